@@ -36,9 +36,9 @@ class WatchedScheduler(FairScheduler):
                     queue.waits(spent)
         return spent
 
-    def small_built(self, size: int, made: bool = False) -> None:
+    def small_built(self, cost: float) -> None:
         before = self.small.used
-        super().small_built(size, made)
+        super().small_built(cost)
         for queue in self.queues:
             queue.waits(before - self.small.used)
 

@@ -159,7 +159,7 @@ class Decoder:
     def may_be_whole(self, data: bytes) -> bool:
         """Whether `data` begins a message and is as short as a small one."""
         fresh = not self._buffer and self._stage is _Stage.TOP and self._failed is None and not self.paused
-        return fresh and len(data) <= min(SMALL, self.frame_bytes)
+        return fresh and len(data) <= SMALL and len(data) <= self.frame_bytes
 
     def taken(self, data: bytes) -> int:
         """Goes on after `data`, a whole message. Returns its offset in the connection."""

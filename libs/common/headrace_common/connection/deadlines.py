@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
+from math import inf
 from typing import Final
 
 from headrace_common.session.interface import Status
@@ -175,14 +176,14 @@ def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float)
             and not situation.outstanding
         ):
             return Limit.IDLE
-        if is_old(clocks, limits, now) and not situation.session.undecided:
+        if now >= old_from(clocks, limits) and not situation.session.undecided:
             return Limit.AGE
     return None
 
 
-def is_old(clocks: Clocks, limits: TimeLimits, now: float) -> bool:
-    """Whether the connection has reached its age limit. It then ends between two frames and acknowledges what is pending."""
-    return 0 < limits.age <= now - clocks.born
+def old_from(clocks: Clocks, limits: TimeLimits) -> float:
+    """When the connection reaches its age limit. It then ends between two frames and acknowledges what is pending."""
+    return clocks.born + limits.age if limits.age > 0 else inf
 
 
 def _frame_deadline(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float:

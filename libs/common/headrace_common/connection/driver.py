@@ -143,7 +143,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             if partial and (progress or not self.partial_bytes):
                 self.clocks.frame_begins()
                 receiver.budget.restart(self)
-            self.hold(partial)
+            if partial != self.partial_bytes:
+                receiver.budget.hold(self, partial)
         if self.asks:
             self._charge_waiting(self.status.waiting_bytes)
             self.ask()
@@ -164,9 +165,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self._asking = False
 
     def spoke(self) -> None:
-        """Replies have left: what they held of requests that wait is free."""
-        if self.asks:
-            self._charge_waiting(self.session.status().waiting_bytes)
+        """Replies of a session that asks have left: what they held of requests that wait is free."""
+        self._charge_waiting(self.session.status().waiting_bytes)
 
     def _charge_waiting(self, waiting: int) -> None:
         budget, grown = self._receiver.budget, waiting - self._waiting_bytes
@@ -220,8 +220,15 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if whole:
             if self.asks:
                 self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
-            self._receiver.budget.release(self, self._leaves(ticket, stored))
-            self.has_stored = True
+            frame, arrived = self._frames.pop(ticket)
+            receiver, self.has_stored = self._receiver, True
+            receiver.budget.release(self, frame.size)
+            metrics = receiver.metrics
+            metrics.ack_seconds.observe(self._clock() - arrived)
+            if not frame.acknowledged:
+                metrics.events_unacknowledgeable.inc(stored)
+            elif self.answers:
+                metrics.events_acknowledged.inc(stored)
         try:
             self._transport.speak()
         except Exception:
@@ -235,17 +242,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if self.session is not self._closed:
             self._receiver.limited.warning("frame abandoned", peer=self.peer.address, problem=str(error))
             self._transport.close(ABANDONED, End.UNSETTLED)
-
-    def _leaves(self, ticket: Ticket, events: int) -> int:
-        """Counts a frame with `events` events as stored. Returns its size."""
-        frame, arrived = self._frames.pop(ticket)
-        metrics = self._receiver.metrics
-        metrics.ack_seconds.observe(self._clock() - arrived)
-        if not frame.acknowledged:
-            metrics.events_unacknowledgeable.inc(events)
-        elif self.answers:
-            metrics.events_acknowledged.inc(events)
-        return frame.size
 
     # From the service
 

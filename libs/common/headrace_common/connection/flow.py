@@ -10,7 +10,7 @@ import termios
 from collections.abc import Callable
 from typing import Final, cast
 
-from headrace_common.connection.deadlines import Limit, Phase, Situation, TimeLimits, is_old, next_due, passed
+from headrace_common.connection.deadlines import Limit, Phase, Situation, TimeLimits, next_due, old_from, passed
 from headrace_common.connection.driver import Driver
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.session.interface import ByteSession
@@ -152,10 +152,12 @@ class Outgoing:
         if self._waits or not self.writable:
             return False
         driver = self._driver
-        data, self._next = self._next or driver.session.outgoing(), b""
+        data = self._next or driver.session.outgoing()
         if data:
+            self._next = b""
             self.transport.write(data)
-            driver.spoke()
+            if driver.asks:
+                driver.spoke()
             outstanding = driver.outstanding
             if not outstanding and is_open:
                 self._next = driver.session.outgoing()
@@ -183,7 +185,18 @@ class Outgoing:
 class Lifetime:
     """A connection's phase, and the timer that looks at its limits."""
 
-    __slots__ = ("_always", "_budget", "_clocks", "_driver", "_incoming", "_limits", "_loop", "phase", "timer")
+    __slots__ = (
+        "_always",
+        "_budget",
+        "_clocks",
+        "_driver",
+        "_incoming",
+        "_limits",
+        "_loop",
+        "old_from",
+        "phase",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -199,6 +212,8 @@ class Lifetime:
         self._clocks = driver.clocks
         self._limits = TimeLimits(receiver.limits.frame_time, receiver.limits.idle_time, receiver.age())
         self._always = bool(self._limits.idle or self._limits.age)  # a limit applies also between frames
+        self.old_from = old_from(driver.clocks, self._limits)
+        """When the connection has reached its age."""
         self._loop = asyncio.get_running_loop()
         self.timer = LazyTimer(self._due, expired)
         self.phase = Phase.OPEN
@@ -218,25 +233,19 @@ class Lifetime:
         """Returns the most urgent limit that has passed."""
         return passed(self._situation(), self._clocks, self._limits, now)
 
-    def is_over(self) -> bool:
-        """Whether the connection has reached its age between two frames, and nothing would be lost."""
+    def may_end(self) -> bool:
+        """Whether the connection is between two frames, and nothing would be lost if it ended for its age."""
         driver = self._driver
-        return (
-            is_old(self._clocks, self._limits, self._clocks.last_byte)
-            and not driver.partial_bytes
-            and not driver.status.unacknowledgeable
-            and not driver.status.undecided
-        )
+        return not (driver.partial_bytes or driver.status.unacknowledgeable or driver.status.undecided)
 
     def fed(self) -> None:
         """The session has been given bytes: a limit may run that did not."""
         if self._driver.partial_bytes or (self._always and not self.timer.is_set):
             self.timer.schedule()
 
-    def spoke(self) -> None:
-        """The session may have another deadline."""
-        due = self._driver.session.deadline()
-        if due is not None and self.timer.is_after(due):
+    def wants(self, due: float) -> None:
+        """The session has a deadline: `due`."""
+        if self.timer.is_after(due):
             self.timer.schedule()
 
     def _due(self) -> float | None:

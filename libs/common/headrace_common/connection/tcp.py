@@ -156,7 +156,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             driver.fault(error)
             return
         driver.submit(received)
-        if self._life.phase == OPEN and self._life.is_over():
+        if received >= self._life.old_from and self._life.phase == OPEN and self._life.may_end():
             self.close("age")
         elif self._peer_done and not self.incoming.is_behind():
             self._input_ends()
@@ -204,7 +204,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def speak(self) -> None:
         self._flush()
-        self._life.spoke()
+        due = self.driver.session.deadline()
+        if due is not None:
+            self._life.wants(due)
 
     def _flush(self) -> None:
         if self._life.phase >= DRAINING or not self._outgoing.flush(self._life.phase == OPEN):

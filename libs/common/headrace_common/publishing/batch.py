@@ -62,7 +62,12 @@ class Batch:
 
     def add(self, record: bytes, owner: InFlightFrame) -> bool:
         """Adds a record. Returns False when it does not fit."""
-        return self.extend([record], 0, owner) == 1
+        builder = self._builder
+        assert builder is not None
+        if not builder.add(record, owner.received_ms, self._limit):
+            return False
+        self.owners.append(owner)
+        return True
 
     def extend(self, parts: list[Any], start: int, owner: InFlightFrame) -> int:
         """Adds records of one owner from `parts[start]` on. Returns the index of the first part that is a reject or does
@@ -139,10 +144,15 @@ class Cycle:
 
     def add(self, parts: list[Part], owner: InFlightFrame) -> int:
         """Adds parts, in order, while they fit. Returns how many."""
-        assert self.batch is not None
+        batch = self.batch
+        assert batch is not None
         at = 0
+        if len(parts) == 1 and type(part := parts[0]) is bytes and batch.add(part, owner):  # the usual small frame
+            self.frames[owner] = None
+            owner.built += 1
+            return 1
         while at < len(parts):
-            at = self.batch.extend(parts, at, owner)
+            at = batch.extend(parts, at, owner)
             if at == len(parts):
                 break
             part = parts[at]

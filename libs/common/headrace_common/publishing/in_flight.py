@@ -20,6 +20,9 @@ NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
 
 
+NOTHING: Final[Iterator[Part | Pause | list[Part]]] = iter(())
+
+
 class DeliveryListener(ABC):
     """Learns the outcome of a frame. Its methods must not block or raise."""
 
@@ -68,7 +71,7 @@ class InFlightFrame:
         self.received_ms = frame.received_ms  # the time of its records
         self.deadline = deadline
         self.small = frame.small
-        self.runs: Iterator[Part | Pause | list[Part]] = iter(()) if frame.small else frame.runs()
+        self.runs = NOTHING if frame.small else frame.runs()
         self.growing = True  # until its first part is built
         self.made: list[Part] = []  # built, but not in a batch yet
         self.halfway = False  # the last slice ended inside a part
@@ -105,6 +108,13 @@ class InFlightFrame:
             made.append(self.spoiled(error, log))  # after the parts that were made before
         return made
 
+    def at_once(self, log: Log) -> list[Part] | None:
+        """Makes all parts of a small frame. None: it takes more work than its size lets expect."""
+        try:
+            return self.frame.at_once()
+        except Exception as error:
+            return [self.spoiled(error, log)]
+
     def grow(self, log: Log) -> Pause | list[Part]:
         """Makes its first parts, or the next step of growing before these. An empty list: it has none."""
         try:
@@ -116,7 +126,7 @@ class InFlightFrame:
     def spoiled(self, error: Exception, log: Log) -> Reject:
         """A bug in Headrace: the whole frame, as received, replaces its remaining parts."""
         log.exception("building a frame's events failed", ticket=self.frame.ticket)
-        self.runs = iter(())
+        self.runs = NOTHING
         return self.frame.spoiled(f"{type(error).__name__}: {error}")
 
     def enlarge(self) -> None:
@@ -219,9 +229,10 @@ class FairQueue:
 
     def next_small(self) -> InFlightFrame | None:
         """Returns the frame of `next` if it is small."""
-        if self._current is not None or not self._small_is_next():
-            return None
-        return self._first[next(iter(self._small))]
+        if self._current is None and self._small_is_next():
+            for account in self._small:
+                return self._first[account]
+        return None
 
     def add(self, in_flight: InFlightFrame) -> None:
         """Queues a frame behind the other frames of its connection."""
@@ -285,7 +296,7 @@ class FairQueue:
             else:
                 self._heap = [entry for entry in self._heap if entry[-1] is not account]
                 heapq.heapify(self._heap)
-        queue = self._behind.get(account)
+        queue = self._behind.get(account) if self._behind else None
         if queue is None:
             del self._first[account]
             return
@@ -294,7 +305,7 @@ class FairQueue:
             del self._behind[account]
 
     def _small_is_next(self) -> bool:
-        return bool(self._small) and (not self._heap or self._scheduler.small_first(self._heap[0][0]))
+        return not self._heap or self._scheduler.small_first(self._heap[0][0]) if self._small else False
 
     def _lead(self, in_flight: InFlightFrame) -> None:
         """`in_flight` is now the first frame of its account."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from headrace_common.fairness.budget import Growth, GrowthPool
-from headrace_common.fairness.scheduler import QUANTUM, FairScheduler, Slices
+from headrace_common.fairness.scheduler import QUANTUM, TOGETHER, FairScheduler, Slices, small_cost
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
@@ -99,11 +99,12 @@ class Pump:
 
     def submit(self, frame: InFlightFrame) -> None:
         """Takes a frame with its deadline."""
+        if not self._pending:
+            self.idle.clear()
         self._pending[frame] = None
         self._queue.add(frame)
         if not self._arrived.is_set():
             self._arrived.set()
-        self.idle.clear()
         self._pending.watch(frame.deadline)
 
     async def run(self) -> None:
@@ -147,31 +148,27 @@ class Pump:
         waits or more work would have to wait for a slice.
         """
         queue = self._queue
-        small: InFlightFrame | None = None  # the next, if one before it was built and its slice is not over
         self._turn = None
         while True:
-            if small is None:
+            if not queue:
+                if not cycle.whole or self._may_leave():  # not whole: all that waited was abandoned meanwhile
+                    return
+                await self._arrival()
+                continue
+            if not self._scheduler.take(self._slices):
+                if cycle.whole and self._may_leave():
+                    return
+                if not await self._slices.next():
+                    return
                 if not queue:
-                    if not cycle.whole or self._may_leave():  # not whole: all that waited was abandoned meanwhile
-                        return
-                    await self._arrival()
                     continue
-                if not self._scheduler.take(self._slices):
-                    if cycle.whole and self._may_leave():
-                        return
-                    if not await self._slices.next():
-                        return
-                    if not queue:
-                        continue
-            frame = small or queue.next()
-            small = None
+            frame = queue.next()
             if frame.dead:
                 queue.remove(frame)
                 continue
             if frame.small:
-                if not self._take_small(frame, cycle):
+                if not self._take_small(cycle):
                     return
-                small = None if self._scheduler.resting else queue.next_small()
                 continue
             self._scheduler.begin(frame.account)
             step = self._take_some(frame, cycle)
@@ -186,25 +183,28 @@ class Pump:
                 if step is Step.FULL or (frame.cost >= QUANTUM and cycle.is_long()):
                     return
 
-    def _take_small(self, frame: InFlightFrame, cycle: Cycle) -> bool:
-        """Moves all of a small frame into the cycle. Returns whether the cycle has room for more."""
-        made: list[Part] | None = frame.made
-        if not made:
-            try:
-                made = frame.frame.at_once()
-            except Exception as error:
-                made = [frame.spoiled(error, self._log)]
-            self._scheduler.small_built(frame.frame.size, frame.frame.made)
-        if made is None:
-            self._queue.enlarge(frame)
-            return True
-        added = cycle.add(made, frame)
-        if added < len(made):
-            frame.made = made[added:]
-            return False
-        frame.exhausted = cycle.whole = True
-        self._queue.remove(frame)
-        return True
+    def _take_small(self, cycle: Cycle) -> bool:
+        """Moves small frames into the cycle, one of each connection in turn, for a slice. Returns whether it has room left."""
+        queue, scheduler, cost, has_room = self._queue, self._scheduler, 0.0, True
+        while has_room and not scheduler.resting and (frame := queue.next_small()) is not None and not frame.dead:
+            made: list[Part] | None = frame.made
+            if not made:
+                made = frame.at_once(self._log)
+                cost += small_cost(frame.frame.size, frame.frame.made)
+                if cost >= TOGETHER:
+                    scheduler.small_built(cost)
+                    cost = 0.0
+            if made is None:
+                queue.enlarge(frame)
+                continue
+            added = cycle.add(made, frame)
+            if added < len(made):
+                frame.made, has_room = made[added:], False
+            else:
+                frame.exhausted = cycle.whole = True
+                queue.remove(frame)
+        scheduler.small_built(cost)
+        return has_room
 
     def _take_some(self, frame: InFlightFrame, cycle: Cycle) -> Step:
         """Moves parts of a frame into the cycle until the slice is over, the cycle is full or there are no more."""

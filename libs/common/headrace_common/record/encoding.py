@@ -151,7 +151,26 @@ class BatchBuilder:
 
     def add(self, event: bytes, timestamp: int, limit: int) -> bool:
         """Appends one record if it fits, like `extend`. Returns whether it did."""
-        return self.extend([event], 0, timestamp, limit) == 1
+        if timestamp != self._stamp:
+            self._begin(timestamp)
+        count, stamp = self._count, self._before
+        offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
+        size = len(stamp) + len(offset) + len(event)
+        before = (_SMALL[size] if size < 2048 else varint(size)) + stamp + offset
+        total = self._size + len(before) + len(event)
+        if total > limit and count:
+            return False
+        self._pieces += (before, event)
+        self._size, self._count = total, count + 1
+        return True
+
+    def _begin(self, timestamp: int) -> None:
+        """The next records have this time."""
+        if not self._count:
+            self._first_timestamp = timestamp
+        self._stamp = timestamp
+        self._last_timestamp = max(self._last_timestamp, timestamp)
+        self._before = b"\0" + varint(timestamp - self._first_timestamp)
 
     def extend(self, events: list[Any], start: int, timestamp: int, limit: int) -> int:
         """Appends records from `events[start]` on: outputs of `encode`, with the Unix time `timestamp` in milliseconds.
@@ -159,13 +178,9 @@ class BatchBuilder:
         Stops at an item that is not bytes, or that would make the batch exceed `limit` bytes before compression, and returns
         its index. The first record always fits.
         """
-        count, total, pieces = self._count, self._size, self._pieces
         if timestamp != self._stamp:
-            if not count:
-                self._first_timestamp = timestamp
-            self._stamp = timestamp
-            self._last_timestamp = max(self._last_timestamp, timestamp)
-            self._before = b"\0" + varint(timestamp - self._first_timestamp)
+            self._begin(timestamp)
+        count, total, pieces = self._count, self._size, self._pieces
         stamp = self._before
         at = start
         if len(events) - start >= MANY:
