@@ -13,5 +13,10 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
     ("logjam", 149, "a consumer that was killed, and stopped before it heard anything, called lost what it had stored"),
     ("logjam", 2493, "what waited for a position of its device had the time of the first message that waited"),
     ("logjam", 1872, "one turn of the loop read a device's messages beyond all budgets"),
+    (
+        "courier",
+        6718,
+        "the judge: a lost producer's request was stored behind the marked copy, which is no fault of the order",
+    ),
 )
 """Protocol, seed, and the fault that it found."""
