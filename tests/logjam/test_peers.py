@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -265,6 +267,27 @@ async def test_an_address_has_its_share_over_all_sockets() -> None:
         assert subscribers.guests
         assert not fourth.gone
         assert receiver.refused("connections") == 1
+
+
+async def test_who_was_read_and_has_left_takes_no_place_though_zeromq_has_not_noticed() -> None:
+    """It stops at 16 messages of a client. Clients that left before theirs were read took the places of newcomers."""
+    async with house(connections=1) as receiver:
+        port, door = receiver.listen(zmq.PULL)
+        first = await (await Client.come(port)).met()
+        await first.say(message([b"first"]))
+        await seen(lambda: receiver.got)
+        receiver.read.read(False)
+        await first.say(message([b"x" * KIB]) * 100)
+        await seen(lambda: next(iter(door.guests.values())).received > 100 * KIB)
+        first.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+        first.writer.transport.abort()
+        await seen(lambda: receiver.metrics.connections_closed.labels("peer")._value.get())
+        assert len(door.guests) == 1
+        newcomer = await (await Client.come(port)).met()
+        await newcomer.say(message([b"new"]))
+        receiver.read.read(True)
+        await seen(lambda: [b"new"] in [each.parts for each in receiver.got])
+        assert receiver.refused("connections") == 0
 
 
 async def test_who_has_subscribed_stays_and_may_not_subscribe_without_end() -> None:

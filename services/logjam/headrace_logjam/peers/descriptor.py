@@ -11,16 +11,20 @@ from typing import Final, NamedTuple
 
 from headrace_common.operations.networks import normal
 
-_INFO: Final = struct.Struct("=120xQQ")  # struct tcp_info of linux/tcp.h: tcpi_bytes_acked, tcpi_bytes_received
+_INFO: Final = struct.Struct(
+    "=B119xQQ"
+)  # struct tcp_info of linux/tcp.h: tcpi_state, tcpi_bytes_acked, tcpi_bytes_received
+_CLOSED: Final = 7  # TCP_CLOSE
 _INT: Final = struct.Struct("=i")
 _NOBODY: Final = ("", 0)
 
 
 class Traffic(NamedTuple):
-    """Bytes of a connection since it began: `taken` by its peer, `received` from it."""
+    """Bytes of a connection since it began: `taken` by its peer, `received` from it. `over`: its peer, or TCP, has ended it."""
 
     taken: int
     received: int
+    over: bool = False
 
 
 class Descriptor:
@@ -54,7 +58,8 @@ class Descriptor:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
         except OSError:
             return None
-        return Traffic(*_INFO.unpack(info))
+        state, taken, received = _INFO.unpack(info)
+        return Traffic(taken, received, state == _CLOSED)
 
     def unread(self) -> int:
         """Bytes that the kernel has received and libzmq has not read."""
