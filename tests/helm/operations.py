@@ -56,14 +56,18 @@ DENY: Final = {
     "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
 }
 REACH: Final = """
-import socket
-try:
-    socket.create_connection(('headrace-forward', 24224), 5).close()
-except OSError as error:
-    print(type(error).__name__)
+import socket, time
+for _ in range(60):
+    try:
+        socket.create_connection(('headrace-forward', 24224), 5).close()
+    except OSError as error:
+        print(type(error).__name__)
+        break
+    time.sleep(1)
 else:
     print('reached')
 """
+"""A network may let a new pod through at first, until it has heard of it."""
 
 
 @dataclass
