@@ -39,14 +39,11 @@ from pathlib import Path
 def last(kind):
     paths = Path("/var/lib/headrace/checkpoint", kind).iterdir()
     return max((int(path.name) for path in paths if path.name.isdigit()), default=-1)
-while (batch := last("offsets")) <= last("commits"):
+while last("offsets") <= last("commits"):
     time.sleep(0.005)
 for path in Path("/proc").glob("[0-9]*/comm"):
     if path.read_text().strip() == "java":
         os.kill(int(path.parent.name), signal.SIGKILL)
-        time.sleep(0.5)
-assert last("commits") < batch, "the batch had ended"
-print(batch)
 """
 """Waits for a batch that is under way, and kills Spark. A process may not kill the first one of its container."""
 DENY: Final = {
@@ -144,10 +141,10 @@ class Operations:
 
         before = restarts()
         (pod,) = self.place.pods("lake")
-        said = self.place.kubectl(
-            "exec", pod["metadata"]["name"], "--", "/opt/headrace/bin/python", "-c", KILL, seconds=600
-        )
-        print(f"batch {said.strip()} was under way")
+        with contextlib.suppress(RefusedError):  # the container may end before the command does
+            self.place.kubectl(
+                "exec", pod["metadata"]["name"], "--", "/opt/headrace/bin/python", "-c", KILL, seconds=600
+            )
         wait_for(lambda: restarts() > before, "the landing job has been started again", 600)
         self.settled("lake")
 
