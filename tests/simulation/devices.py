@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
-from unittest import mock
 
 import orjson
 from headrace_common.record.contract import GAP_TYPE, GapField
@@ -24,7 +23,7 @@ from headrace_logjam.wire import Meta, encode_meta
 from tests.simulation.clients import Client
 from tests.simulation.consuming import SimulatedAdmin
 from tests.simulation.kafka import Stored
-from tests.simulation.loop import EPOCH
+from tests.simulation.loop import EPOCH, replaced
 from tests.simulation.scenario import ClientPlan, Scenario
 from tests.simulation.zeromq import SubSocket
 
@@ -81,7 +80,7 @@ class PositionsAdmin(SimulatedAdmin):
 @contextmanager
 def in_place(world: Any) -> Iterator[None]:
     """What is replaced, and by what."""
-    places: tuple[tuple[Any, str, Any], ...] = (
+    with replaced(
         (endpoints, "monitor", lambda context, made, *_: made.monitor),
         (endpoints, "read_tail", functools.partial(_looked, world, endpoints.read_tail)),
         (ConsumerSession, "abandon", _abandoning(world, ConsumerSession.abandon)),
@@ -89,15 +88,8 @@ def in_place(world: Any) -> Iterator[None]:
         (positions, "make_consumer", world.consumer),
         (tail, "make_consumer", world.consumer),
         (tail, "describe", world.broker.describe),
-    )
-    patches = [mock.patch.object(*place) for place in places]
-    for patch in patches:
-        patch.start()
-    try:
+    ):
         yield
-    finally:
-        for patch in patches:
-            patch.stop()
 
 
 def _abandoning(world: Any, abandon: Callable[[ConsumerSession, int], None]) -> Callable[[ConsumerSession, int], None]:

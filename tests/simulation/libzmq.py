@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
-from unittest import mock
 
 import headrace_logjam.sockets
 import zmq
@@ -23,7 +23,7 @@ from headrace_logjam.peers import doors
 from headrace_logjam.peers.descriptor import Traffic
 
 from tests.contract.logjam import COMMAND, GREETING, LONG, MORE, READY, message, zmtp
-from tests.simulation.loop import OWNER
+from tests.simulation.loop import OWNER, replaced
 from tests.simulation.network import Listening, ServerEnd
 
 EVENT: Final = struct.Struct("=Hi")
@@ -32,8 +32,18 @@ REFUSED: Final = zmtp(COMMAND, b"\5ERROR\x03400")
 KEPT: Final = 65
 """Frames of a message that a receiver keeps, and counts."""
 
+EMPTY: Final = re.compile(b"(?:" + re.escape(zmtp(MORE, b"")) + b")+")
+"""Empty frames in a row, as intruders send them by the hundred thousand."""
+
 OVERHEAD: Final = 64
 """Bytes that a frame takes in libzmq's memory, beside its content."""
+
+
+class Nothing(zmq.Again):
+    """There is nothing to read: without asking ZeroMQ for its words for that, each time."""
+
+    def __init__(self) -> None:
+        self.errno = errno.EAGAIN
 
 
 class Part:
@@ -122,7 +132,7 @@ class Inbox(Told):
         self.used()
         if not self._messages:
             self._asleep = True
-            raise zmq.Again
+            raise Nothing
         return self._messages.popleft()
 
 
@@ -179,6 +189,7 @@ class Engine(asyncio.Protocol):
         self._step: Callable[[], bool] = self._greeted
         self._data = bytearray()
         self._frames: list[bytes] = []
+        self._size = 0  # of them
         self._outbox: deque[bytes] = deque()
         self._stopped = self._finished = self._gone = False
         self._arrived = self._taken = self._known = 0  # messages; the last: taken, as far as this side has heard
@@ -188,13 +199,13 @@ class Engine(asyncio.Protocol):
     @property
     def partial(self) -> int:
         """Bytes of a message that is not whole."""
-        return len(self._data) + sum(map(len, self._frames))
+        return len(self._data) + self._size
 
     @property
     def held(self) -> int:
         """Bytes that it takes in memory."""
-        frames = [*self._frames, *(frame for parts in self.inbox for frame in parts)]
-        return len(self._data) + sum(map(len, frames)) + OVERHEAD * len(frames)
+        whole = sum(OVERHEAD + len(frame) for parts in self.inbox for frame in parts)
+        return self.partial + OVERHEAD * len(self._frames) + whole
 
     @property
     def received(self) -> int:
@@ -283,16 +294,25 @@ class Engine(asyncio.Protocol):
         return True
 
     def _reads(self) -> bool:
-        found = None if self._is_full() else self._next()
+        if self._is_full():
+            return False
+        if empty := EMPTY.match(self._data):
+            end = empty.end()
+            del empty  # it would keep the bytes from being changed
+            self._frames += [b""] * (end // len(zmtp(MORE, b"")))
+            del self._data[:end]
+            return True
+        found = self._next()
         if found is None:
             return False
         flags, body = found
         if flags & COMMAND:
             return True
         self._frames.append(body)
+        self._size += len(body)
         if not flags & MORE:
             self.inbox.append(self._frames)
-            self._frames = []
+            self._frames, self._size = [], 0
             self._arrived += 1
             self._socket.arrives(self)
         return True
@@ -350,7 +370,7 @@ class Engine(asyncio.Protocol):
         if self.over:
             return
         self.over = True
-        self._frames = []
+        self._frames, self._size = [], 0
         if not self.shaken:
             self._socket.says(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, number)
         self._socket.says(zmq.EVENT_DISCONNECTED, self.number)
@@ -437,7 +457,7 @@ class PeerSocket(Told):
         if self._last is not None and not self._last.inbox:
             self._last.asleep = True
         if not self._turns:
-            raise zmq.Again
+            raise Nothing
         self._last = engine = self._turns.popleft()
         parts = engine.inbox.popleft()
         if engine.inbox:
@@ -515,13 +535,11 @@ def used() -> int:
 @contextmanager
 def in_place(world: Any) -> Iterator[None]:
     """What is replaced, and by what."""
-    with ExitStack() as stack:
-        for where, name, instead in (
-            (zmq, "Context", lambda: Context(OWNER.get())),
-            (headrace_logjam.sockets, "bound_socket", world.network.bound),
-            (headrace_logjam.sockets, "address_of", lambda _: "simulated"),
-            (doors, "Descriptor", Descriptor),
-            (doors, "used", used),
-        ):
-            stack.enter_context(mock.patch.object(where, name, instead))
+    with replaced(
+        (zmq, "Context", lambda: Context(OWNER.get())),
+        (headrace_logjam.sockets, "bound_socket", world.network.bound),
+        (headrace_logjam.sockets, "address_of", lambda _: "simulated"),
+        (doors, "Descriptor", Descriptor),
+        (doors, "used", used),
+    ):
         yield

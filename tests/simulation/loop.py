@@ -17,9 +17,8 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
-from unittest import mock
 
 EPOCH = 1_795_000_000.0
 """Unix time at the virtual time 0."""
@@ -49,20 +48,36 @@ class StuckError(Exception):
     """The simulation cannot go on: nothing is going to happen any more, or far too much does."""
 
 
+class _Handle(asyncio.TimerHandle):
+    """As asyncio's own, without what is for others to read: two thirds of all time went by between callbacks."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: Context | None) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
+
+
 class _Future(asyncio.Future):  # type: ignore[type-arg]
     """With a hash that does not depend on where in memory it is: asyncio keeps futures and tasks in sets."""
 
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._number = loop.number()
-        super().__init__(loop=loop)
+    __slots__ = ("_number",)
 
     def __hash__(self) -> int:
         return self._number
 
 
 class _Task(asyncio.Task):  # type: ignore[type-arg]
+    __slots__ = ("_number",)
+
     def __init__(self, coro: Any, loop: SimulatedLoop, name: str | None, context: Context | None) -> None:
-        self._number = loop.number()
+        loop._count = self._number = loop._count + 1
         super().__init__(coro, loop=loop, name=name, context=context)
 
     def __hash__(self) -> int:
@@ -79,19 +94,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._creep = creep
         self._shuffled = shuffled
         self._now = 0.0
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
+        self._ready: deque[_Handle] = deque()
+        self._timers: list[tuple[float, float, int, _Handle]] = []
         self._count = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self._over = False
         self.steps = 0
         self.errors: list[str] = []
         self.before_step: Callable[[int], None] | None = None
-
-    def number(self) -> int:
-        """Another one each time."""
-        self._count += 1
-        return self._count
 
     # Clocks
 
@@ -111,7 +121,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # Callbacks
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, context)
         if not self._over:
             self._ready.append(handle)
         return handle
@@ -124,17 +134,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Handle(callback, args, context)
         if not self._over:
             self._count += 1
             heapq.heappush(self._timers, (when, self._chance.random(), self._count, handle))
         return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
-
     def create_future(self) -> asyncio.Future[Any]:
-        return _Future(self)
+        future = _Future(loop=self)
+        self._count = future._number = self._count + 1
+        return future
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = _Task(coro, self, name, context)
@@ -190,8 +199,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         asyncio._set_running_loop(self)
         try:
             main = self.create_task(work, context=WORLD)
-            while not main.done():
-                self._turn()
+            self._turns(main)
             main.result()
         finally:
             self._over = True
@@ -202,7 +210,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _bury(self) -> None:
         """Closes what has not ended, here: the garbage collector would, somewhere."""
-        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook"):
+        with warnings.catch_warnings(), replaced((sys, "unraisablehook", lambda _: None)):
             warnings.simplefilter("ignore", RuntimeWarning)
             for task in self._tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -211,35 +219,64 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                         task.get_coro().close()  # type: ignore[union-attr]
             self._tasks.clear()
 
-    def _turn(self) -> None:
-        timers, ready = self._timers, self._ready
-        if not ready:
-            if not timers:
-                raise StuckError("nothing is ready, and no timer runs")
-            self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
-            handle = heapq.heappop(timers)[3]
-            if not handle.cancelled():
-                ready.append(handle)
-        turn = list(ready)
-        ready.clear()
-        if self._shuffled and len(turn) > 1:
-            self._chance.shuffle(turn)
-        for handle in turn:
-            if handle.cancelled():
-                continue
-            owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
-            if owner is not None:
-                if owner.dead:
+    def _turns(self, main: asyncio.Task[None]) -> None:
+        """What is ready runs, turn by turn, until `main` has ended."""
+        timers, ready, pop, shuffle = self._timers, self._ready, heapq.heappop, self._chance.shuffle
+        while not main.done():
+            if not ready:
+                if not timers:
+                    raise StuckError("nothing is ready, and no timer runs")
+                if timers[0][0] > self._now:
+                    self._now = timers[0][0]
+            while timers and timers[0][0] <= self._now:
+                handle = pop(timers)[3]
+                if not handle._cancelled:
+                    ready.append(handle)
+            turn = [*ready]
+            ready.clear()
+            if self._shuffled and len(turn) > 1:
+                shuffle(turn)
+            for handle in turn:
+                if handle._cancelled:
                     continue
-                if self.before_step is not None:
-                    self.before_step(self.steps)
+                context = handle._context
+                owner = context.get(OWNER)
+                if owner is not None:
                     if owner.dead:
                         continue
-            self.steps += 1
-            if self.steps > MOST_STEPS:
-                raise StuckError(f"{MOST_STEPS:,} callbacks, and no end")
-            handle._run()
+                    if self.before_step is not None:
+                        self.before_step(self.steps)
+                        if owner.dead:
+                            continue
+                self.steps += 1
+                if self.steps > MOST_STEPS:
+                    raise StuckError(f"{MOST_STEPS:,} callbacks, and no end")
+                try:
+                    context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"a callback: {handle._callback}", "exception": error})
+
+
+@contextlib.contextmanager
+def replaced(*places: tuple[Any, str, Any]) -> Iterator[None]:
+    """Within it, what `places` name is something else: as `mock.patch.object`, which takes longer than many a run."""
+    missing = object()
+    before = [
+        (where, name, where.__dict__.get(name, missing) if isinstance(where, type) else getattr(where, name))
+        for where, name, _ in places
+    ]
+    for place in places:
+        setattr(*place)
+    try:
+        yield
+    finally:
+        for where, name, was in reversed(before):
+            if was is missing:
+                delattr(where, name)
+            else:
+                setattr(where, name, was)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import contextlib
 import random
 from collections.abc import Iterator
 from typing import Any, Final
-from unittest import mock
 
 from headrace_common.connection.driver import Driver
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
@@ -21,6 +20,7 @@ from headrace_logjam.wire import PING, PONG, UNTOLD
 
 from tests.contract.logjam import MORE, message, zmtp
 from tests.simulation.clients import LOOK, Client, Honest, Hostile, Sent, Unanswered, reads
+from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd
 from tests.simulation.protocols import ZmtpSpeaker
 from tests.simulation.scenario import ClientPlan, Scenario
@@ -68,11 +68,7 @@ def in_place(world: Any) -> Iterator[None]:
             world.read_at[message.address, message.parts[1]] = world.loop.now
         receive(session, message, now_ms)
 
-    with (
-        mock.patch.object(Driver, "abandoned", noted),
-        mock.patch.object(Pump, "_give_up", refused),
-        mock.patch.object(ProducerSession, "receive", read),
-    ):
+    with replaced((Driver, "abandoned", noted), (Pump, "_give_up", refused), (ProducerSession, "receive", read)):
         yield
 
 

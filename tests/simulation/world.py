@@ -7,6 +7,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import json
 import random
 import signal
 import time
@@ -14,15 +15,13 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest import mock
 
 from headrace_common.connection.receiver_state import Stoppable
 from headrace_common.kafka import producer
 from headrace_common.listening import sockets
 from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import pump
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
@@ -32,7 +31,7 @@ from tests.simulation import devices, libzmq, producers
 from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
-from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed
+from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, replaced
 from tests.simulation.network import Listening, Network, ServerEnd
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
@@ -82,6 +81,12 @@ class Result:
     cpu: float
     acknowledgements: int
     recovery: float
+
+
+@functools.lru_cache(256)
+def settled(settings: type[ServiceSettings], sections: str) -> ServiceSettings:
+    """The settings of these sections, in JSON: reading them takes longer than many a run."""
+    return settings(**json.loads(sections))
 
 
 _numbers = itertools.count()
@@ -159,7 +164,6 @@ class Life(Mortal):
         self.ends: dict[ServerEnd, None] = {}
         self.listening: list[Listening] = []
         self.descriptors: dict[int, libzmq.Engine] = {}
-        self.metrics = ReceiverMetrics()
         self.ended = asyncio.Event()
         self.problem: str | None = None
         self.confirmed_before = 0  # when it was told to stop
@@ -170,7 +174,7 @@ class Life(Mortal):
     def start(self) -> None:
         spoken = self.world.spoken
         self.service: Any = services.Service(spoken.wire, self.world.settings, spoken.module.build)
-        self.service._log, self.service._metrics = Words(self), self.metrics
+        self.service._log = Words(self)
         self.context.run(lambda: self.world.loop.create_task(self._run(), context=self.context.copy()))
 
     async def _run(self) -> None:
@@ -239,9 +243,8 @@ class World:
         self.broker.weather = self.usual
         own = SECTIONS.get(scenario.protocol, lambda _: self.spoken.own)(scenario)
         rest, self._constants = parted(self.spoken.settings, own)
-        self.settings = self.spoken.settings(
-            limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **rest
-        )
+        sections = {"limits": scenario.limits, "kafka": scenario.kafka, "listen": {}, "ops": {"port": 0}, **rest}
+        self.settings = settled(self.spoken.settings, json.dumps(sections))
         self.largest_piece = 1 << 16
         self.all_expire = self.spoken.frames_expire and all(
             plan.kind not in ("pusher", "logger") for plan in scenario.clients
@@ -259,6 +262,7 @@ class World:
         global _numbers
         _numbers = itertools.count()
         began = time.process_time()
+        collects = gc.isenabled()
         gc.disable()  # it took a seventh of the time, and would end what is dead in somebody's midst
         with (
             of_a_seed(self.loop, self._chance),
@@ -272,7 +276,8 @@ class World:
                 self.loop.run(self._story())
             except StuckError as stuck:
                 self.oracle.fails(f"stuck: {stuck}")
-        gc.enable()
+        if collects:
+            gc.enable()
         for error in self.loop.errors:
             self.oracle.fails(f"an error that nobody handled: {error}")
         return Result(
@@ -288,7 +293,7 @@ class World:
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
         """What is replaced, and by what: the seam."""
-        places: list[tuple[Any, str, Any]] = [
+        with replaced(
             (services, "OpsServer", NoOps),
             (services, "configure", lambda *_: None),
             (services, "Watchdog", NoWatchdog),
@@ -310,10 +315,7 @@ class World:
             *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic, tail)),
             (snapshot_topic, "make_producer", self.broker.make_producer),
             (upkeep, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
-        ]
-        with contextlib.ExitStack() as stack:
-            for where, name, instead in places:
-                stack.enter_context(mock.patch.object(where, name, instead))
+        ):
             yield
 
     def consumer(self, settings: KafkaSettings, group: str = "", **_: Any) -> SimulatedConsumer:
