@@ -45,6 +45,12 @@ they are written to Kafka. So the chart's limit is twice the budget and 128 MiB.
 Only ids that begin with `d.` are remembered: `LAKE__DEDUP_MEMORY` of 256 MiB holds {ids_in_256:.1f} million of them with `map`,
 which is {rate_in_256:,.0f} events/s over the horizon of an hour. Above that raise the heap, or shorten `LAKE__HORIZON`.
 
+Each batch has a cost of its own, however many events it has, so at low rates the interval of batches decides. Landing and
+merging together, by events a second and `LAKE__TRIGGER`, minutes after a start, when the JVM still compiles:
+
+{by_trigger}
+With a longer interval the same events cost less, and are in the tables later by as much.
+
 ## What a load needs
 
 With a plan of {safety} times the measured cost, for events of about 300 bytes in frames of hundreds:
@@ -109,6 +115,7 @@ def page() -> str:
         id_arrays=per_id["arrays"],
         ids_in_256=ids / 1e6,
         rate_in_256=ids / 3600,
+        by_trigger=_by_trigger(),
         safety=SAFETY,
     )
     text += "| events/s | cores for receivers | receivers with one to spare | cores for landing |\n|---|---|---|---|\n"
@@ -118,6 +125,15 @@ def page() -> str:
         landing_cores = SAFETY * cpu_landing["map"] * rate / 1e6
         text += f"| {rate:,} | {cores:.2f} | {max(1, round(cores + 0.49)) + 1} | {max(0.5, landing_cores):.1f} |\n"
     return text + _disk()
+
+
+def _by_trigger() -> str:
+    """The measured rates and intervals."""
+    text = "| events/s | seconds between batches | CPU seconds per million events | cores |\n|---|---|---|---|\n"
+    for each in _read("endurance-rates")["measured"]:
+        cpu, rate = each["cpu_per_million"], each["rate"]
+        text += f"| {rate:,} | {each['trigger']:g} | {cpu:.1f} | {cpu * rate / 1e6:.2f} |\n"
+    return text
 
 
 def _disk() -> str:
