@@ -6,6 +6,7 @@ A run measures one rate and adds its line to the table of those that were measur
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
 from headrace_cli.verbs import query
 
 from benchmarks.endurance.stage import RESULTS, say, stage
@@ -36,6 +38,8 @@ class Measured:
     files_merged_an_hour: float
     bytes_written: float
     load: float
+    compiling: float | None = None
+    """CPU-s per million events in the JVM's compilers: part of the cost, and less the longer a job runs."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +59,10 @@ def run(options: argparse.Namespace) -> int:
         source.start()
         time.sleep(options.warm * 60)
         (_, cpu), landed, log = use(job), _landed(here.lake), _log(here.lake)
-        batches = _batches(job.lines)
+        batches, compiled = _batches(job.lines), _compiled(job.pid)
         time.sleep(options.minutes * 60)
         cpu, landed, wrote = use(job)[1] - cpu, _landed(here.lake) - landed, _log(here.lake) - log
-        batches = _batches(job.lines) - batches
+        batches, compiled = _batches(job.lines) - batches, _compiled(job.pid) - compiled
         load = machine()["load_average"]
         source.stop()
         while _landed(here.lake) < source.sent:
@@ -81,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         wrote["files merged"] / hours,
         (bytes_landed + wrote["bytes merged"]) / bytes_landed,
         load,
+        compiled / max(1, landed) * 1e6,
     )
     say(str(found))
     if not options.dry:
@@ -95,6 +100,17 @@ def _landed(lake: Path) -> int:
 
 def _batches(lines: list[dict[str, object]]) -> int:
     return sum(line["event"] == "landed" for line in lines)
+
+
+def _compiled(pid: int) -> float:
+    """Returns the CPU-seconds of the compilers' threads in the JVM below process `pid`."""
+    found = 0.0
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+            for thread in process.threads():
+                name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text()
+                found += (thread.user_time + thread.system_time) * ("CompilerThre" in name)
+    return found
 
 
 def _log(lake: Path) -> Counter[str]:
@@ -122,13 +138,16 @@ def _write(found: Measured) -> None:
         "Landing and merging together at a steady rate: CPU of driver and JVM after minutes that warm it, and what is written"
         f" into the events table. PySpark {where['pyspark']}, Delta {where['delta']}, {where['cpus']} CPUs ({where['cpu']}),"
         " shared with the broker, the sender and other work. Written by `python -m benchmarks.endurance rates`.\n\n"
-        "| events/s | LAKE__TRIGGER (s) | CPU-s per million events | cores | CPU-s of a batch | files landed an hour | files"
-        " merged an hour | bytes written ÷ landed | minutes | load average |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        "| events/s | LAKE__TRIGGER (s) | CPU-s per million events | of it the JVM's compilers | cores | CPU-s of a batch | files"
+        " landed an hour | files merged an hour | bytes written ÷ landed | minutes | load average |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n"
     )
     for each in lines:
+        compiling = "not measured" if each.compiling is None else f"{each.compiling:.1f}"
         text += (
-            f"| {each.rate:,} | {each.trigger:g} | {each.cpu_per_million:.1f} | {each.cpu_per_million * each.rate / 1e6:.2f} |"
-            f" {each.cpu_of_a_batch:.2f} | {each.files_landed_an_hour:,.0f} | {each.files_merged_an_hour:,.0f} |"
+            f"| {each.rate:,} | {each.trigger:g} | {each.cpu_per_million:.1f} | {compiling} |"
+            f" {each.cpu_per_million * each.rate / 1e6:.2f} | {each.cpu_of_a_batch:.2f} |"
+            f" {each.files_landed_an_hour:,.0f} | {each.files_merged_an_hour:,.0f} |"
             f" {each.bytes_written:.2f} | {each.minutes:g} | {each.load:.1f} |\n"
         )
     (RESULTS / "endurance-rates.md").write_text(text)
