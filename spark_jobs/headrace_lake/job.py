@@ -258,9 +258,8 @@ class Job:
         try:
             while not query.awaitTermination(cast("Any", _POLL)):
                 self._health.heartbeat()
-                idle = not query.status["isTriggerActive"]
                 # Between batches the query may end at once. During a batch, the next batch sees that it must not begin.
-                if self._stop.is_set() and idle:
+                if self._stop.is_set() and not query.status["isTriggerActive"]:
                     return
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)

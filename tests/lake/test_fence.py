@@ -294,6 +294,27 @@ def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path) -> Non
 
 
 @pytest.mark.spark
+def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(spark: SparkSession, lake: Path) -> None:
+    fence = Fence(spark, str(lake))
+    fence.claim()
+    own = {
+        "offset": "id",
+        "landed_at": "timestamp'2026-01-01 00:00:00Z' + make_dt_interval(id % 2)",
+        "day": "date'2026-01-01' + int(id % 2)",
+    }
+    kinds = {field.name: field.dataType.simpleString() for field in SCHEMAS[EVENTS].fields}
+    columns = [f"cast({own.get(name, 'null')} as {kind}) as `{name}`" for name, kind in kinds.items()]
+    assert fence.write(EVENTS, spark.range(0, 11, 1, 1).selectExpr(*columns), transaction(1, 0))
+    found = fence._logs[EVENTS]._added(transaction(1, 0))
+    assert found is not None
+    stats = {file["partitionValues"]["day"]: json.loads(file["stats"]) for file in found}
+    assert len(found) == len(stats) == 2
+    for day, rows, last in (("2026-01-01", 6, 10), ("2026-01-02", 5, 9)):
+        said = stats[day]
+        assert (said["numRecords"], said["minValues"]["offset"], said["maxValues"]["offset"]) == (rows, 10 - last, last)
+
+
+@pytest.mark.spark
 def test_rows_of_arrow_that_the_table_has_no_column_for_are_refused(spark: SparkSession, lake: Path) -> None:
     fence = Fence(spark, str(lake))
     fence.claim()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from headrace_lake.spark.jvm import call_method, java_array, java_class
+from headrace_lake.spark.jvm import call_method, java_array, java_class, selected
 from headrace_lake.spark.storage import Storage
 from py4j.java_gateway import JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -28,6 +30,30 @@ def test_an_array_has_the_class_that_was_named(spark: SparkSession) -> None:
     assert len(java_array(spark, "java.lang.Object", [])) == 0
     with pytest.raises(Py4JError, match="Cannot convert"):
         java_array(spark, "java.lang.CharSequence", [1])
+
+
+def test_texts_are_selected_together(spark: SparkSession) -> None:
+    texts = ["id", "id + 1 as `a b`", "concat('x', ',', id) as text"]
+    frame = spark.range(2)
+    assert selected(frame, *texts).collect() == frame.selectExpr(*texts).collect()
+
+
+def test_hadoops_options_are_sent_without_the_names_of_their_files(spark: SparkSession) -> None:
+    """Each task that writes gets them all, and Hadoop compresses the name of each one's file by itself."""
+    kind = java_class(spark, "org.apache.hadoop.conf.Configuration")
+    ours, plain = kind(spark._jsc.hadoopConfiguration()), kind()  # type: ignore[attr-defined]
+
+    def sent(options: Any) -> int:
+        stream = java_class(spark, "java.io.ByteArrayOutputStream")()
+        options.write(java_class(spark, "java.io.DataOutputStream")(stream))
+        return int(stream.size())
+
+    name = "io.file.buffer.size"
+    assert str(ours.get(name)) == str(plain.get(name))
+    assert plain.getPropertySources(name) is not None
+    assert ours.getPropertySources(name) is None
+    assert ours.size() >= plain.size()
+    assert sent(ours) < sent(plain)
 
 
 def test_small_files_are_read_without_looking_for_packages(

@@ -11,11 +11,13 @@ from pyspark.sql import functions as sf
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import within
 from headrace_lake.rows.decode import Topics
+from headrace_lake.spark.jvm import selected
 from headrace_lake.tables import erasures
 from headrace_lake.tables.digest import NOTHING, SEEDS, Covered, LineDigest, Sums, added, hashes_sql, slots_of
 
 _HASH: Final = "_headrace?digest_"
 _SLOT: Final = "_headrace?digest_slot"
+_SUMS: Final = "_headrace?digest_sums"
 """No column of a route, and no promoted one, has a question mark."""
 
 
@@ -43,20 +45,29 @@ class Slots:
             f"{_HASH}{place}": sf.when(condition, sf.expr(hash_)).otherwise(sf.lit(0))
             for place, hash_ in enumerate(hashes_sql(covered))
         }
-        of_topic = f"if(topic = '{self._topics.quarantine}', {self.each}, 0)"
-        return rows.withColumns({**own, _SLOT: sf.expr(f"partition % {self.each} + {of_topic}")})
+        return rows.withColumns({**own, _SLOT: sf.expr(self._slot())})
+
+    def hashed_with(self, rows: DataFrame, covered: Covered, wanted: str, *more: str) -> DataFrame:
+        """Like `hashed`, and with the columns `more` (SQL, each with its name), in one step."""
+        own = (f"if({wanted}, {hash_}, 0L) as `{_HASH}{place}`" for place, hash_ in enumerate(hashes_sql(covered)))
+        return selected(rows, "*", *more, *own, f"{self._slot()} as `{_SLOT}`")
+
+    def _slot(self) -> str:
+        return f"partition % {self.each} + if(topic = '{self._topics.quarantine}', {self.each}, 0)"
 
     def sums(self, topics: int = 1) -> list[Column]:
         """Aggregates to observe; `read` takes their values. `topics`: how many have rows here, the events topic first."""
-        return [
-            sf.expr(f"sum(if(`{_SLOT}` = {slot}, `{_HASH}{place}`, 0L))").alias(f"{_HASH}{slot}_{place}")
+        sums = (
+            f"sum(if(`{_SLOT}` = {slot}, `{_HASH}{place}`, 0L))"
             for slot in range(self.each * topics)
             for place in range(len(SEEDS))
-        ]
+        )
+        return [sf.expr(f"array({', '.join(sums)})").alias(_SUMS)]
 
     def read(self, seen: Mapping[str, Any], topics: int = 1) -> list[Sums | None]:
         """Slot -> sums, from the values of `sums`."""
-        return [(seen[f"{_HASH}{slot}_0"] or 0, seen[f"{_HASH}{slot}_1"] or 0) for slot in range(self.each * topics)]
+        sums = seen[_SUMS]
+        return [(sums[2 * slot] or 0, sums[2 * slot + 1] or 0) for slot in range(self.each * topics)]
 
     def there(
         self, spark: SparkSession, lake: str, table: str, covered: Covered, ranges: Sequence[Range]

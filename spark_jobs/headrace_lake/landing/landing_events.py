@@ -25,7 +25,8 @@ from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.recovered import EARLIEST, check_rows, moment
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
-from headrace_lake.rows.keyed_counts import counts, keyed_counts
+from headrace_lake.rows.keyed_counts import counts, keyed_counts_sql
+from headrace_lake.spark.jvm import selected
 from headrace_lake.tables import layout
 from headrace_lake.tables.digest import OF_EVENTS, Sums
 from headrace_lake.tables.erasures import ERASED, ErasedIds, with_erased
@@ -165,6 +166,7 @@ class EventsLanding:
         if self._epoch.fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
             return counted_again()
         columns = layout.columns(EVENTS, self._shape)
+        chosen = [f"`{name}`" for name in columns]
         if strays:
             self._epoch.log.info("leaves out what an interrupted job has landed already", table=EVENTS)
             there = self._there(mine)
@@ -186,10 +188,10 @@ class EventsLanding:
         def write(marked: DataFrame) -> dict[str, Any]:
             observation = Observation()
             measures = _measures(mine, erased=self.erased.any())
-            rows = self._without_erased(marked).withColumn(_AGE, sf.expr(freshness.span(_WANTED)))
-            rows = slots.hashed(rows, OF_EVENTS, _WANTED)
+            rows = self._without_erased(marked)
+            rows = slots.hashed_with(rows, OF_EVENTS, _WANTED, f"{freshness.span(_WANTED)} as `{_AGE}`")
             rows = rows.observe(observation, *measures, *slots.sums())
-            ours = self._epoch.fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
+            ours = self._epoch.fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), version)
             return (
                 dict(observation.get) if ours else {}
             )  # if nothing was observed, `observation.get` would wait for ever
@@ -281,15 +283,15 @@ def _protocol() -> Column:
 def _measures(ranges: Iterable[Range], *, erased: bool) -> list[Column]:
     """Aggregates over a batch's rows, however many partitions it has; `_measured` reads their values."""
     named = {
-        "by_place": keyed_counts(sf.expr(f"partition * 3 + if({_SOUND}, if({DUPLICATE}, 2, 1), 0)")),
-        "by_protocol": keyed_counts(sf.expr(f"if({DUPLICATE}, {_PROTOCOL_NUMBER}, null)")),
-        "by_age": keyed_counts(sf.col(_AGE)),
-        "looked_up": sf.count_if(sf.expr(LOOKED_UP)),
-        "markers": sf.count_if(sf.expr(_MARKER)),
-        **({"erased": sf.count_if(sf.expr(f"{ERASED} and {_SOUND}"))} if erased else {}),
-        "lately": sf.to_json(sf.collect_list(sf.expr(_lately(ranges)))),
+        "by_place": keyed_counts_sql(f"partition * 3 + if({_SOUND}, if({DUPLICATE}, 2, 1), 0)"),
+        "by_protocol": keyed_counts_sql(f"if({DUPLICATE}, {_PROTOCOL_NUMBER}, null)"),
+        "by_age": keyed_counts_sql(f"`{_AGE}`"),
+        "looked_up": f"count_if({LOOKED_UP})",
+        "markers": f"count_if({_MARKER})",
+        **({"erased": f"count_if({ERASED} and {_SOUND})"} if erased else {}),
+        "lately": f"to_json(collect_list({_lately(ranges)}))",
     }
-    return [measure.alias(name) for name, measure in named.items()]
+    return [sf.expr(measure).alias(name) for name, measure in named.items()]
 
 
 def _measured(ranges: Iterable[Range], seen: Mapping[str, Any]) -> EventCounts:

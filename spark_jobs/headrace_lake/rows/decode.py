@@ -29,6 +29,7 @@ from headrace_common.record.contract import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from headrace_lake.spark.jvm import selected
 from headrace_lake.spark.literals import quoted as quoted
 from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.shape import Shape
@@ -66,7 +67,8 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
     frame = _event_texts(records, topics)
     if shape.variant:
         frame = frame.selectExpr("*", f"try_parse_json({_TEXT}) as {_PARSED}")
-    return frame.selectExpr(
+    return selected(
+        frame,
         f"{_fault(_EVENT_RULES)} as {FAULT}",
         LOOKED_UP,
         f"coalesce(ce_type = '{GAP_TYPE}', false) as {GAP}",
@@ -96,7 +98,7 @@ def id_projection(records: DataFrame, topics: Topics) -> DataFrame:
         for name, column in (("ce_id", "event_id"), ("ce_attributes", "attributes"))
     )
     here = records.where(f"topic = {quoted(topics.events)}")
-    return here.selectExpr("partition", "offset", "timestamp as received_time", *found)
+    return selected(here, "partition", "offset", "timestamp as received_time", *found)
 
 
 def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
@@ -104,14 +106,14 @@ def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame
     frame = _event_texts(records, topics).withColumn(FAULT, sf.expr(_fault(_EVENT_RULES))).where(f"{FAULT} is not null")
     protocol = f"nullif({_PROTOCOL}, '')"
     rows = _kept(topics.events, topics, landed_at, _EVENT_RULES, protocol=protocol, reject_id="ce_id")
-    return frame.selectExpr(*rows)
+    return selected(frame, *rows)
 
 
 def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
     """Rows for the quarantine table from the quarantine topic: every record of it, sound or not."""
     frame = _headers(records.where(f"topic = {quoted(topics.quarantine)}"), QUARANTINE_HEADERS, QUARANTINE_HEADERS)
-    frame = frame.selectExpr(
-        *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
+    frame = selected(
+        frame, *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
         "try_cast(substring_index(string(part), '/', 1) as int) as part_number",
         "try_cast(substring_index(string(part), '/', -1) as int) as parts",
     ).withColumn(FAULT, sf.expr(_fault(_REJECT_RULES)))  # fmt: skip
@@ -120,13 +122,13 @@ def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFram
         "attributes": "attributes",
     }  # fmt: skip
     rows = _kept(topics.quarantine, topics, landed_at, _REJECT_RULES, protocol="protocol", reject_id="id", own=own)
-    return frame.selectExpr(*rows)
+    return selected(frame, *rows)
 
 
 def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
     frame = _headers(records.where(f"topic = {quoted(topics.events)}"), HEADERS, REQUIRED_HEADERS)
-    return frame.selectExpr(
-        *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
+    return selected(
+        frame, *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
         "try_cast(string(ce_time) as timestamp) as time",
         f"`content-type` = {_bytes(JSON)} as json",
     )  # fmt: skip
@@ -179,10 +181,11 @@ def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) 
         f"{'' if name in required else f'{size} <= {index} or '}get(headers, {index}).key = {quoted(name)}"
         for index, name in enumerate(names)
     ]
-    frame = records.selectExpr(*_RECORD, f"coalesce({_every(ordered)}, false) as in_order")
+    frame = selected(records, *_RECORD, f"coalesce({_every(ordered)}, false) as in_order")
     position = {name: f"int(coalesce(array_position(headers.key, {quoted(name)}), 0)) - 1" for name in names}
     repeats = {name: f"size(array_remove(headers.key, {quoted(name)})) < {size} - 1" for name in names}
-    frame = frame.selectExpr(
+    frame = selected(
+        frame,
         *_RECORD,
         f"not in_order as {LOOKED_UP}",
         *(f"if(in_order, {index}, {position[name]}) as {_name('at_' + name)}" for index, name in enumerate(names)),
@@ -190,8 +193,8 @@ def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) 
         f"if(in_order, null, {_listed(repeats.items())}) as repeated",
     )
     optional = [name for name in names if name not in required]
-    return frame.selectExpr(
-        *_RECORD, LOOKED_UP, "missing", "repeated",
+    return selected(
+        frame, *_RECORD, LOOKED_UP, "missing", "repeated",
         *(f"get(headers, {_name('at_' + name)}).value as {_name(name)}" for name in names),
         *(f"{_name('at_' + name)} between 0 and {size} - 1 as {_name('has_' + name)}" for name in optional),
     )  # fmt: skip

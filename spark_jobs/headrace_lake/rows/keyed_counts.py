@@ -26,6 +26,11 @@ def keyed_counts(key: Column) -> Column:
     return sf.to_json(sf.histogram_numeric(key.cast("double"), sf.lit(_ROOM)))
 
 
+def keyed_counts_sql(key: str) -> str:
+    """The same as SQL, of a key in SQL."""
+    return f"to_json(histogram_numeric(double({key}), {_ROOM}))"
+
+
 def counts(value: str | None) -> Counter[int]:
     """Key -> number of rows, from the value of `keyed_counts`."""
     found: Counter[int] = Counter()

@@ -34,6 +34,8 @@ LOCAL_FILES: Final = "fs.AbstractFileSystem.file.impl"
 """Hadoop's name for the class by which the checkpoint and Delta's log are written on local disks."""
 _HADOOPS_LOCAL_FILES: Final = "org.apache.hadoop.fs.local.LocalFs"
 
+_OPTIONS: Final = "org.apache.hadoop.conf.Configuration"
+
 _LOCAL: Final = "local[*]"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it: the JVM already runs
 
@@ -78,6 +80,10 @@ _TUNED: Final = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # four calls to the JVM for each function of a column
     "spark.sql.adaptive.enabled": "false",  # a batch has no shuffle to adapt, and planning twice costs time
     "spark.sql.shuffle.partitions": "2",
+    # A tenth of planning a batch: the planner would infer what is not null from each expression, and use none of it.
+    "spark.sql.constraintPropagation.enabled": "false",
+    # Rows of one day, or of two at midnight, go to their files as they come; by default they are sorted by day before.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
     "spark.databricks.delta.snapshotPartitions": "1",  # the default is 50 tasks for each commit
     "spark.databricks.delta.optimizeWrite.enabled": "false",
     "spark.databricks.delta.autoCompact.enabled": "false",
@@ -133,6 +139,7 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
         _tether(spark)
         _write_local_files_without_processes(spark)
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
+    _forget_origins(spark, hadoop)
     # only now: the process list shows the options that Spark starts with
     for name, secret in settings.spark_secrets.items():
         hadoop.set(name.removeprefix("spark.hadoop."), secret.get_secret_value())
@@ -234,6 +241,19 @@ def _write_local_files_without_processes(spark: SparkSession) -> None:
     with suppress(CompilerError):
         define(spark, __package__, "LocalFiles")
         hadoop.set(LOCAL_FILES, "headrace.lake.LocalFiles")
+
+
+def _forget_origins(spark: SparkSession, hadoop: Any) -> None:
+    """Lets Hadoop's options be sent to tasks without the names of the files that they come from.
+
+    They are sent with each task that writes, and Hadoop compresses the names of each of a thousand options by itself.
+    """
+    java = java_class(spark, "java.lang.Class")
+    field = java.forName(_OPTIONS).getDeclaredField("updatingResource")
+    field.setAccessible(True)
+    java.forName("org.apache.hadoop.mapred.JobConf")  # has files of its own
+    hadoop.size()  # reads the files
+    field.set(hadoop, java_class(spark, "java.util.concurrent.ConcurrentHashMap")())
 
 
 def _end_of(process: Popen[bytes], error: Exception) -> int | None:

@@ -11,12 +11,13 @@ from typing import Any, Final, cast
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace_lake.spark.causes import root_cause
 
 _PACKAGE: Final = "headrace.lake"
 _BESIDE: Final = "org.apache.spark.sql.api.java.UDF1"  # a class of the loader that gets ours
+_BETWEEN: Final = "\x1f"  # no SQL of ours has it
 _LOOK: Final = 0.2  # seconds between two questions whether to cancel
 
 
@@ -48,6 +49,12 @@ def call_method(
     java = java_class(spark, "java.lang.Class")
     found = java.forName(owner).getMethod(method, java_array(spark, "java.lang.Class", [*map(java.forName, kinds)]))
     return found.invoke(on, java_array(spark, "java.lang.Object", arguments))
+
+
+def selected(frame: DataFrame, *texts: str) -> DataFrame:
+    """``frame.selectExpr(*texts)``, whose texts go to the JVM together: by themselves each is a call."""
+    array = java_class(frame.sparkSession, "org.apache.commons.lang3.StringUtils").split(_BETWEEN.join(texts), _BETWEEN)
+    return DataFrame(cast("Any", frame)._jdf.selectExpr(array), frame.sparkSession)
 
 
 @contextmanager

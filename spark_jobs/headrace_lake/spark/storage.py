@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +21,7 @@ class Storage:
         self.spark = spark
         self._gateway: Any = spark.sparkContext._gateway
         self._configuration = cast("Any", spark)._jsc.hadoopConfiguration()
+        self._systems: dict[tuple[str, str], Any] = {}
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder at `path`."""
@@ -89,7 +91,10 @@ class Storage:
 
     def _at(self, path: str) -> tuple[Any, Any]:
         there = self._class("org.apache.hadoop.fs.Path")(path)
-        return there, there.getFileSystem(self._configuration)
+        system = urlsplit(path)[:2]  # scheme and host
+        if system not in self._systems:
+            self._systems[system] = there.getFileSystem(self._configuration)
+        return there, self._systems[system]
 
     def _class(self, name: str) -> Any:
         return java_class(self.spark, name)

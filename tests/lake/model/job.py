@@ -215,6 +215,7 @@ class World:
             *((module, "datetime", moment) for module in (landing, replay)),
             *((module, "Slots", ModelSlots) for module in (landing, landing_events, routes)),
             *((module, "Observation", Observed) for module in (landing, landing_events, routes)),
+            (landing_events, "selected", lambda rows, *texts: rows.select(*texts)),
             (landing_events, "_measures", lambda _, **__: [measure_events]),
             *((module, "counts", Counter) for module in (landing_events, quarantine, routes)),
             *((module, "keyed_counts", functions.keyed) for module in (quarantine, routes)),
@@ -340,6 +341,9 @@ class ModelSlots(Slots):
             return [{**row, "hash": hashed(row, covered) if holds(row) else NOTHING} for row in rows.read()]
 
         return Frame(read, rows.observed)
+
+    def hashed_with(self, rows: Frame, covered: Covered, wanted: str, *_: str) -> Frame:  # type: ignore[override]
+        return self.hashed(rows, covered, wanted)
 
     def sums(self, topics: int = 1) -> list[Any]:
         def measure(rows: Rows) -> dict[str, Any]:
