@@ -85,7 +85,7 @@ class Result:
 
 @functools.lru_cache(256)
 def settled(settings: type[ServiceSettings], sections: str) -> ServiceSettings:
-    """The settings of these sections, in JSON: reading them takes longer than many a run."""
+    """The settings of these sections, in JSON. Reading them took a third of the time of a run without clients."""
     return settings(**json.loads(sections))
 
 

@@ -192,7 +192,7 @@ SEEDS: Final[dict[str, int]] = {
     "an abandoned window is acknowledged": 11,
     "an abandoned payload is acknowledged": 9,
     "a block of a session that has ended counts": 8,
-    "a block is acknowledged before it is stored": 1,
+    "a block is acknowledged before it is stored": 16,
     "a device that is heard first is handed out at once": 29,
     "the topics are not looked at after a kill": 5,
     "a position does not wait for what is read before it": 7,
