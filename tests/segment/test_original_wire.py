@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.original import BeginAppendBlock, Block, KeepAlive, OriginalDecoder, ReadSegment, SetupAppend
-from hypothesis import given, settings
+from headrace_segment.wire.original import BeginAppendBlock, Block, KeepAlive, OriginalDecoder, SetupAppend
 from hypothesis import strategies as st
 
 from tests.driving import at_random, one_by_one
@@ -29,7 +28,6 @@ from tests.segment.speaking import (
     read,
     setup,
 )
-from tests.tiers import examples
 
 FRAME_BYTES = 4096
 
@@ -210,6 +208,8 @@ def test_many_messages_are_looked_at_in_turns() -> None:
     assert len(found) == 2500
 
 
+# What test_session.py makes conversations of.
+
 small = st.binary(max_size=20)
 cuts = st.lists(st.integers(0, 9), max_size=3)
 contents = st.lists(
@@ -228,24 +228,3 @@ messages = st.one_of(
     st.builds(raw, st.sampled_from([int(kind) for kind in Kind]), small),
     st.binary(max_size=30),
 )
-
-
-@settings(max_examples=examples(4_000))
-@given(st.lists(messages, max_size=6).map(b"".join), st.randoms(use_true_random=False))
-def test_any_bytes(data: bytes, chance: Any) -> None:
-    """Requests or a protocol error, nothing else; however they are split."""
-    damaged = bytearray(data)
-    for _ in range(chance.choice([0, 0, 1, 2]) if damaged else 0):
-        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
-    whole = fed([bytes(damaged)])
-    assert fed(one_by_one(bytes(damaged))) == whole
-    assert fed(at_random(bytes(damaged), chance)) == whole
-    for each in whole[0]:
-        assert isinstance(each, SetupAppend | ReadSegment | KeepAlive | BeginAppendBlock | Block)
-        if isinstance(each, Block):
-            at = count = 0
-            while at < len(each.data):
-                kind, length = HEADER.unpack_from(each.data, at)
-                assert kind == Kind.EVENT
-                at, count = at + 8 + length, count + 1
-            assert (at, count) == (len(each.data), each.events)

@@ -1,4 +1,4 @@
-"""Today's dialect's decoder: how blocks come, what ends the conversation, and any bytes."""
+"""Today's dialect's decoder: how blocks come, and what ends the conversation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import MESSAGES, AppendBlockEnd, append_block
 from headrace_segment.wire.today import Append, TodayDecoder, Unsupported
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.driving import at_random, one_by_one
-from tests.segment.recorded import TODAY, W1, W2
-from tests.segment.speaking import event, events, raw
-from tests.tiers import examples
+from tests.segment.recorded import W1, W2
+from tests.segment.speaking import event, raw
 
 FRAME_BYTES = 4096
 say = MESSAGES.encode
@@ -116,25 +113,3 @@ def test_the_limit_of_a_frame(data: bytes) -> None:
     _, error, _ = every_way(data, 100)
     assert error is not None
     assert error[1] == "LIMITS__FRAME_BYTES"
-
-
-small = st.binary(max_size=20)
-contents = st.lists(small, max_size=3).map(lambda each: events(*each))
-messages = st.one_of(
-    st.sampled_from([vector["data"] for vector in TODAY.values()]),
-    st.builds(lambda data, cut: append_block(W1, data) + end(cut), contents, st.integers(-1, 40)),
-    st.builds(raw, st.sampled_from([int(kind) for kind in Kind]), small),
-    st.builds(raw, st.integers(-200, 200), small),
-    st.binary(max_size=30),
-)
-
-
-@settings(max_examples=examples(4_000))
-@given(st.lists(messages, max_size=5).map(b"".join), st.randoms(use_true_random=False))
-def test_any_bytes(data: bytes, chance: Any) -> None:
-    damaged = bytearray(data)
-    for _ in range(chance.choice([0, 0, 1, 2]) if damaged else 0):
-        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
-    whole = fed([bytes(damaged)])
-    assert fed(one_by_one(bytes(damaged))) == whole
-    assert fed(at_random(bytes(damaged), chance)) == whole
