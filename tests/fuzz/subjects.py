@@ -236,7 +236,7 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     ],
     "courier": [
         Subject(
-            of_session(courier.drive, **limits),
+            of_session(by_both(courier.drive), **limits),
             alone(_courier()),
             conversations.courier,
             courier.session,

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 import orjson
+from headrace_common.record import native
 from headrace_common.record.contract import DETERMINISTIC, Attribute, Reason
 from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
-from headrace_common.session.interface import AT_ONCE, SMALL, Frame, Pause, Peer, Ticket, paused
+from headrace_common.session.interface import AT_ONCE, SMALL, Frame, Pause, Peer, Ticket, paused, singly
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
@@ -27,6 +29,9 @@ OVERHEAD: Final = 1024
 _LEFT_AND_LENGTH: Final = struct.Struct(">III").pack
 _KEY_BYTES: Final = 4096
 """Characters of an event's `type`, `path` and `host` up to which the envelope is kept."""
+
+MOST_ODD: Final = 64
+"""Most events, one behind the other, that are built here although the native core may find the next plain."""
 
 _SOURCE_BYTES: Final = 1024
 """Longest text that is accepted as a host name."""
@@ -90,6 +95,11 @@ class Maker:
             self._memory.put(key, made, made.size + 4 * size)  # a character takes up to four bytes
         return made
 
+    def origin(self, key: bytes, raw: bytes) -> native.Origin | None:
+        """See `native.Find`. Its own ids no event has: they are those of its payload."""
+        fields = self.json.read(raw)
+        return None if isinstance(fields, Fault) else (self.envelope(fields).pieces, None)
+
 
 class CourierFrame(Frame):
     """One payload."""
@@ -113,15 +123,42 @@ class CourierFrame(Frame):
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
+        return singly(self.runs())
+
+    @override
+    def runs(self) -> Iterator[Part | Pause | list[Part]]:
         """Part i is event i. All events beyond the limit form one more part."""
-        payload, maker = self._payload, self._maker
-        read, envelope, most = maker.json.read, maker.envelope, maker.limits.event_bytes
+        core, payload, maker, about = native.core, self._payload, self._maker, self._about()
+        entries, limits = payload.entries, (min(maker.limits.event_bytes, SHORT), maker.limits.depth)
         # The id's fields, each as u32 length and bytes. Fields that all events of a payload share come first.
         before = b"".join(map(entry, (PROTOCOL.encode(), payload.nonce)))
-        about = self._about()
+        index, odd = (
+            0,
+            1 if core.bytes_at_once else len(entries),
+        )  # odd: how many are built here before the core is asked again
+        while index < len(entries):
+            events = core.payload(
+                maker.origin, before, about, limits, entries, index, payload.count - index, core.bytes_at_once
+            )
+            if events:
+                yield events
+                index, odd = index + len(events), 1
+                continue
+            end = min(index + odd, len(entries))
+            yield from self._singly(index, end, before, about)
+            index, odd = end, min(2 * odd, MOST_ODD)
+        if payload.tail:
+            detail = f"more than LIMITS__FRAME_EVENTS ({maker.limits.frame_events}) events"
+            name = self._id(payload.count - index, payload.tail)
+            yield maker.unnamed.reject(Reason.TOO_MANY_EVENTS, detail, payload.tail, name, self._about(index))
+
+    def _singly(self, first: int, last: int, before: bytes, about: bytes) -> Iterator[Part | Pause]:
+        """As `runs`, from `first` up to `last`."""
+        payload, maker = self._payload, self._maker
+        read, envelope, most = maker.json.read, maker.envelope, maker.limits.event_bytes
         received = orjson.dumps({**orjson.loads(about), Attribute.TIME.value: "received"})
         now = rfc3339_ms(self.received_ms)
-        for index, raw in enumerate(payload.entries):
+        for index, raw in enumerate(islice(payload.entries, first, last), first):
             size = len(raw)
             # Counted from the end: a resend leaves out the acknowledged events at the beginning.
             left = payload.count - index
@@ -148,11 +185,6 @@ class CourierFrame(Frame):
                 yield envelope(found).event(name, now, raw, received)
             else:
                 yield envelope(found).event(name, time, raw, about)
-        if payload.tail:
-            index = len(payload.entries)
-            detail = f"more than LIMITS__FRAME_EVENTS ({maker.limits.frame_events}) events"
-            name = self._id(payload.count - index, payload.tail)
-            yield maker.unnamed.reject(Reason.TOO_MANY_EVENTS, detail, payload.tail, name, self._about(index))
 
     def _id(self, left: int, raw: bytes) -> bytes:
         return deterministic_id(PROTOCOL, self._payload.nonce, left.to_bytes(4, "big"), raw)

@@ -1,0 +1,103 @@
+"""The native core makes the same bytes of a payload's events as Python: of what clients send, of every JSON, at every limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from headrace_common.record import native
+from headrace_common.record.event import Part
+from headrace_common.session.interface import Frame, Peer
+from headrace_courier.events import MOST_ODD
+from headrace_courier.wire import jdat
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.courier.driving import NONCE, numbered, session
+from tests.driving import PEER, feed
+from tests.jsons import documents, mixed, times
+from tests.native import needs_native, using
+from tests.tiers import examples
+
+pytestmark = needs_native
+
+
+def built(events: list[bytes], core: str, peer: Peer = PEER, **limits: Any) -> tuple[list[Part], int]:
+    """Every part of a payload, byte for byte, and in how many runs they were made."""
+    with using(core):
+        driven = session(peer, **limits)
+        frames: list[Frame] = []
+        feed(driven, jdat(NONCE, events), serve=lambda: frames.extend(driven.frames()))
+        (frame,) = frames
+        at_once = frame.at_once() if frame.small else None
+        runs = [run if isinstance(run, list) else [run] for run in frame.runs() if run]
+        parts = [part for run in runs for part in run]
+        assert at_once in (None, parts)
+        assert [part for part in frame.parts() if part] == parts
+    return parts, len(runs)
+
+
+def check(*events: bytes, peer: Peer = PEER, **limits: Any) -> int:
+    """Compares what the cores make of events. Returns in how many runs the native core makes them."""
+    expected, _ = built([*events], "python", peer, **limits)
+    made, runs = built([*events], "native", peer, **limits)
+    assert made == expected
+    return runs
+
+
+PLAIN = orjson.loads(numbered(1, host="web-1", type="syslog")[0])
+NAMES: dict[str, tuple[str, ...]] = {"@timestamp": (), "type": (), "path": (), "host": ("name",), "other": ()}
+
+
+@settings(max_examples=examples(1500))
+@given(st.lists(documents(NAMES, PLAIN), min_size=1, max_size=5))
+def test_events_with_any_fields(events: list[bytes]) -> None:
+    check(*events)
+    check(*events, events[0], peer=Peer("192.0.2.7", 1, "CN=a,O=b", certified=True))
+
+
+@settings(max_examples=examples(1000))
+@given(st.lists(documents(NAMES, PLAIN) | mixed, min_size=1, max_size=4))
+def test_any_bytes(events: list[bytes]) -> None:
+    check(*events)
+    check(*events, event_bytes=1024, depth=3)
+
+
+@settings(max_examples=examples(1000))
+@given(times)
+def test_any_time(time: str) -> None:
+    check(orjson.dumps({**PLAIN, "@timestamp": time}), *numbered(1))
+
+
+def test_what_clients_send_is_made_in_few_calls() -> None:
+    """Else the core would be there and never used."""
+    assert check(*numbered(100)) == 1
+    assert check(*numbered(2000)) < 10
+    assert check(*numbered(50), *numbered(50, host="h", type="t")) == 1
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 50, 400])
+def test_events_that_are_not_plain_among_others(every: int) -> None:
+    events = numbered(4 * MOST_ODD)
+    events[::every] = [b"[]"] * len(events[::every])
+    runs = check(*events)
+    assert every < 50 or runs < 30
+    check(*events, frame_events=100)
+
+
+def test_events_at_each_side_of_the_limits() -> None:
+    for size in (1022, 1023, 1024, 1025, 16_383, 16_384, 16_385, 70_000):
+        (event,) = numbered(1, more="x")
+        event = event.replace(b'"x"', b'"' + b"x" * (size - len(event) + 1) + b'"')
+        assert len(event) == size
+        check(*numbered(1), event, *numbered(1), event_bytes=1024)
+        check(*numbered(1), event, *numbered(1), event_bytes=100_000)
+    for levels in range(1, 9):
+        check(numbered(1)[0][:-1] + b',"x":' + b"[" * levels + b"]" * levels + b"}", depth=6)
+
+
+def test_a_bug_in_the_core_is_an_exception() -> None:
+    assert native.NATIVE is not None
+    with pytest.raises(ValueError, match="tuple"):
+        native.NATIVE.payload(lambda key, raw: (), b"", b"{}", (1 << 20, 64), numbered(1), 0, 1, 1 << 16)  # type: ignore[arg-type,return-value]
