@@ -157,7 +157,8 @@ class Clients:
             pod = f"pod/client-{name}"
             self._place.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", pod, "--timeout=600s", seconds=660)
             said = self._place.kubectl("logs", pod)
-            told[name] = json.loads(said[said.rindex("{") :])  # a library may end its complaints without a new line
+            # a library's complaints end without a new line, before it or behind it
+            told[name], _ = json.JSONDecoder().raw_decode(said, said.rindex("{"))
         return told
 
 
