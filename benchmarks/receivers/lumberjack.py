@@ -128,6 +128,7 @@ def run(arguments: argparse.Namespace) -> load.Results:
         ("J in C, 2,048", 2048, V2, windows(2048, v2(3))),
         ("J plain, 500", 500, V2, windows(500, v2(0))),
         ("J plain, 2,048", 2048, V2, windows(2048, v2(0))),
+        ("J in C, 50", 50, V2, windows(50, v2(3))),
         ("J in C, 1", 1, V2, windows(1, v2(3), 4096)),
         ("v1 in C, 500", 500, V1, windows(500, v1)),
         ("v1 in C, 2,048", 2048, V1, windows(2048, v1)),
