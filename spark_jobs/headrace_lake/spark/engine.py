@@ -249,11 +249,14 @@ def _forget_origins(spark: SparkSession, hadoop: Any) -> None:
     They are sent with each task that writes, and Hadoop compresses the names of each of a thousand options by itself.
     """
     java = java_class(spark, "java.lang.Class")
-    field = java.forName(_OPTIONS).getDeclaredField("updatingResource")
-    field.setAccessible(True)
-    java.forName("org.apache.hadoop.mapred.JobConf")  # has files of its own
-    hadoop.size()  # reads the files
-    field.set(hadoop, java_class(spark, "java.util.concurrent.ConcurrentHashMap")())
+    try:
+        field = java.forName(_OPTIONS).getDeclaredField("updatingResource")
+        field.setAccessible(True)
+        java.forName("org.apache.hadoop.mapred.JobConf")  # has files of its own
+        hadoop.size()  # reads the files
+        field.set(hadoop, java_class(spark, "java.util.concurrent.ConcurrentHashMap")())
+    except Py4JJavaError:  # a cluster's own Hadoop may keep them elsewhere: it costs a little more
+        return
 
 
 def _end_of(process: Popen[bytes], error: Exception) -> int | None:
