@@ -23,7 +23,7 @@ import msgspec
 import orjson
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_common.record import encoding
+from headrace_common.record import record_batch
 from headrace_common.record.contract import HEADERS, JSON, SPECVERSION
 from headrace_common.record.event import Envelope, rfc3339
 from headrace_forward.wire import EventTime, Replies
@@ -113,14 +113,14 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
 
     def with_ours() -> None:
         envelope = Envelope("forward", source, subject)
-        batch = encoding.BatchBuilder()
+        batch = record_batch.BatchBuilder()
         for _ in range(rounds):
             for _, payload in made:
                 for name, at, value in entries(payload):
                     event = envelope.event(name, at, value, attributes)
                     if not batch.add(event, 1, BATCH):
                         batch._build()
-                        batch = encoding.BatchBuilder()
+                        batch = record_batch.BatchBuilder()
                         batch.add(event, 1, BATCH)
         batch._build()
 

@@ -21,7 +21,7 @@ from headrace_common.record.contract import (
     GapReason,
     Reason,
 )
-from headrace_common.record.encoding import BatchBuilder, builder_of, decode, encode, read_varint, varint
+from headrace_common.record.encoding import decode, encode, read_varint, varint
 from headrace_common.record.event import (
     FIRST_SECOND,
     LAST_SECOND,
@@ -36,6 +36,7 @@ from headrace_common.record.event import (
     unique_frame_ids,
     unique_id,
 )
+from headrace_common.record.record_batch import BatchBuilder, builder_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -20,7 +20,7 @@ from headrace_common.kafka.producer import Producer, ProducerSource
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.encoding import BatchBuilder
+from headrace_common.record.record_batch import BatchBuilder
 
 from tests.common.kafkaless import until
 from tests.common.slowly import SlowLoop

@@ -1,43 +1,16 @@
-"""Kafka's record and record batch, version 2 (KIP-98), written by hand.
+"""Kafka's record, version 2 (KIP-98), written by hand.
 
 A record is `length, attributes, timestamp delta, offset delta, key, value, headers`. Only the fields before the key depend on
 the batch. So an event is encoded once, when it is built, from the key on, and a batch only puts a few bytes before it.
-Compared with aiokafka's builder, this saves the header list, its tuples and their encoding for every event. The figures are
-in docs/performance.md.
 """
 
 from __future__ import annotations
 
-import struct
-import sys
-from collections.abc import Iterable
-from itertools import islice
-from typing import Any, Final
-
-from aiokafka.record.util import calc_crc32c
-
-from headrace_common.record import native
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from typing import Final
 
 Header = tuple[str, bytes]
 
 KEYLESS: Final = b"\x01"  # the length -1
-BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last timestamp, producer id,
-producer epoch, base sequence, number of records."""
-
-AFTER_LENGTH: Final = 12  # the length does not count the base offset and itself
-ATTRIBUTES_AT: Final = 21  # the CRC covers everything from here on
-CRC_AT: Final = 17
-MAGIC: Final = 2
-ZSTD: Final = 4
-
-UNLIMITED: Final = 1 << 30
-NO_PRODUCER: Final = (-1, -1, -1)
 
 
 def varint(number: int) -> bytes:
@@ -51,40 +24,13 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-SMALL: Final = 32 << 10
-"""Batches of up to this many bytes share one compressor: making one takes twice as long as compressing one event. Its tables are
-small, because much of them has left the CPU cache when the next batch comes."""
-
-_Zstd = zstd.CompressionParameter
-_LEVEL: Final[dict[int, int]] = {_Zstd.compression_level: 2}
-"""Level 3 takes a fifth more time, for events of 2 KB two fifths, and makes a batch one hundredth smaller, or not at all."""
-
-_LARGE: Final[dict[int, int]] = {**_LEVEL, _Zstd.window_log: 18, _Zstd.min_match: 5}
-"""Window and tables stay in the CPU cache: a fifth less time than with the level's own, and a batch of up to one fortieth more
-bytes, mostly fewer."""
-
-_compressor: Final = zstd.ZstdCompressor(
-    options={**_LEVEL, _Zstd.window_log: 15, _Zstd.hash_log: 13, _Zstd.chain_log: 13}
-)
-
-
-def _compressed(plain: bytes) -> bytes:
-    if len(plain) <= SMALL:
-        return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
-    return zstd.compress(plain, options=_LARGE)
-
-
-_SMALL: Final = tuple(varint(number) for number in range(2048))
-_OFFSETS: Final = tuple(varint(number) + KEYLESS for number in range(8192))
-
-
-MANY: Final = 4
-"""Events for which a call of the native core costs less than laying them out here."""
+SHORT: Final = tuple(varint(number) for number in range(2048))
+"""The varints of short lengths."""
 
 
 def length(number: int) -> bytes:
     """The varint of a length, from a table if it is short."""
-    return _SMALL[number] if number < 2048 else varint(number)
+    return SHORT[number] if number < 2048 else varint(number)
 
 
 def field(data: bytes) -> bytes:
@@ -129,138 +75,3 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (result >> 1) ^ -(result & 1), at
         shift += 7
-
-
-class BatchBuilder:
-    """Builds one record batch from encoded records, with the interface of aiokafka's `BatchBuilder`.
-
-    `seal` compresses the records once. A producer's identity is only in the header, so any producer can send a sealed batch.
-    """
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._count = 0
-        self._size = 0
-        self._first_timestamp = 0
-        self._last_timestamp = 0
-        self._stamp = -1
-        self._before = b""
-        self._body: bytes | None = None
-        self._attributes = 0
-        self._producer = NO_PRODUCER
-
-    def add(self, event: bytes, timestamp: int, limit: int) -> bool:
-        """Appends one record if it fits, like `extend`. Returns whether it did."""
-        if timestamp != self._stamp:
-            self._begin(timestamp)
-        count, stamp = self._count, self._before
-        offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
-        size = len(stamp) + len(offset) + len(event)
-        before = (_SMALL[size] if size < 2048 else varint(size)) + stamp + offset
-        total = self._size + len(before) + len(event)
-        if total > limit and count:
-            return False
-        self._pieces += (before, event)
-        self._size, self._count = total, count + 1
-        return True
-
-    def _begin(self, timestamp: int) -> None:
-        """The next records have this time."""
-        if not self._count:
-            self._first_timestamp = timestamp
-        self._stamp = timestamp
-        self._last_timestamp = max(self._last_timestamp, timestamp)
-        self._before = b"\0" + varint(timestamp - self._first_timestamp)
-
-    def extend(self, events: list[Any], start: int, timestamp: int, limit: int) -> int:
-        """Appends records from `events[start]` on: outputs of `encode`, with the Unix time `timestamp` in milliseconds.
-
-        Stops at an item that is not bytes, or that would make the batch exceed `limit` bytes before compression, and returns
-        its index. The first record always fits.
-        """
-        if timestamp != self._stamp:
-            self._begin(timestamp)
-        count, total, pieces = self._count, self._size, self._pieces
-        stamp = self._before
-        at = start
-        if len(events) - start >= MANY:
-            laid, at = native.core.lay(events, start, stamp, count, max(0, limit - total))
-            pieces.append(laid)
-            total += len(laid)
-            count += at - start
-        for event in islice(events, at, None):
-            if type(event) is not bytes:
-                break
-            offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
-            size = len(stamp) + len(offset) + len(event)
-            before = (_SMALL[size] if size < 2048 else varint(size)) + stamp + offset
-            total += len(before) + len(event)
-            if total > limit and count:
-                total -= len(before) + len(event)
-                break
-            pieces += (before, event)
-            count += 1
-            at += 1
-        self._size, self._count = total, count
-        return at
-
-    def seal(self) -> None:
-        """Compresses the records, unless that would not make them smaller. Takes about 3 ns per byte."""
-        if self._body is None:
-            plain = b"".join(self._pieces)
-            packed = _compressed(plain)
-            self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
-            self._pieces = []
-
-    def events(self) -> list[bytes]:
-        """The records in order, unpacked."""
-        body = b"".join(self._pieces) if self._body is None else self._body
-        plain = zstd.decompress(body) if self._attributes else body
-        found, at = [], 0
-        while at < len(plain):
-            size, at = read_varint(plain, at)
-            end = at + size
-            _, at = read_varint(plain, at + 1)  # after the record's attributes: the timestamp
-            _, at = read_varint(plain, at)  # the offset
-            found.append(plain[at + len(KEYLESS) : end])
-            at = end
-        return found
-
-    # Called by aiokafka
-
-    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        self._producer = (producer_id, producer_epoch, base_sequence)
-
-    def _build(self) -> bytearray:
-        self.seal()
-        assert self._body is not None
-        buffer = bytearray(BATCH_HEADER.size) + self._body
-        BATCH_HEADER.pack_into(
-            buffer, 0, 0, len(buffer) - AFTER_LENGTH, 0, MAGIC, 0, self._attributes, self._count - 1,
-            self._first_timestamp, self._last_timestamp, *self._producer, self._count,
-        )  # fmt: skip
-        struct.pack_into(">I", buffer, CRC_AT, calc_crc32c(bytes(buffer[ATTRIBUTES_AT:])))
-        return buffer
-
-    def size(self) -> int:
-        """Bytes of the batch; once it is sealed, as sent."""
-        return BATCH_HEADER.size + (self._size if self._body is None else len(self._body))
-
-    def record_count(self) -> int:
-        """The number of records."""
-        return self._count
-
-    def closed(self) -> bool:
-        """Always true: aiokafka then adds no records and does not linger."""
-        return True
-
-    def close(self) -> None:
-        """Does nothing: the batch is always closed."""
-
-
-def builder_of(events: Iterable[tuple[bytes, int]]) -> BatchBuilder:
-    """Builds a batch from (encoded record, timestamp) pairs."""
-    batch = BatchBuilder()
-    for event, timestamp in events:
-        batch.add(event, timestamp, UNLIMITED)
-    return batch
