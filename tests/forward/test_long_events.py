@@ -13,15 +13,14 @@ from tests.forward.driving import NOW_MS, pack, parts_of, session
 from tests.long_events import MSGPACK
 
 MIB = 1 << 20
-SHAPES = {name: shape for name, shape in MSGPACK.items() if name not in ("plain text", "one wide letter")}
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("shape", MSGPACK.values(), ids=MSGPACK)
 def test_memory_follows_the_limit(shape: Callable[[int], bytes]) -> None:
     """Objects would take up to a hundred times as much. Beside the bytes as received and as written, a map of small pairs takes
-    some bytes for each.
+    some bytes for each, and orjson eight for each byte of a text, which is written in pieces.
     """
-    limit = MIB // 32
+    limit = MIB // 4
     record = shape(limit)
     transcoder = Transcoder(64, limit, ext_json)
     tracemalloc.start()
@@ -33,7 +32,7 @@ def test_memory_follows_the_limit(shape: Callable[[int], bytes]) -> None:
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peak <= 12 * limit
+    assert peak <= 6 * limit
 
 
 def test_what_is_not_whole_or_goes_on() -> None:

@@ -17,7 +17,7 @@ class Members:
 
     def __init__(self, most: int) -> None:
         """`most`: how many keys it may have."""
-        self.table = array("I", bytes(4 << (3 * most // 2).bit_length()))  # by hash: 1 + the last member with a key
+        self.table = array("I", [0]) * (1 << (4 * most // 3).bit_length())  # by hash: 1 + the last member with a key
         self.starts, self.places, self.after, self.turns = (array("I") for _ in range(4))
         self.repeats = False
 

@@ -15,11 +15,12 @@ which a key repeats is written twice: the first time finds the keys, as one bit 
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 import struct
 from base64 import b64encode
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 import orjson
@@ -30,6 +31,9 @@ from headrace_common.record.windows_1252 import text_of
 
 STEPS: Final = 512
 """Values between two pauses: well below a millisecond of work."""
+
+PIECE: Final = 16 << 10
+"""Bytes of a text that are written at once: for a text orjson takes eight times its bytes."""
 
 RUN: Final = 2048
 """Maximum values of one byte each that are written at once."""
@@ -200,7 +204,7 @@ class Transcoder:
         byte, out = raw[at], self._out
         start, end = _span(raw, at)
         if 0xA0 <= byte < 0xC0 or byte in _STR:
-            self._member(top, self._text(raw[start:end], top.key_path), "")
+            self._member(top, bytes(self._text(raw[start:end], top.key_path)), "")
         elif byte in _BIN:
             try:
                 text = raw[start:end].decode()
@@ -293,10 +297,10 @@ class Transcoder:
             out += self._ext(code, raw[start:end], raw[at:end])
         return end
 
-    def _bin(self, content: bytes, top: OpenContainer | None, path: bytes) -> bytes:
+    def _bin(self, content: bytes, top: OpenContainer | None, path: bytes) -> bytes | bytearray:
         if self._texts and (top is None or not top.in_key):
             try:
-                text = orjson.dumps(content.decode())
+                text = _utf8(content)
             except UnicodeDecodeError:
                 pass
             else:
@@ -304,19 +308,41 @@ class Transcoder:
                 return text
         return b'{"$bin":"%b"}' % b64encode(content)
 
-    def _text(self, content: bytes, place: Callable[[], bytes]) -> bytes:
+    def _text(self, content: bytes, place: Callable[[], bytes]) -> bytes | bytearray:
         try:
-            return orjson.dumps(content.decode())
+            return _utf8(content)
         except UnicodeDecodeError:
             self._note(self._invalid, place(), b64encode(content))
-            return orjson.dumps(text_of(content))
+            return _quoted(map(text_of, _pieces(content)))
 
     def _note(self, notes: bytearray, place: bytes, note: bytes | None = None) -> None:
+        if len(notes) + len(note or b"") > self._most:
+            raise TooLongError
         if notes:
             notes += b","
         notes += b'"%b"' % place if note is None else b'"%b":"%b"' % (place, note)
         if len(notes) > self._most:
             raise TooLongError
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    return (content[at : at + PIECE] for at in range(0, len(content), PIECE))
+
+
+def _quoted(texts: Iterable[str]) -> bytearray:
+    """The JSON of a text that comes in pieces."""
+    out = bytearray(b'"')
+    for text in texts:
+        out += orjson.dumps(text)[1:-1]
+    out += b'"'
+    return out
+
+
+def _utf8(content: bytes) -> bytes | bytearray:
+    """The JSON of a text. Raises UnicodeDecodeError if it is not UTF-8."""
+    if len(content) <= PIECE:
+        return orjson.dumps(content.decode())
+    return _quoted(codecs.iterdecode(_pieces(content), "utf-8"))
 
 
 def _span(raw: bytes, at: int) -> tuple[int, int]:
