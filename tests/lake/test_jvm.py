@@ -48,7 +48,7 @@ def test_hadoops_options_are_sent_without_the_names_of_their_files(spark: SparkS
         options.write(java_class(spark, "java.io.DataOutputStream")(stream))
         return int(stream.size())
 
-    name = "io.file.buffer.size"
+    name = "io.map.index.skip"
     assert str(ours.get(name)) == str(plain.get(name))
     assert plain.getPropertySources(name) is not None
     assert ours.getPropertySources(name) is None

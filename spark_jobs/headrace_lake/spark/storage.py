@@ -85,9 +85,13 @@ class Storage:
         files.copyToLocalFile(False, there, self._class("org.apache.hadoop.fs.Path")(f"file://{local}"), True)
 
     def upload(self, local: str, path: str) -> None:
-        """Moves the local file `local` to the new file `path`."""
-        there, files = self._at(path)
-        files.copyFromLocalFile(True, False, self._class("org.apache.hadoop.fs.Path")(f"file://{local}"), there)
+        """Moves the local file `local` to the new file `path`.
+
+        By a stream, as Spark writes: S3A's own upload of a file waits for an answer to `Expect` that some stores do not give.
+        """
+        (here, local_files), (there, files) = self._at(f"file://{local}"), self._at(path)
+        copy = self._class("org.apache.hadoop.fs.FileUtil").copy
+        copy(local_files, here, files, there, True, False, self._configuration)
 
     def _at(self, path: str) -> tuple[Any, Any]:
         there = self._class("org.apache.hadoop.fs.Path")(path)
