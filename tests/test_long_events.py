@@ -1,6 +1,8 @@
-"""One event of any shape is built in steps, in every protocol: others run between them."""
+"""One event of any shape is built in steps, in every protocol: others run between them. A long text takes little memory."""
 
 from __future__ import annotations
+
+import tracemalloc
 
 import pytest
 from headrace_common.record.json_object import SHORT
@@ -41,3 +43,29 @@ def test_long_events_are_built_in_steps(way: str, shape: str) -> None:
     few, many = (steps_of(case, case.shapes[shape](size)) for size in (20_000, 80_000))
     assert many >= 80_000 // SHORT
     assert 3 * few - 4 <= many <= 5 * few + 4
+
+
+TEXTS = [
+    (way, shape)
+    for way in CASES
+    for shape in ("plain text", "one wide letter", "not UTF-8", "one text that is not UTF-8")
+]
+
+
+@pytest.mark.parametrize(("way", "shape"), [(way, shape) for way, shape in TEXTS if shape in CASES[way].shapes])
+def test_a_long_text_takes_memory_as_its_bytes(way: str, shape: str) -> None:
+    """orjson reserves eight bytes for each byte of a text, and Python four for each letter if one of them is wide. A text that is
+    not UTF-8 becomes twice as long, and its bytes are kept, too.
+    """
+    case = CASES[way]
+    event = case.shapes[shape](1 << 18)
+    frame = frame_of(case, event)
+    assert frame is not None
+    tracemalloc.start()
+    try:
+        for _ in frame.parts():
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= (16 if "UTF-8" in shape else 8) * len(event)

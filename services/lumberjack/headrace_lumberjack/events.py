@@ -23,6 +23,7 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.record.json_text import PIECE, utf8_json, windows_1252_json
 from headrace_common.record.windows_1252 import pointer, text_of
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused, singly
 from headrace_common.session.memory import Memory
@@ -262,7 +263,7 @@ class EventsFrame(Frame):
 def _plainly(frame: bytes) -> dict[str, Any] | None:
     """The pairs of a D frame if all of them are UTF-8 and no key is repeated."""
     try:
-        record: dict[str, Any] = {key.decode(): value.decode() for key, value in pairs(frame)}
+        record: dict[str, Any] = {key.decode(): _text(value) for key, value in pairs(frame)}
     except UnicodeDecodeError:
         return None
     return record if len(record) == pair_count(frame) else None
@@ -272,11 +273,11 @@ def _carefully(frame: bytes) -> Generator[None, None, tuple[dict[str, Any], dict
     """Returns the pairs of any D frame, and notes on what was changed, for the attributes. Yields after each `STEP` pairs."""
     record: dict[str, Any] = {}
     changed: dict[str, str] = {}
-    invalid: dict[str, str] = {}
+    invalid: dict[str, orjson.Fragment] = {}
     for number, (raw_key, raw_value) in enumerate(pairs(frame)):
         if number and number % STEP == 0:
             yield
-        key = _decode(raw_key, f"~key{number}", invalid)
+        key = _key(raw_key, f"~key{number}", invalid)
         place = f"/{pointer(key)}"
         if key not in record:
             record[key] = _decode(raw_value, place, invalid)
@@ -295,12 +296,29 @@ def _carefully(frame: bytes) -> Generator[None, None, tuple[dict[str, Any], dict
     return record, notes
 
 
-def _decode(raw: bytes, place: str, invalid: dict[str, str]) -> str:
+def _key(raw: bytes, place: str, invalid: dict[str, orjson.Fragment]) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        invalid[place] = b64encode(raw).decode()
+        invalid[place] = _bytes(raw)
         return text_of(raw)
+
+
+def _text(raw: bytes) -> str | orjson.Fragment:
+    """A value; a long one, which is no name of anything, as its JSON. Raises UnicodeDecodeError if it is not UTF-8."""
+    return raw.decode() if len(raw) <= PIECE else orjson.Fragment(bytes(utf8_json(raw)))
+
+
+def _decode(raw: bytes, place: str, invalid: dict[str, orjson.Fragment]) -> str | orjson.Fragment:
+    try:
+        return _text(raw)
+    except UnicodeDecodeError:
+        invalid[place] = _bytes(raw)
+        return text_of(raw) if len(raw) <= PIECE else orjson.Fragment(bytes(windows_1252_json(raw)))
+
+
+def _bytes(raw: bytes) -> orjson.Fragment:
+    return orjson.Fragment(b'"%b"' % b64encode(raw))
 
 
 def _names(text: str) -> bool:

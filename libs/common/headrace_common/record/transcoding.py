@@ -15,25 +15,21 @@ which a key repeats is written twice: the first time finds the keys, as one bit 
 
 from __future__ import annotations
 
-import codecs
 import math
 import re
 import struct
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator
 from typing import Final
 
 import orjson
 
 from headrace_common.record.contract import Attribute
+from headrace_common.record.json_text import utf8_json, windows_1252_json
 from headrace_common.record.open_container import Members, OpenContainer
-from headrace_common.record.windows_1252 import text_of
 
 STEPS: Final = 512
 """Values between two pauses: well below a millisecond of work."""
-
-PIECE: Final = 16 << 10
-"""Bytes of a text that are written at once: for a text orjson takes eight times its bytes."""
 
 RUN: Final = 2048
 """Maximum values of one byte each that are written at once."""
@@ -300,7 +296,7 @@ class Transcoder:
     def _bin(self, content: bytes, top: OpenContainer | None, path: bytes) -> bytes | bytearray:
         if self._texts and (top is None or not top.in_key):
             try:
-                text = _utf8(content)
+                text = utf8_json(content)
             except UnicodeDecodeError:
                 pass
             else:
@@ -310,10 +306,10 @@ class Transcoder:
 
     def _text(self, content: bytes, place: Callable[[], bytes]) -> bytes | bytearray:
         try:
-            return _utf8(content)
+            return utf8_json(content)
         except UnicodeDecodeError:
             self._note(self._invalid, place(), b64encode(content))
-            return _quoted(map(text_of, _pieces(content)))
+            return windows_1252_json(content)
 
     def _note(self, notes: bytearray, place: bytes, note: bytes | None = None) -> None:
         if len(notes) + len(note or b"") > self._most:
@@ -323,26 +319,6 @@ class Transcoder:
         notes += b'"%b"' % place if note is None else b'"%b":"%b"' % (place, note)
         if len(notes) > self._most:
             raise TooLongError
-
-
-def _pieces(content: bytes) -> Iterator[bytes]:
-    return (content[at : at + PIECE] for at in range(0, len(content), PIECE))
-
-
-def _quoted(texts: Iterable[str]) -> bytearray:
-    """The JSON of a text that comes in pieces."""
-    out = bytearray(b'"')
-    for text in texts:
-        out += orjson.dumps(text)[1:-1]
-    out += b'"'
-    return out
-
-
-def _utf8(content: bytes) -> bytes | bytearray:
-    """The JSON of a text. Raises UnicodeDecodeError if it is not UTF-8."""
-    if len(content) <= PIECE:
-        return orjson.dumps(content.decode())
-    return _quoted(codecs.iterdecode(_pieces(content), "utf-8"))
 
 
 def _span(raw: bytes, at: int) -> tuple[int, int]:

@@ -113,7 +113,11 @@ def mended(raw: bytes, depth: int, most: int) -> Generator[None, None, Mended | 
             top.count += 1
             top.key = None
     pieces.append(raw[copied:])
-    note = orjson.dumps({place: b64encode(text).decode() for place, text in kept.items()}) if kept else b""
+    note = (
+        orjson.dumps({place: orjson.Fragment(b'"%b"' % b64encode(text)) for place, text in kept.items()})
+        if kept
+        else b""
+    )
     return Mended(b"".join(pieces), note)
 
 
