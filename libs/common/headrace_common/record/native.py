@@ -74,7 +74,7 @@ class Core(Protocol):
     def documents(
         self, find: Find, ids: bytes, limits: tuple[int, int], data: bytes, index: int, most: int, /
     ) -> tuple[list[Part], int]:
-        """Returns the events of at most `most` of Lumberjack's J frames from the start of `data`, and how many bytes these are.
+        """Returns the events of at most `most` J frames from the start of `data`, and how many bytes these are.
 
         It ends before the first that is not plain, or not whole. `ids`: prefix of unique ids; `limits`: most bytes of an event,
         and deepest nesting; `index`: of the first frame among those with these ids.
@@ -92,7 +92,7 @@ class Core(Protocol):
         most: int,
         /,
     ) -> list[Part]:
-        """Returns the events of Courier's `entries` from `index` on, up to the first that is not plain, at most `most` bytes.
+        """Returns the events of a payload's `entries` from `index` on, up to the first that is not plain, at most `most` bytes.
 
         `begun`: what every id of the payload begins to hash; `attributes`: of each event; `limits` as of `documents`; `left`: how
         many events the payload has from `index` on.
