@@ -139,7 +139,7 @@ MUTANTS: Final = (
     Mutant("what nobody waits for is given up when Kafka refuses it", _PUMP, "keeps = clock or cycle.batch is not None", "keeps = False", "producers"),
     Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
     Mutant("who holds too much stays", _DOORS, "        if self._holding.excessive(guest, empty=empty):", "        if False:", "producers"),
-    Mutant("a client that has gone keeps its place", _DOORS, "        self._free(guest, \"peer\")", "        pass", "producers"),
+    Mutant("a client that has gone keeps its place", _DOORS, "failed)\n        self._free(guest, \"peer\")", "failed)", "producers"),
     Mutant("small frames wait for long ones", _SCHEDULER, "return self.small.used <= max(used, self._least())", "return False", "lumberjack"),
     Mutant("who was left behind comes before small frames", _SCHEDULER, "<= max(used, self._least())", "<= used"),
     Mutant("long work gives small frames no credit", _SCHEDULER, "small.used = max(least, small.used - spent)", "pass"),
@@ -213,4 +213,4 @@ SEEDS: Final[dict[str, int]] = {
     "who was left behind comes before small frames": 197,
     "long work gives small frames no credit": 197,
 }
-"""`python -m tests.simulation.mutants` says them anew."""
+"""`python -m tests.simulation.mutants` says them again."""
