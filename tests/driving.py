@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import orjson
+from headrace_common.kafka.record_batch import UNLIMITED, BatchBuilder
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import Section
 from headrace_common.record.contract import HEADERS, Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Part, Reject
-from headrace_common.record.record_batch import UNLIMITED, BatchBuilder
 from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
 
 NOW_MS = 1_700_000_123_456

@@ -23,7 +23,7 @@ import msgspec
 import orjson
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_common.record import record_batch
+from headrace_common.kafka import record_batch
 from headrace_common.record.contract import HEADERS, JSON, SPECVERSION
 from headrace_common.record.event import Envelope, rfc3339
 from headrace_forward.wire import EventTime, Replies

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
+from headrace_common.kafka.record_batch import BatchBuilder, builder_of
 from headrace_common.publishing.batch import Batch, republished
 from headrace_common.record.contract import (
     HEADERS,
@@ -36,7 +37,6 @@ from headrace_common.record.event import (
     unique_frame_ids,
     unique_id,
 )
-from headrace_common.record.record_batch import BatchBuilder, builder_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

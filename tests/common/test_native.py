@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from headrace_cli.ground import ROOT
 from headrace_cli.machine import native as building
+from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.record import native
 from headrace_common.record.contract import Reason
-from headrace_common.record.record_batch import BatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -17,10 +17,10 @@ from aiokafka.structs import TopicPartition
 from headrace_common.kafka import producer as module
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import Producer, ProducerSource
+from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.record_batch import BatchBuilder
 
 from tests.common.kafkaless import until
 from tests.common.slowly import SlowLoop

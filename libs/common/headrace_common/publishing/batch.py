@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headrace_common.kafka.record_batch import UNLIMITED, BatchBuilder, builder_of
 from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.record.contract import REPUBLISHED
 from headrace_common.record.encoding import decode, encode
 from headrace_common.record.event import Part, Reject
-from headrace_common.record.record_batch import UNLIMITED, BatchBuilder, builder_of
 
 LONG_BATCH: Final = 512 << 10
 """Bytes of a cycle after which a frame that has used its quantum waits for the next cycle."""
