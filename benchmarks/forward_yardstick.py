@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import shutil
 import statistics
 import subprocess
@@ -162,8 +163,8 @@ def write_shapes(taken: dict[str, Any]) -> None:
     """The medians of the rounds as a table, which is also printed; all rounds as JSON."""
     lines = [
         "Forward beside the reference receiver in Go: connections x events a frame, acks=all, zstd, in turns, medians of "
-        f"{ROUNDS} rounds; {os.cpu_count()} CPUs, shared with the broker and the clients. Written by "
-        "`benchmarks/forward_yardstick.py --shapes`.",
+        f"{ROUNDS} rounds; Python {platform.python_version()}, {os.cpu_count()} CPUs, shared with the broker and the clients. "
+        "Written by `benchmarks/forward_yardstick.py --shapes`.",
         "",
         "| shape | load | CPU-s per million events, headrace | go | ratio | without its native core | ratio "
         "| ack p50 / p99 / slowest, headrace | go | without its native core | memory at most, MB, headrace | go |",
