@@ -280,12 +280,32 @@ async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing(monke
     assert made.socket.reading
 
 
+async def test_a_socket_is_not_read_after_a_rest_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "STALL", 3600.0)
+    made = Bench(Echo(), most=1)
+    made.say(b"first")
+    assert not made.socket.reading
+
+
+async def test_a_socket_is_not_read_while_messages_of_many_clients_wait_for_a_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messages, "STALL", 3600.0)
+    made = Bench(Echo(), most=READ_AHEAD)
+    made.say(b"first")
+    monkeypatch.setattr(made.connection.driver, "arrives", lambda now: False)
+    made.say(b"second")
+    assert not made.socket.reading
+    await until(lambda: made.socket.reading)
+    assert made.session.seen == [b"first", b"second"]
+
+
 async def test_a_socket_is_read_on_where_kafka_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that hear no answers would drop what is not read."""
     monkeypatch.setattr(messages, "STALL", 0.01)
     made = Bench(Echo(), most=1)
     made.say(b"first")
-    assert made.socket.reading
+    await until(lambda: made.socket.reading)
     made.store()
     made.say(b"second")
     await until(lambda: made.socket.reading)

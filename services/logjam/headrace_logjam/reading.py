@@ -20,8 +20,8 @@ from typing_extensions import override
 from headrace_logjam.peers.holding import FRAMING, Heard
 from headrace_logjam.wire import MOST_FRAMES
 
-TURN: Final = 500
-"""Messages that are read before the event loop turns."""
+TURN: Final = 200
+"""Messages that are read before the event loop turns: with all that follows for them about a slice."""
 
 TOGETHER: Final = 128 << 10
 """Bytes that are read before the budgets are asked again, and before the event loop turns."""

@@ -27,7 +27,7 @@ from headrace_logjam.peers.access import DOMAIN, AccessControl, Context, Curve
 from headrace_logjam.peers.doors import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
-from headrace_logjam.session import ProducerSession
+from headrace_logjam.session import LATE, SAID, ProducerSession
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import PING
 
@@ -40,10 +40,10 @@ ANSWERS: Final = 10_000
 1,000, libzmq's own number, some were dropped of a client with 800 messages on their way, which waited in vain.
 """
 
-AHEAD: Final = 1 << 20
-"""Bytes of messages that one socket of producers hands on before Kafka has stored them. ZeroMQ takes the clients in turn; what
-was read waits in one line. So a client waits behind about this much of others', however much they send. With half of it one batch
-would be under way and none be made meanwhile: a client that sends all it can was slower by a third."""
+AHEAD: Final = 384 << 10
+"""Bytes of messages that one socket of producers hands on before Kafka has stored them: of small ones about 500. ZeroMQ takes the
+clients in turn; what was read waits in one line. So a client waits behind about so much of others', however much they send.
+"""
 
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
@@ -203,13 +203,13 @@ class ProducerSocket(BoundSocket):
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
         made, door = self.listen(self.kind, marks, self._read.empty)
         self._read.heard = door.heard
-        answers = self._around.metrics.answers
+        counted = {answer: self._around.metrics.answers.labels(answer) for answer in (*SAID.values(), LATE)}
         session = ProducerSession(
             settings.limits,
             settings.logjam.answer_time,
             answers=self.answers,
             host=socket.gethostname().encode(),
-            said=lambda answer: answers.labels(answer).inc(),
+            said=lambda answer: counted[answer].inc(),
             ignored=self._ignored,
             publish=self._publish,
         )

@@ -22,8 +22,11 @@ from headrace_common.session.closed import CLOSED_MESSAGE_SESSION
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
 STALL: Final = 1.0
-"""Seconds without a stored frame from which a socket is read on, up to the budgets: nobody is served, and clients that are not
-answered drop what is not read."""
+"""Seconds in which frames wait and none is stored from which a socket is read on, up to the budgets: nobody is served, and
+clients that are not answered drop what is not read."""
+
+TOGETHER: Final = 16
+"""Messages that are parsed in a slice before their frames are handed on and the budgets are asked again."""
 
 
 class MessageSocket(ABC):
@@ -44,8 +47,9 @@ class MessageConnection(Transport, Stoppable):
     def __init__(
         self, receiver: ReceiverState, peer: Peer, session: MessageSession, socket: MessageSocket, most: float = inf
     ) -> None:
-        """`peer` names the socket in logs; each message has its own address. While frames of `most` bytes wait and Kafka stores
-        some of them, the socket is not read: what was read is first come, first served, but the socket takes its clients in turn.
+        """`peer` names the socket in logs; each message has its own address. While frames of `most` bytes wait, or messages that
+        are no frames yet, and Kafka stores some of them, the socket is not read: what was read is first come, first served, but
+        the socket takes its clients in turn.
         """
         self._receiver = receiver
         self._socket = socket
@@ -59,8 +63,8 @@ class MessageConnection(Transport, Stoppable):
         self._input_over = False  # it closes, and the session has all that was read
         self._most = most
         self._frames = 0  # when `speak` was called last
-        self._progress = -inf  # when Kafka had stored some
-        self._ahead = False  # it is not read, because frames of `most` bytes wait
+        self._progress = -inf  # when Kafka had stored some, or the first of those that wait had come
+        self._ahead = False  # it is not read, because of `most`
         self._timer = LazyTimer(self._due, self._tick)
         self.closed = asyncio.Event()
         """The connection has ended, by request or by a bug of ours in its session."""
@@ -86,17 +90,18 @@ class MessageConnection(Transport, Stoppable):
         else:
             self.driver.guard(lambda: self._give(messages))
 
-    def _give(self, messages: Sequence[Message]) -> None:
-        self.driver.take(lambda: self._receive(messages), self._loop.time())
+    def _give(self, messages: Sequence[Message], until: float = inf) -> None:
+        self.driver.take(lambda: self._receive(messages, until), self._loop.time())
         self.speak()
         self.pace()
 
-    def _receive(self, messages: Sequence[Message]) -> None:
+    def _receive(self, messages: Sequence[Message], until: float) -> None:
+        """Gives the session the first message and, until the time `until`, those behind it. What is left waits."""
         session, now_ms = self.driver.session, time.time_ns() // 1_000_000
         for index, message in enumerate(messages):
-            if index and session.status().busy:
+            if index and (session.status().busy or (until < inf and self._loop.time() >= until)):
                 later = messages[index:]
-                self._unseen.extend(later)
+                self._unseen.extendleft(reversed(later))
                 self.driver.unparsed += sum([each.size for each in later])
                 return
             session.receive(message, now_ms)
@@ -117,24 +122,23 @@ class MessageConnection(Transport, Stoppable):
     def _digest_some(self) -> None:
         """Parses at least one message, and more until the slice is over."""
         until = self._receiver.scheduler.until
-        self._digest_one()
+        self._digest_few(until)
         while self._behind() and self._loop.time() < until and (self._why is not None or self.driver.may_digest()):
-            self._digest_one()
+            self._digest_few(until)
 
-    def _digest_one(self) -> None:
+    def _digest_few(self, until: float) -> None:
         if self.driver.status.busy or not self._unseen:
             self._give([Message(())])
             return
-        message = self._unseen.popleft()
-        self.driver.unparsed -= message.size
-        self._give([message])
+        messages = [self._unseen.popleft() for _ in range(min(TOGETHER, len(self._unseen)))]
+        self.driver.unparsed -= sum([message.size for message in messages])
+        self._give(messages, until)
 
     @override
     def pace(self) -> None:
         if self._why is None and not self.closed.is_set():
             allowed = self.driver.may_read(self.driver.unparsed if self._behind() else None)
-            stalls = self._loop.time() >= self._progress + STALL
-            self._ahead = allowed and self.driver.pending >= self._most and not stalls
+            self._ahead = allowed and self._most < inf and self._is_ahead()
             if self._ahead:
                 allowed = False
                 self._timer.schedule()
@@ -144,11 +148,14 @@ class MessageConnection(Transport, Stoppable):
             self._reading = allowed
             self._socket.read(allowed)
 
+    def _is_ahead(self) -> bool:
+        full = bool(self._unseen) or self.driver.pending >= self._most
+        return full and self._loop.time() < self._progress + STALL
+
     @override
     def speak(self) -> None:
-        if self.driver.frames < self._frames:
-            self._progress = self._loop.time()
-        self._frames = self.driver.frames
+        if self._most < inf:
+            self._look_at_progress()
         while (reply := self.driver.session.outgoing()) is not None:
             self._socket.send(reply)
         if self._input_over and not self.driver.outstanding:
@@ -157,6 +164,11 @@ class MessageConnection(Transport, Stoppable):
             self._timer.schedule()
             if self._ahead:
                 self.pace()
+
+    def _look_at_progress(self) -> None:
+        if self.driver.frames < self._frames or not self._frames:
+            self._progress = self._loop.time()
+        self._frames = self.driver.frames
 
     def _due(self) -> float | None:
         due = self.driver.session.deadline()
