@@ -42,7 +42,7 @@ ANSWERS: Final = 10_000
 
 AHEAD: Final = 384 << 10
 """Bytes of messages that one socket of producers hands on before Kafka has stored them: of small ones about 500. ZeroMQ takes the
-clients in turn; what was read waits in one line. So a client waits behind about so much of others', however much they send.
+clients in turn; what was read waits in one line. So a client waits behind about this much of others', however much they send.
 """
 
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
