@@ -167,6 +167,7 @@ class World:
                 if (
                     topic is None
                     or (ids is not None and topic.id != ids[name])
+                    or number >= len(topic.partitions)  # recreated with fewer
                     or first < topic.partitions[number].start
                 ):
                     raise DataLossError(message=f"{name}: some data may have been lost")
