@@ -1,7 +1,7 @@
 """The memory of the driver by what it remembers: ids of the dedup horizon, and ids that were erased.
 
 Makes a lake whose events table has a given number of ids within the horizon. For each number and each index a process of its own
-starts Spark as the landing job does, fills the index from the table, and measures what JVM (after a collection) and Python hold.
+starts Spark as the landing job does, fills the index from the table, and measures what the JVM (collected) and Python hold.
 Then the same for erased ids: the memory that they take, and the CPU of asking for a batch's ids, first and again. Writes
 ``benchmarks/results/driver-memory.json`` and ``.md``.
 

@@ -1,4 +1,4 @@
-"""Simulates what merging rewrites over days, by the job's own decisions: a simulation without Spark, of batches with their files.
+"""Simulates what merging rewrites over days, by the job's own decisions and without Spark: batches with their files.
 
 Each batch adds the files that landing writes for its records, with the sizes that such files have; the pieces that the job
 chooses then run one after the other, within its budget of time, and take what merging costs. The last line says the

@@ -45,7 +45,7 @@ _COMMENT: Final = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 
 
 def said(text: str, state: str) -> str:
-    """The output of a command, as it stands in the picture."""
+    """Returns the output of a command as the picture shows it."""
     named = _CONTROL.sub("", text).replace(f" --state {state}", "").replace(state, ".headrace").replace(f"{ROOT}/", "")
     lines = named.split("\n")
     return "\n".join(line.rpartition("\r")[2].rstrip() for line in lines if line.strip() and not _WAITING.match(line))

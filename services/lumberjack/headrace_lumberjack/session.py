@@ -59,7 +59,7 @@ class _Window:
 
     `units`: those not fully durable; `stored`: the events before them; `mark`: the number of the last stored event. `reported`:
     events that the last partial acknowledgement covered; `seen`: the first tick after the window opened. `answers`: how many
-    windows that it acknowledges, all without events.
+    windows it acknowledges, all without events.
     """
 
     version: int

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from headrace_common.operations.networks import normal
 
-_INFO: Final = struct.Struct(
-    "=B119xQQ"
-)  # struct tcp_info of linux/tcp.h: tcpi_state, tcpi_bytes_acked, tcpi_bytes_received
+_INFO: Final = struct.Struct("=B119xQQ")
+"""tcpi_state, tcpi_bytes_acked and tcpi_bytes_received of linux/tcp.h's struct tcp_info."""
+
 _CLOSED: Final = 7  # TCP_CLOSE
 _INT: Final = struct.Struct("=i")
 _NOBODY: Final = ("", 0)
