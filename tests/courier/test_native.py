@@ -8,8 +8,8 @@ import orjson
 import pytest
 from headrace_common.record import native
 from headrace_common.record.event import Part
+from headrace_common.record.native import MOST_ODD
 from headrace_common.session.interface import Frame, Peer
-from headrace_courier.events import MOST_ODD
 from headrace_courier.wire import jdat
 from hypothesis import given, settings
 from hypothesis import strategies as st

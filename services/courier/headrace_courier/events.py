@@ -30,9 +30,6 @@ _LEFT_AND_LENGTH: Final = struct.Struct(">III").pack
 _KEY_BYTES: Final = 4096
 """Characters of an event's `type`, `path` and `host` up to which the envelope is kept."""
 
-MOST_ODD: Final = 64
-"""Most events, one behind the other, that are built here although the native core may find the next plain."""
-
 _SOURCE_BYTES: Final = 1024
 """Longest text that is accepted as a host name."""
 
@@ -132,22 +129,14 @@ class CourierFrame(Frame):
         entries, limits = payload.entries, (min(maker.limits.event_bytes, SHORT), maker.limits.depth)
         # The id's fields, each as u32 length and bytes. Fields that all events of a payload share come first.
         before = b"".join(map(entry, (PROTOCOL.encode(), payload.nonce)))
-        index, odd = (
-            0,
-            1 if core.bytes_at_once else len(entries),
-        )  # odd: how many are built here before the core is asked again
-        while index < len(entries):
-            events = core.payload(
-                maker.origin, before, about, limits, entries, index, payload.count - index, core.bytes_at_once
-            )
-            if events:
-                yield events
-                index, odd = index + len(events), 1
-                continue
-            end = min(index + odd, len(entries))
-            yield from self._singly(index, end, before, about)
-            index, odd = end, min(2 * odd, MOST_ODD)
+
+        def made(index: int) -> list[Part]:
+            left = payload.count - index
+            return core.payload(maker.origin, before, about, limits, entries, index, left, core.bytes_at_once)
+
+        yield from native.by_turns(len(entries), made, lambda first, last: self._singly(first, last, before, about))
         if payload.tail:
+            index = len(entries)
             detail = f"more than LIMITS__FRAME_EVENTS ({maker.limits.frame_events}) events"
             name = self._id(payload.count - index, payload.tail)
             yield maker.unnamed.reject(Reason.TOO_MANY_EVENTS, detail, payload.tail, name, self._about(index))

@@ -51,9 +51,6 @@ NAME_BYTES: Final = 1024
 KEY_BYTES: Final = 2048
 """Longest key of an origin that is kept."""
 
-MOST_ODD: Final = 64
-"""Most events, one behind the other, that are built here although the native core may find the next plain."""
-
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 
 MILLISECONDS: Final = frozenset(f"{number:03d}Z" for number in range(1000))
@@ -99,24 +96,16 @@ class Records:
         return self.envelope(None, None).reject(reason, detail, raw, unique_id(), attributes)
 
     def documents(self, run: Run, received_ms: int) -> Iterator[Part | Pause | list[Part]]:
-        """Yields the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work."""
+        """Returns the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work."""
         core, data, count, unique = native.core, run.data, len(run), unique_frame_ids()
         limits = min(self._event_bytes, SHORT), self._depth
-        index, odd = (
-            0,
-            1 if core.bytes_at_once else count,
-        )  # odd: how many are built here before the core is asked again
-        while index < count:
+
+        def made(index: int) -> list[Part]:
             at = run.begin(index)
             piece = bytes(data[at : at + core.bytes_at_once])
-            events, _ = core.documents(self._origin, unique.prefix, limits, piece, index, count - index)
-            if events:
-                yield events
-                index, odd = index + len(events), 1
-                continue
-            end = min(index + odd, count)
-            yield from self._documents(run, index, end, unique, received_ms)
-            index, odd = end, min(2 * odd, MOST_ODD)
+            return core.documents(self._origin, unique.prefix, limits, piece, index, count - index)[0]
+
+        return native.by_turns(count, made, lambda first, last: self._documents(run, first, last, unique, received_ms))
 
     def _origin(self, key: bytes, raw: bytes) -> native.Origin | None:
         """See `native.Find`."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:  # it encodes by a module that asks this one
     from headrace_common.record.event import Part
+
+T = TypeVar("T")
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
@@ -37,6 +39,10 @@ Find = Callable[[bytes, bytes], Origin | None]
 """Returns what comes of a key, which has all of an event as written that its origin depends on; None: its event is not plain. It
 is given the first event with that key, too.
 """
+
+
+MOST_ODD: Final = 64
+"""Most events, one behind the other, that Python makes although the core may find the next plain."""
 
 
 class Core(Protocol):
@@ -179,3 +185,23 @@ def wanted() -> str:
 def label() -> str:
     """``on`` or ``off``: whether the native core is asked, for logs and metrics."""
     return "off" if core is PYTHON else "on"
+
+
+def by_turns(
+    count: int, made: Callable[[int], list[Part]], singly: Callable[[int, int], Iterator[T]]
+) -> Iterator[list[Part] | T]:
+    """Yields what the core makes of `count` events, and what Python makes of those that are not plain.
+
+    `made`: the core's events from an index on; `singly`: Python's, from one index up to another. After an event that is not
+    plain Python makes 1, 2, 4 … `MOST_ODD` before the core is asked again.
+    """
+    index, odd = 0, 1 if core.bytes_at_once else count
+    while index < count:
+        events = made(index)
+        if events:
+            yield events
+            index, odd = index + len(events), 1
+            continue
+        end = min(index + odd, count)
+        yield from singly(index, end)
+        index, odd = end, min(2 * odd, MOST_ODD)
