@@ -39,18 +39,6 @@ def test_a_network_of_ipv6_is_one_client() -> None:
     assert addresses.take("2001:db8:0:1::1") is not None
 
 
-def test_without_a_limit_nothing_is_kept() -> None:
-    addresses = Addresses(0)
-    taken = [addresses.take("192.0.2.1") for _ in range(1000)]
-    assert None not in taken
-    assert len(addresses) == 0
-
-
-def test_a_unix_socket_has_no_limit() -> None:
-    addresses = Addresses(1)
-    assert [addresses.take("unix") for _ in range(3)] == ["", "", ""]
-
-
 def test_who_has_gone_is_forgotten() -> None:
     addresses = Addresses(2)
     for number in range(1000):

@@ -29,11 +29,6 @@ class Log:
         return seen
 
 
-async def test_nothing_is_waited_for_at_the_end() -> None:
-    log = Log()
-    assert await EndBarrier(log.end_offset).passed() == 0
-
-
 async def test_it_waits_for_the_reader() -> None:
     log = Log()
     log.end = 10

@@ -67,38 +67,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class TestConnectionBudget:
-    async def test_pending_bytes_stop_reading_until_they_are_stored(self) -> None:
-        budget = Budget(1000, 100)
-        reader = Reader(budget)
-        reader.receive(60)
-        reader.complete()
-        assert reader.reading
-        reader.receive(39)
-        assert reader.reading
-        reader.receive(1)
-        assert not reader.reading
-        assert budget.paused == 1
-        reader.stored()
-        await settle()
-        assert reader.reading
-        assert budget.paused == 0
-
-    async def test_one_frame_always_fits(self) -> None:
-        reader = Reader(Budget(1000, 100))
-        reader.receive(500)
-        assert reader.reading
-
-    async def test_another_connection_is_not_stopped(self) -> None:
-        budget = Budget(1000, 100)
-        first, second = Reader(budget), Reader(budget)
-        first.receive(120)
-        first.complete()
-        assert not first.reading
-        second.receive(10)
-        assert second.reading
-
-
 class TestProcessBudget:
     async def test_pending_of_all_stops_everybody(self) -> None:
         budget = Budget(1000, 10_000)
@@ -114,19 +82,6 @@ class TestProcessBudget:
         await settle()
         assert all(reader.reading for reader in readers)
 
-    async def test_unfinished_frames_leave_only_the_oldest_reading(self) -> None:
-        budget = Budget(1000, 10_000)
-        first, second, third = (Reader(budget, name) for name in "abc")
-        first.receive(50)
-        second.receive(150)
-        third.receive(60)
-        for reader in (first, second, third):
-            reader.pace()
-        assert [reader.reading for reader in (first, second, third)] == [True, False, False]
-        first.complete()
-        await settle()
-        assert [reader.reading for reader in (first, second, third)] == [True, True, True]
-
     async def test_who_begins_another_frame_goes_to_the_end_of_the_line(self) -> None:
         budget = Budget(1000, 10_000)
         first, second = Reader(budget, "a"), Reader(budget, "b")
@@ -139,27 +94,6 @@ class TestProcessBudget:
         for reader in (first, second):
             reader.pace()
         assert (first.reading, second.reading) == (False, True)
-
-    async def test_a_connection_that_is_gone_makes_way(self) -> None:
-        budget = Budget(1000, 10_000)
-        first, second = Reader(budget, "a"), Reader(budget, "b")
-        first.receive(240)
-        second.receive(20)
-        assert not second.reading
-        first.close()
-        await settle()
-        assert second.reading
-        assert budget.used == 20
-
-    async def test_what_a_gone_connection_has_pending_still_counts(self) -> None:
-        budget = Budget(1000, 10_000)
-        reader = Reader(budget)
-        reader.receive(100)
-        reader.complete()
-        reader.close()
-        assert budget.used == 100
-        reader.stored()
-        assert budget.used == 0
 
 
 class TestCrowd:
@@ -231,32 +165,6 @@ class TestCrowd:
         assert not budget.welcomes()
         reader.stored()
         assert budget.welcomes()
-
-    async def test_all_read_again_when_there_is_room(self) -> None:
-        budget = Budget(self.SIZE, self.SIZE // 4)
-        readers = self.crowd(budget, 1000, has_stored=False) + self.crowd(budget, 1000, has_stored=True)
-        self.bring(readers)
-        for reader in readers:
-            if reader.partial_bytes:
-                reader.complete()
-                reader.stored()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert all(reader.reading for reader in readers)
-        assert budget.paused == 0
-
-    async def test_who_is_known_digests_beside_the_first_in_line(self) -> None:
-        budget = Budget(self.SIZE, self.SIZE // 4)
-        hog, first, other, has_stored = (Reader(budget, name) for name in ("hog", "first", "other", "has_stored"))
-        has_stored.has_stored = True
-        budget.hold(hog, self.ARRIVALS // 2)
-        assert budget.may_digest(first)
-        budget.hold(other, 1000)
-        assert not budget.may_digest(other)
-        budget.hold(has_stored, 1000)
-        assert budget.may_digest(has_stored)
-        budget.hold(has_stored, 2 << 20)
-        assert not budget.may_digest(has_stored)
 
 
 READERS = 4
@@ -442,29 +350,10 @@ class TestGrowth:
         assert (large.size, size) == (60 * SLICE, 60 * SLICE)
         assert growth.pool(60 * SLICE, 60 * SLICE) is None
 
-    async def test_large_frames_in_line_hold_up_none_of_the_middle(self) -> None:
-        growth = Growth(128 * SLICE, 64 * SLICE)
-        assert growth._rest.take(80 * SLICE)
-        found = growth.pool(SLICE + 1, SLICE)
-        assert found is not None
-        pool, size = found
-        assert [pool.take(size) for _ in range(5)] == [MIDDLE] * 4 + [0]
-
     async def test_without_room_for_a_middle_there_is_none(self) -> None:
         growth = Growth(80 * SLICE, 70 * SLICE)
         assert growth.pool(SLICE + 1, SLICE) == (growth._rest, 70 * SLICE)
         assert growth._rest.size == 70 * SLICE
-
-    async def test_large_frames_in_line_hold_up_no_small_ones(self) -> None:
-        growth = Growth(80 * SLICE, 60 * SLICE)
-        small, large = growth._first, growth._rest
-        assert large.take(60 * SLICE)
-        waiting = asyncio.create_task(large.reserve(60 * SLICE))
-        await settle()
-        assert not waiting.done()
-        assert small.take(SLICE) == SLICE
-        assert growth.used == 61 * SLICE
-        waiting.cancel()
 
     async def test_where_the_pool_is_less_than_a_frame_may_become_all_of_it_is_enough(self) -> None:
         growth = Growth(800, 1000)

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgpack
 import pytest
-from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Phase
+from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD
-from headrace_common.connection.tcp import FIRST_LOOK, MUCH, TcpConnection
+from headrace_common.connection.tcp import MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -229,16 +229,6 @@ def acks(transport: Transport) -> list[str]:
 
 
 class TestAcknowledges:
-    def test_what_is_stored(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a"))
-        made.clock.rest()
-        assert transport.writes == []
-        made.stored()
-        assert acks(transport) == ["a"]
-        assert made.count("events_acknowledged") == 1
-        assert made.budget.used == 0
-
     def test_one_write_for_each_turn_of_the_loop(self, bench: Make) -> None:
         made, connection, transport = bench.one()
         connection.data_received(data("a") + data("b") + data("c"))
@@ -265,36 +255,6 @@ class TestAcknowledges:
 
 
 class TestPeerEnds:
-    def test_with_nothing_pending(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        assert connection.eof_received() is False
-        made.clock.rest()
-        assert transport.lost
-        assert made.closed("peer")
-        assert made.all_given_back()
-        assert made.clock.timers == 0
-
-    def test_with_something_pending_it_is_still_acknowledged(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a") + data("b"))
-        assert connection.eof_received() is True
-        made.clock.advance(250)
-        assert not transport.closing
-        made.stored(2)
-        assert acks(transport) == ["a", "b"]
-        assert transport.lost
-        assert made.all_given_back()
-
-    def test_within_a_frame(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a") + data("b")[:-3])
-        connection.eof_received()
-        made.stored()
-        assert acks(transport) == ["a"]
-        assert transport.lost
-        assert made.closed("protocol_error")
-        assert made.all_given_back()
-
     def test_without_a_word(self, bench: Make) -> None:
         """The connection is cut: what is pending goes on to Kafka, and gives back its budget then."""
         made, connection, transport = bench.one()
@@ -329,20 +289,6 @@ class TestProtocolError:
         assert made.closed("protocol_error")
         assert made.all_given_back()
 
-    def test_a_peer_that_never_ends_is_waited_for_five_seconds(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(b"\x01")
-        made.clock.advance(DRAIN_TIME - 0.1)
-        assert not transport.closing
-        connection.data_received(b"x" * 1000)
-        made.clock.advance(0.2)
-        assert transport.lost
-
-    def test_names_the_limit_that_was_hit(self, bench: Make) -> None:
-        made, connection, _ = bench.one()
-        connection.data_received(b"\xdd\xff\xff\xff\xff")
-        assert made.count("limit_hits", limit="LIMITS__FRAME_BYTES") == 1
-
     def test_over_tls_there_is_no_half_close(self, bench: Make) -> None:
         made, connection, transport = bench.one(half_close=False)
         connection.data_received(data("a") + b"\x01")
@@ -367,14 +313,6 @@ class TestAbandoned:
         assert made.count("frames_abandoned") == 1
         assert made.all_given_back()
 
-    def test_of_a_connection_that_is_gone(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a"))
-        transport.abort()
-        made.clock.rest()
-        made.abandon()
-        assert made.all_given_back()
-
 
 class TestFrameTime:
     def closed_after(self, made: Bench, transport: Transport, seconds: float) -> None:
@@ -390,14 +328,6 @@ class TestFrameTime:
         made.clock.advance(100)
         connection.data_received(data()[:5])
         self.closed_after(made, transport, 10)
-
-    def test_a_drip_does_not_help(self, bench: Make) -> None:
-        made, connection, transport = bench.one(frame_time=10.0)
-        body = data(text="x" * 100)
-        for at in range(9):
-            connection.data_received(body[at : at + 1])
-            made.clock.advance(1)
-        self.closed_after(made, transport, 1)
 
     def test_bytes_buy_time(self, bench: Make) -> None:
         made, connection, transport = bench.one(frame_time=10.0)
@@ -486,23 +416,6 @@ class TestIdleAndAge:
         assert made.count("events_unacknowledgeable") == 1
         assert not transport.ended
 
-    def test_age_waits_for_the_end_of_a_frame(self, bench: Make) -> None:
-        made, connection, transport = bench.one(connection_age=100.0, frame_time=50.0)
-        made.clock.advance(99)
-        connection.data_received(data("a")[:5])
-        made.clock.advance(10)
-        assert not transport.ended
-        connection.data_received(data("a")[5:])
-        made.clock.rest()
-        made.store()
-        made.clock.advance(1)
-        assert acks(transport) == ["a"]
-        assert transport.ended
-        connection.eof_received()
-        made.clock.rest()
-        assert made.closed("age")
-        assert made.all_given_back()
-
     def test_age_waits_for_what_has_arrived_and_was_not_looked_at(self, bench: Make) -> None:
         made, connection, transport = bench.one(connection_age=100.0, frame_time=50.0)
         made.clock.advance(99)
@@ -537,19 +450,6 @@ class TestCrowded:
 
 
 class TestStop:
-    def test_acknowledges_what_is_pending(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a") + data("b")[:4])
-        connection.stop()
-        assert not transport.reading
-        made.stored()
-        assert acks(transport) == ["a"]
-        assert transport.ended
-        made.clock.advance(DRAIN_TIME + 0.1)
-        assert transport.lost
-        assert made.closed("drain")
-        assert made.all_given_back()
-
     def test_who_asks_for_no_acknowledgement_is_read_until_a_second_of_silence(self, bench: Make) -> None:
         made, connection, transport = bench.one()
         connection.data_received(data(None))
@@ -574,18 +474,6 @@ class TestStop:
         connection.data_received(data(None))
         assert len(made.publisher.submitted) == sent
 
-    def test_cut_says_what_was_not_acknowledged(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a") + data("b"))
-        connection.stop()
-        assert connection.cut() == 2
-        made.clock.rest()
-        assert transport.lost
-        made.store()
-        made.store()
-        assert transport.writes == []
-        assert made.all_given_back()
-
 
 class TestCrowd:
     """A few clients that stop inside huge frames must not shut the others out."""
@@ -598,16 +486,6 @@ class TestCrowd:
         assert [transport.reading for _, transport in clients] == [True, False, False]
         return clients
 
-    def test_who_holds_little_is_served(self, bench: Make) -> None:
-        made = bench(**SIZES)
-        self.crowd(made)
-        connection, transport = made.connect()
-        connection.data_received(data("a")[:4])
-        assert transport.reading
-        connection.data_received(data("a")[4:])
-        made.store()
-        assert acks(transport) == ["a"]
-
     def test_silence_that_holds_others_up_is_cut_after_frame_time(self, bench: Make) -> None:
         made = bench(**SIZES, frame_time=10)
         (_, first), (_, second), (_, third) = self.crowd(made)
@@ -616,29 +494,9 @@ class TestCrowd:
         made.clock.advance(2)
         assert (first.ended or first.lost, second.reading or third.reading) == (True, True)
 
-    def test_silence_that_holds_nobody_up_may_spend_what_its_bytes_earned(self, bench: Make) -> None:
-        made, connection, transport = bench.one(**SIZES, frame_time=10)
-        connection.data_received(data(text="x" * 300_000)[:200_000])
-        connection.data_received(data(text="x" * 300_000)[200_000:-1])
-        made.clock.advance(20)
-        assert transport.reading
-        made.clock.advance(30)
-        assert transport.ended or transport.lost
-
 
 class TestDeafPeer:
     """One who does not read what we write must not hold us: not a slot, and not everybody's budget."""
-
-    def test_is_cut_after_a_while(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        transport.deaf = True
-        connection.pause_writing()
-        made.clock.advance(WRITE_TIME - 1)
-        assert not transport.aborted
-        made.clock.advance(2)
-        assert transport.aborted
-        assert made.all_given_back()
-        assert made.clock.timers == 0
 
     def test_is_cut_at_once_if_the_service_says_so(self, bench: Make) -> None:
         made, connection, transport = bench.one()
@@ -741,18 +599,6 @@ class TestBudget:
         made.stored()
         assert transport.reading
 
-    def test_state_is_only_walked_forwards(self, bench: Make) -> None:
-        made, connection, _ = bench.one()
-        connection.data_received(data("a") + b"\x01")
-        connection.stop()
-        assert connection._life.phase is Phase.SETTLING
-        made.abandon()
-        assert connection._life.phase is Phase.DRAINING
-        connection.stop()
-        connection.data_received(data("b"))
-        assert connection._life.phase is Phase.DRAINING
-        assert made.publisher.submitted == []
-
 
 class TestTurns:
     """Much that arrives at once is looked through in turns, and not read on meanwhile."""
@@ -780,15 +626,6 @@ class TestTurns:
         assert transport.ended
         connection.data_received(b"null " * MUCH)
         assert made.budget.partial_bytes == 0
-
-    def test_no_message_of_a_large_first_read_is_complete_on_arrival(self, bench: Make) -> None:
-        made, connection, _ = bench.one()
-        many = MUCH // len(self.TINY) + 1
-        connection.data_received(self.TINY * many)
-        assert made.publisher.submitted == []
-        assert len(connection.incoming.unseen) == len(self.TINY) * many - FIRST_LOOK
-        made.clock.rest()
-        assert len(made.publisher.submitted) == many
 
     def test_who_looks_on_reads_ahead_only_where_there_is_room(self, bench: Make) -> None:
         made = bench(**SIZES)
@@ -818,17 +655,6 @@ class TestTurns:
         made.clock.rest()
         assert len(made.publisher.submitted) == 2000 + READ_AHEAD // 5
         assert transport.reading
-
-    def test_the_end_comes_when_all_has_been_looked_at(self, bench: Make) -> None:
-        made, connection, _ = bench.one()
-        connection.data_received(self.TINY * 1000)
-        connection.eof_received()
-        assert not made.closed("peer")
-        made.clock.rest()
-        for _ in range(1000):
-            made.stored()
-        assert made.closed("peer")
-        assert made.all_given_back()
 
     @pytest.mark.parametrize("how", ["abort", "close"])
     def test_what_has_arrived_is_looked_at_though_its_connection_is_gone(self, bench: Make, how: str) -> None:
@@ -926,15 +752,6 @@ class TestTurns:
         assert made.budget.pending > 0
         made.store()
         assert made.all_given_back()
-
-    def test_what_a_lost_connection_still_has_to_look_at_counts(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(self.TINY * 10_000)
-        transport.abort()
-        made.clock.turn()
-        assert 0 < connection.driver.session.status().partial_bytes <= made.budget.partial_bytes
-        made.clock.rest()
-        assert made.budget.partial_bytes == 0
 
     def test_what_is_kept_until_the_last_word_counts(self, bench: Make) -> None:
         """Kafka stands still, and the session may have to say how much of what it holds is stored."""

@@ -41,15 +41,6 @@ def test_the_longest_silent_goes_first_and_who_speaks_goes_last() -> None:
     assert crowd.leaving(9, 9, 4.0) == []
 
 
-def test_who_has_proven_itself_or_is_gone_never_leaves() -> None:
-    crowd, members = some(0.0, 1.0)
-    crowd.remove(members[0])
-    crowd.remove(members[0])
-    crowd.heard(members[0], 5.0)
-    assert crowd.leaving(9, 9, SILENCE * 9) == members[1:]
-    assert crowd.leaving(9, 9, SILENCE * 9) == []
-
-
 def test_of_an_address_only_its_own_leave() -> None:
     crowd, members = some(0.0, 1.0, counted_as="192.0.2.1")
     other = Unproven(lambda: None, "", 0.5, "192.0.2.2")

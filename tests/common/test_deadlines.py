@@ -75,11 +75,6 @@ def test_what_no_limit_applies_to(given: dict, times: dict) -> None:
     assert passed(situation(**given), clocks(**times), LIMITS, 1e9) is None
 
 
-def test_half_a_frame_has_its_own_limit_and_neither_idle_nor_age() -> None:
-    at = clocks(frame_bytes=10_000 * FRAME_TIME_BYTES)
-    assert passed(situation(partial=True), at, LIMITS, 9_000) is None
-
-
 def test_no_time_passes_while_we_do_not_read() -> None:
     at = clocks(frame_began=7.0, last_byte=8.0)
     at.shift(100)

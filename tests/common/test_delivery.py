@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import errors
-from headrace_common.kafka.client import InvalidRecordError
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing import delivery as module
@@ -67,18 +66,6 @@ class Bench:
 
 def marked(bench: Bench) -> list[bool]:
     return [b"republished" in headers.get("ce_attributes", b"") for _, headers in bench.broker.stored]
-
-
-class TestStored:
-    async def test_in_one_batch_by_the_current_producer(self) -> None:
-        bench = Bench()
-        assert await bench.store(bench.batch(5)) == []
-        ((_, topic, partition, values),) = bench.broker.sent
-        assert (topic, partition) == ("events", 2)
-        assert [number(value) for value in values] == [0, 1, 2, 3, 4]
-        assert marked(bench) == [False] * 5
-        assert bench.counted("batches") == 1
-        assert bench.source.why == []
 
 
 RETRIABLE = [
@@ -221,12 +208,6 @@ class TestDeadline:
         assert await storing == []
         assert marked(bench) == [False]
 
-    async def test_that_has_passed_already(self) -> None:
-        bench = Bench(lambda values: SILENCE)
-        bench.source.available.clear()
-        with pytest.raises(DeliveryError):
-            await bench.store(bench.batch(1), seconds=-1)
-
     async def test_a_batch_with_an_abandoned_frame_is_not_sent_again_as_it_is(self) -> None:
         bench = Bench(lambda values: errors.RequestTimedOutError())
         batch = bench.batch(2)
@@ -285,10 +266,6 @@ class TestPoison:
         with pytest.raises(DeliveryError, match="record after record") as caught:
             await bench.store(bench.batch(count))
         assert caught.value.policy is DeliveryPolicy.REFUSED
-
-    async def test_as_many_refusals_as_are_taken_for_records(self) -> None:
-        bench = Bench(refuses(*range(REFUSALS_PER_BATCH)))
-        assert sorted(await bench.store(bench.batch(100))) == list(range(REFUSALS_PER_BATCH))
 
     async def test_a_failure_during_the_search_leaves_what_was_found_in_doubt(self) -> None:
         """Half of the lot is stored already: sent again, it must be marked, or its doubles cannot be told."""
@@ -355,10 +332,6 @@ class TestUnknown:
         with pytest.raises(DeliveryError, match="record after record") as caught:
             await bench.store(bench.batch(4 * REFUSALS_PER_BATCH), seconds=PATIENCE)
         assert caught.value.policy is DeliveryPolicy.REFUSED
-
-    def test_a_record_that_is_invalid_is_no_unknown_error(self) -> None:
-        assert errors.for_code(87) is InvalidRecordError
-        assert errors.for_code(-1) is errors.UnknownError
 
 
 class TestTooLarge:

@@ -206,17 +206,6 @@ async def test_a_question_costs_one_look_at_the_session_and_its_answer_another(b
     assert bench.session.looks - looks == 2
 
 
-async def test_an_answer_may_make_frames_and_an_unasked_word_too(bench: Bench) -> None:
-    bench.session.asks.append(Asked(0))
-    bench.driver.submit(1.0)
-    bench.session.ready.append(FakeFrame([], ticket=0))
-    bench.driver.answered(0, None)
-    bench.session.ready.append(FakeFrame([], ticket=1))
-    bench.driver.tell("news")
-    assert [frame.ticket for frame, _ in bench.publisher.submitted] == [0, 1]
-    assert bench.session.heard == [("answered", 0, None), ("told", "news")]
-
-
 async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench: Bench) -> None:
     bench.session.ready.append(FakeFrame([], ticket=0))
     bench.driver.submit(1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import random
@@ -46,10 +45,6 @@ class TestGzip:
     def test_any_number_of_members(self, members: list[bytes]) -> None:
         assert whole(b"".join(map(gzip.compress, members))) == b"".join(members)
 
-    def test_members_of_very_different_sizes(self) -> None:
-        members = [b"", os.urandom(500_000), b"x", b"y" * 2_000_000, b"", os.urandom(10)]
-        assert whole(b"".join(map(gzip.compress, members))) == b"".join(members)
-
     def test_every_optional_header_field(self) -> None:
         """RFC 1952: extra field, name, comment, header CRC."""
         body = gzip.compress(b"hello", mtime=0)
@@ -57,9 +52,6 @@ class TestGzip:
         full = head[:3] + bytes((0x1E,)) + head[4:] + b"\x03\0abc" + b"name\0" + b"comment\0"
         full += (zlib.crc32(full) & 0xFFFF).to_bytes(2, "little")
         assert whole(full + rest) == b"hello"
-
-    def test_nothing_is_nothing(self) -> None:
-        assert whole(b"") == b""
 
     def test_padding_behind_the_last_member(self) -> None:
         assert whole(gzip.compress(b"a") + b"\0" * 1000) == b"a"
@@ -102,12 +94,6 @@ class TestGzip:
                 assert at < 10 or at == len(data) - 9  # the header, or the bits behind the last block
                 harmless += 1
         assert harmless > 0
-
-    @settings(max_examples=examples(1_500))
-    @given(st.binary(max_size=100) | st.binary(max_size=60).map(lambda rest: b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + rest))
-    def test_any_bytes(self, data: bytes) -> None:
-        with contextlib.suppress(ProtocolError):
-            whole(data)
 
 
 class TestZlib:

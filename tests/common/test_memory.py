@@ -5,14 +5,6 @@ from __future__ import annotations
 from headrace_common.session.memory import ENTRY_BYTES, LARGEST, Memory
 
 
-def test_what_is_kept_is_found_again() -> None:
-    memory = Memory(100 * LARGEST)
-    memory.put("a", 1, 10)
-    memory.put("b", 2, 20)
-    assert (memory.get("a"), memory.get("b"), memory.get("c")) == (1, 2, None)
-    assert memory.used == 30 + 2 * ENTRY_BYTES
-
-
 def test_it_never_holds_more_than_its_limit() -> None:
     limit = 4 * LARGEST
     memory = Memory(limit)

@@ -128,18 +128,6 @@ def bench(**session: Any) -> Bench:
     return Bench(Echo(**session))
 
 
-async def test_a_message_is_answered_when_it_is_stored_and_not_before() -> None:
-    made = bench()
-    made.say(b"one", b"a")
-    made.say(b"two", b"b")
-    assert made.socket.sent == []
-    made.store()
-    assert made.socket.sent == [b"a"]
-    made.store()
-    assert made.socket.sent == [b"a", b"b"]
-    assert made.budget.used == 0
-
-
 async def test_an_abandoned_frame_is_not_answered_and_the_others_go_on() -> None:
     made = bench()
     made.say(b"one", b"a")
@@ -149,19 +137,6 @@ async def test_an_abandoned_frame_is_not_answered_and_the_others_go_on() -> None
     made.store()
     assert made.socket.sent == [b"b"]
     assert not made.connection.closed.is_set()
-
-
-async def test_told_to_stop_it_answers_what_is_pending_and_takes_no_more() -> None:
-    made = bench()
-    made.say(b"one")
-    made.connection.stop()
-    assert not made.socket.reading
-    made.say(b"too late")
-    assert not made.connection.closed.is_set()
-    made.store()
-    assert made.socket.sent == [b"r"]
-    assert made.connection.closed.is_set()
-    assert made.given_back()
 
 
 @pytest.mark.parametrize("together", [1, 7, 20])

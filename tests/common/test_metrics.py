@@ -75,10 +75,6 @@ def named_limits() -> set[str]:
     return {name for text in sources for name in re.findall(r'"(LIMITS__[A-Z_]+)"', text)}
 
 
-def test_receivers_name_limits() -> None:
-    assert {"LIMITS__CONNECTIONS", "LIMITS__FRAME_TIME", "LIMITS__RATIO"} <= named_limits()
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -117,13 +113,6 @@ def test_what_the_landing_job_counts_is_there_from_the_start() -> None:
         if row.kind == "counter" and row.labels and not {"protocol", "route", "table"} & set(row.labels):
             told = from_the_start(metrics, row.name.removeprefix("headrace_").removesuffix("_total"))
             assert told >= ({*Reason, *RecordFault, "other"} if row.labels == ("reason",) else set(TASKS)), row.name
-
-
-def test_two_catalogues_do_not_mix() -> None:
-    first, second = ReceiverMetrics(), ReceiverMetrics()
-    first.events_stored.inc(3)
-    assert "headrace_events_stored_total 3.0" in first.exposition().decode()
-    assert "headrace_events_stored_total 0.0" in second.exposition().decode()
 
 
 def test_a_name_is_declared_once() -> None:

@@ -86,26 +86,11 @@ def test_a_batch_of_many_and_of_large_events_has_the_same_bytes() -> None:
         assert built("native", runs, 4 << 20) == built("python", runs, 4 << 20)
 
 
-def test_no_choice_is_refused() -> None:
-    before = native.core
-    assert native.choose("yes")
-    assert native.core is before
-
-
 @needs_native
 @pytest.mark.parametrize("wanted", ["auto", "require"])
 def test_with_the_module_it_is_asked(wanted: str) -> None:
     native.choose(wanted)
     assert native.label() == "on"
-
-
-@needs_native
-def test_a_test_names_its_core() -> None:
-    with using("native"):
-        assert native.label() == "on"
-        with using("python"):
-            assert native.label() == "off"
-        assert native.label() == "on"
 
 
 def test_a_process_that_lacks_what_it_requires_ends_with_78(tmp_path: Path) -> None:

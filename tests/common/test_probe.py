@@ -9,8 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from headrace_common.operations.probe import OPS_PORT, main, probe
-from headrace_common.operations.settings import OpsSettings
+from headrace_common.operations.probe import main, probe
 from headrace_common.operations.variables import variable
 
 HOST = "127.0.0.1"
@@ -75,10 +74,6 @@ def test_a_port_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setenv(variable("ops", "port"), "http")
     assert main([]) == 1
     assert "no port" in capsys.readouterr().out
-
-
-def test_its_default_is_the_parts() -> None:
-    assert OpsSettings().port == OPS_PORT
 
 
 def test_it_needs_python_alone() -> None:

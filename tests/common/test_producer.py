@@ -22,7 +22,6 @@ from headrace_common.operations.errors import ConfigError, DeliveryError, Delive
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.common.kafkaless import until
 from tests.common.slowly import SlowLoop
 from tests.contract.waiting import PATIENCE
 
@@ -108,12 +107,6 @@ class TestClose:
         await asyncio.wait_for(producer.close(), PATIENCE)
         assert producer.gone.done()
 
-    async def test_twice(self) -> None:
-        producer = Producer(Client())  # type: ignore[arg-type]
-        await producer.close()
-        await producer.close()
-        assert producer.gone.done()
-
 
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,12 +155,6 @@ class TestSource:
         assert len(bench.clients) == 1
         asking.cancel()
 
-    async def test_all_share_one(self, bench: Bench) -> None:
-        producers = await asyncio.gather(*(bench.source.current() for _ in range(5)))
-        assert len({id(producer) for producer in producers}) == 1
-        assert len(bench.clients) == 1
-        assert bench.source.problem is None
-
     async def test_is_tried_until_kafka_answers(self, bench: Bench) -> None:
         bench.answers += [DeliveryError("topic e is missing", DeliveryPolicy.RETRY)] * 3
         bench.starts += [KafkaConnectionError("away"), OSError("away")]
@@ -202,13 +189,6 @@ class TestSource:
             async with bench.source.isolated():
                 pass
         assert caught.value.policy is DeliveryPolicy.RETRY
-
-    async def test_says_what_the_matter_is_meanwhile(self, bench: Bench) -> None:
-        bench.answers += [DeliveryError("topic e is missing", DeliveryPolicy.RETRY)] * 10_000
-        waiting = asyncio.create_task(bench.source.current())
-        await until(lambda: bench.source.problem == "topic e is missing")
-        waiting.cancel()
-        await asyncio.wait({waiting})
 
     async def test_a_start_that_never_ends_is_bounded(self, bench: Bench) -> None:
         bench.starts.append("never")

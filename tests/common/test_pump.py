@@ -14,7 +14,7 @@ import pytest
 import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import TIME_SLICE, FairScheduler, Worker
+from headrace_common.fairness.scheduler import FairScheduler, Worker
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -148,14 +148,6 @@ async def pumping(**arguments: Any) -> Any:
 
 
 class TestReports:
-    async def test_a_frame_is_reported_when_all_of_it_is_stored(self) -> None:
-        async with pumping() as bench:
-            await bench.under_way(event(1), event(2))
-            assert bench.listener.heard == []
-            await bench.answered()
-            assert bench.listener.heard == [("stored", 0, 2, True)]
-            assert bench.numbers() == [1, 2]
-
     async def test_each_conversation_hears_of_its_own_frames(self) -> None:
         async with pumping() as bench:
             other = FakeListener()
@@ -165,15 +157,6 @@ class TestReports:
             await bench.answered()
             assert bench.listener.heard == [("stored", 0, 1, True)]
             assert other.heard == [("stored", 7, 2, True)]
-
-    async def test_what_arrives_meanwhile_makes_the_next_batch(self) -> None:
-        async with pumping() as bench:
-            await bench.under_way(event(0))
-            for number in range(1, 6):
-                bench.submit(event(number))
-            await bench.answered()
-            assert [len(records) for _, _, records in bench.delivery.stored] == [1, 5]
-            assert bench.listener.heard == [("stored", ticket, 1, True) for ticket in range(6)]
 
     async def test_the_prefix_of_a_frame_that_needs_several_batches(self) -> None:
         async with pumping(batch_bytes=4000) as bench:
@@ -259,14 +242,6 @@ class TestRuns:
             assert len(bench.quarantined()) == 3
             assert bench.listener.heard[-1] == ("stored", 0, 15, True)
 
-    async def test_a_bug_behind_a_run_spoils_only_what_follows(self) -> None:
-        async with pumping() as bench:
-            bench.submit([*map(event, range(9))], RuntimeError("bug"), [event(9)])
-            await bench.idle()
-            assert bench.numbers() == list(range(9))
-            assert len(bench.quarantined()) == 1
-            assert bench.listener.heard[-1] == ("stored", 0, 10, True)
-
     async def test_what_is_dropped_from_a_run_is_its_own(self) -> None:
         """The batch is unpacked and built again without the frame that was abandoned."""
         async with pumping() as bench:
@@ -319,15 +294,6 @@ class TestRejects:
             assert {headers["sha256"] for _, headers in found} == {hashlib.sha256(raw).hexdigest().encode()}
             assert len({headers["id"] for _, headers in found}) == 1
             assert bench.listener.heard == [("stored", 0, 1, True)]
-
-    async def test_one_with_attributes_as_large_as_a_batch_is_not_cut_to_bytes(self) -> None:
-        async with pumping(batch_bytes=16 * 1024) as bench:
-            part = reject(1, b"x" * 100_000)
-            part.attributes = b'{"option":"' + b"y" * 16_000 + b'"}'
-            bench.submit(part)
-            await bench.idle()
-            assert b"".join(value for value, _ in bench.quarantined()) == part.raw
-            assert len(bench.quarantined()) < 50
 
     async def test_many_with_large_attributes_are_not_held_at_once(self) -> None:
         """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
@@ -504,37 +470,6 @@ class TestGivenUp:
             assert bench.listener.heard == [("abandoned", 0), ("stored", 1, 1, True)]
             assert bench.numbers() == [1]
 
-    async def test_who_waits_too_long_in_line_is_never_sent(self) -> None:
-        async with pumping() as bench:
-            await bench.under_way(event(0))
-            bench.submit(event(1), seconds=0.01)
-            bench.submit(event(2))
-            await asyncio.sleep(0.02)
-            await bench.answered()
-            assert bench.listener.of(1) == [("abandoned", 1)]
-            assert bench.frames[1].given == 0
-            assert bench.numbers() == [0, 2]
-
-    async def test_a_frame_that_is_partly_stored(self) -> None:
-        """What is stored stays; nothing more of it is sent; those behind it go on."""
-        async with pumping(batch_bytes=2500) as bench:
-
-            async def script(batch: Batch) -> list[Refusal]:
-                if len(bench.delivery.stored) == 1:
-                    raise DeliveryError("no", DeliveryPolicy.REFUSED)
-                return []
-
-            bench.delivery.script = script
-            bench.submit(*(event(number, 1000) for number in range(5)))
-            await until(lambda: ("abandoned", 0) in bench.listener.heard)
-            bench.delivery.script = None
-            bench.submit(event(9))
-            await bench.idle()
-            assert [line for line in bench.listener.of(0) if line[-1] is True] == []
-            assert bench.listener.heard[-1] == ("stored", 1, 1, True)
-            assert bench.numbers()[-1] == 9
-            assert 4 not in bench.numbers()
-
     async def test_a_failing_quarantine_does_not_send_the_events_again(self) -> None:
         async with pumping() as bench:
             failures = 2
@@ -698,13 +633,6 @@ class TestBroken:
 
 
 class TestGrowth:
-    async def test_up_to_a_slice_nothing_is_reserved(self) -> None:
-        async with pumping() as bench:
-            bench.submit(SLICE, event(0))
-            await bench.idle()
-            assert bench.numbers() == [0]
-            assert bench.pool.used == 0
-
     async def test_beyond_a_slice_all_is_reserved_then_shrunk_then_given_back(self) -> None:
         async with pumping() as bench:
             used: list[int] = []
@@ -754,42 +682,3 @@ class TestGrowth:
             bench.pool._rest.give_back(taken)
             await bench.idle()
             assert bench.numbers() == [0] + [1] * 20
-
-
-class TestWhatItTells:
-    async def test_waiting_and_oldest(self) -> None:
-        async with pumping() as bench:
-            assert (bench.pump.waiting, bench.pump.oldest()) == (0, None)
-            bench.delivery.open.clear()
-            first = bench.submit(event(0))
-            await until(lambda: bench.delivery.asked)
-            bench.submit(event(1))
-            assert bench.pump.waiting == 2
-            assert bench.pump.oldest() == first.submitted
-            assert not bench.pump.idle.is_set()
-            await bench.answered()
-            assert (bench.pump.waiting, bench.pump.oldest()) == (0, None)
-
-    async def test_the_loop_turns_while_a_large_frame_is_built(self) -> None:
-        async with pumping(batch_bytes=64 * MIB) as bench:
-            turns = 0
-
-            def parts() -> Iterator[Part]:
-                for number in range(6000):
-                    slow_loop().work(TIME_SLICE / 100)
-                    yield event(number)
-
-            async def tick() -> None:
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await asyncio.sleep(0)
-
-            ticking = asyncio.create_task(tick())
-            frame = FakeFrame([])
-            frame.runs = parts  # type: ignore[method-assign]
-            bench.pump.submit(InFlightFrame(frame, bench.listener, 0.0, NO_DEADLINE))
-            await bench.idle()
-            ticking.cancel()
-            assert len(bench.numbers()) == 6000
-            assert turns > 6000 / 200

@@ -352,52 +352,6 @@ async def test_frames_of_one_age_are_finished_one_after_the_other() -> None:
             assert end <= number * 0.006 + KAFKA + 3 * (TIME_SLICE + 0.001), ends
 
 
-async def test_a_short_frame_passes_by_a_long_one_of_its_partition() -> None:
-    async with serving(1) as service:
-        long, short = service.client(), service.client()
-        service.submit(long, 0, *EVENTS)
-        await passes(service.loop, 0.020)
-        service.submit(short, 0, (0.0001, event(9)))
-        await service.idle()
-        assert short.waits[0] <= BOUND
-        assert long.waits[0] > 0.2
-
-
-async def test_who_has_used_little_goes_before_who_has_used_much() -> None:
-    """One sends frame after frame, each short by itself; the other sends now and then."""
-    async with serving(1) as service:
-        busy, rare = service.client(), service.client()
-        for number in range(100):
-            service.submit(busy, 0, *((PART, event(number)) for _ in range(8)))
-        for _ in range(10):
-            await passes(service.loop, 0.030)
-            service.submit(rare, 0, (PART, event(1)))
-            await served_all(rare)
-        assert max(rare.waits) <= BOUND
-        await service.idle()
-        assert len(busy.waits) == 100
-
-
-async def test_long_work_gets_its_share_beside_much_short_work() -> None:
-    """Short frames that never end must not starve a long one: its connection has used no more than theirs."""
-    async with serving(4) as service:
-        stop = False
-
-        async def chatty(number: int) -> None:
-            client = service.client()
-            while not stop:
-                service.submit(client, number % 4, *((PART, event(n)) for n in range(8)))
-                await served_all(client)
-
-        others = [asyncio.create_task(chatty(number)) for number in range(8)]
-        long = service.client()
-        service.submit(long, 1, *EVENTS)
-        await served_all(long)
-        stop = True
-        await asyncio.gather(*others)
-        assert long.waits[0] <= 0.2 * (len(others) + 1) * 1.5
-
-
 async def test_a_frame_all_of_which_is_stored_is_said_to_be_whole_at_once() -> None:
     """Not first that all its parts are stored, and later that there are no more: Courier would acknowledge it twice."""
     async with serving(1) as service:
@@ -410,26 +364,6 @@ async def test_a_frame_all_of_which_is_stored_is_said_to_be_whole_at_once() -> N
         whole = {ticket: stored for ticket, stored, end in heard if end}
         assert len(whole) == 11
         assert [said for said in heard if not said[2] and said[1] == whole[said[0]]] == []
-
-
-async def test_order_within_a_connection_is_kept() -> None:
-    async with serving(1) as service:
-        client = service.client()
-        tickets = []
-        heard: list[Ticket] = []
-        said = client.stored
-
-        def listen(ticket: Ticket, stored: int, whole: bool) -> None:
-            if whole:
-                heard.append(ticket)
-            said(ticket, stored, whole)
-
-        client.stored = listen  # type: ignore[method-assign]
-        for length in (400, 1, 30, 1, 1):
-            service.submit(client, 0, *EVENTS[:length])
-            tickets.append(service.ticket)
-        await service.idle()
-        assert heard == tickets
 
 
 async def test_frames_that_wait_for_memory_hold_nothing_and_stop_nobody() -> None:

@@ -100,10 +100,6 @@ def expiry(metrics: ReceiverMetrics) -> float | None:
 
 
 class TestContext:
-    def test_files_that_stay_keep_the_context(self, files: Files) -> None:
-        made, _ = context(files)
-        assert made.current() is made.current()
-
     def test_one_that_has_expired_is_named(self, files: Files) -> None:
         with structlog.testing.capture_logs() as lines:
             context(files)
@@ -157,7 +153,3 @@ class TestContext:
     def test_the_lowest_version(self, files: Files) -> None:
         assert context(files)[0].current().minimum_version is ssl.TLSVersion.TLSv1_2
         assert context(files, minimum="1.3")[0].current().minimum_version is ssl.TLSVersion.TLSv1_3
-
-    def test_clients_show_a_certificate_only_with_a_client_ca(self, files: Files) -> None:
-        assert context(files)[0].current().verify_mode is ssl.CERT_NONE
-        assert context(files, client_ca=files.cert)[0].current().verify_mode is ssl.CERT_REQUIRED

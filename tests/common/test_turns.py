@@ -20,12 +20,6 @@ async def turn_of_the_loop() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_broker_without_a_batch_takes_one_at_once() -> None:
-    turns = Turns()
-    with turns.taken(OTHER):
-        assert turns.next(ONE) is None
-
-
 async def test_the_turn_comes_with_the_brokers_next_answer() -> None:
     """Also if others have handed over a batch by then: who waited is not overtaken again."""
     turns = Turns()

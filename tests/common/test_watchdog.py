@@ -36,10 +36,6 @@ class Bench:
         return len(self.lines.said) - before
 
 
-def test_a_loop_that_turns_is_not_reported() -> None:
-    assert Bench().pass_time(1000, turning=True) == 0
-
-
 def test_both_sides_of_the_limit() -> None:
     bench = Bench()
     assert bench.pass_time(LIMIT - 1, turning=False) == 0
