@@ -22,22 +22,18 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.channel import opened
-from headrace_cli.wire.send.source import RateSource
 from headrace_cli.wire.send.verb import SendOptions, send
-from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, Target, compression_of, target_of, why_not
+from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
 from headrace_forward.wire import Decoder
 from headrace_logjam.wire import Compression as Method
 from headrace_logjam.wire import decode_meta
 
-from tests.broken.faults import Fault, Kind
-from tests.broken.faulty import play
 from tests.cli.operating.serving import HOST
 from tests.cli.operating.test_send import Server, Stored, patient_to_connect
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver as Process
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import wait_for
 
 Answer = Callable[[int, list[bytes]], list[bytes] | None]
 
@@ -133,22 +129,6 @@ def test_a_server_that_is_no_zeromq(tmp_path: Path) -> None:
         pytest.raises(CommandError, match=r"ends the connection|refuses us|took no"),
     ):
         send("logjam", tmp_path, SendOptions(server.target, rate=10, timeout=1))
-
-
-@pytest.mark.parametrize(
-    "fault", [Fault(Kind.RESEND, 2), Fault(Kind.CUT, 3), Fault(Kind.NO_ACK, 4)], ids=lambda fault: fault.name
-)
-async def test_faults_of_logjam(fault: Fault) -> None:
-    with device(accepts) as (address, heard):
-        host, _, port = address.rpartition(":")
-        tally, told = await play(Target("logjam", host, int(port)), RateSource(1000, 0.02, 300), fault, 1)
-        await asyncio.to_thread(wait_for, lambda: len(heard) >= 20, "what nobody asks an acknowledgement for")
-    assert (tally.sent, tally.acknowledged, tally.problems) == (20 - len(told.unasked), tally.sent, {})
-    assert told.times >= 5
-    unasked = [message for message in heard if message[0]]
-    assert len(unasked) == len(told.unasked) == (5 if fault.kind is Kind.NO_ACK else 0)
-    if fault.kind is Kind.RESEND:
-        assert len(heard) == 30
 
 
 def secrets(folder: Path, **given: str) -> Security:
