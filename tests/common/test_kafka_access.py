@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from headrace_cli.ground import ROOT
 from headrace_common.kafka.access import broker_tls
 from headrace_common.kafka.client import client_arguments, describe
 from headrace_common.operations import certificates
@@ -192,6 +194,14 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     assert await broker.sees(context) == "second"
     authority.issue("client", "third")
     assert await broker.sees(context) == "third"
+
+
+def test_every_client_of_kafka_has_these_settings() -> None:
+    """Also the topics job's, the consumers of a service's own, and the command line's."""
+    code = [path.read_text() for part in ("libs", "services", "cli") for path in (ROOT / part).rglob("*.py")]
+    made = [call for text in code for call in re.findall(r"AIOKafka\w+\(([^()]*\([^()]*\))?", text)]
+    assert len(made) > 5
+    assert all("**client_arguments(" in call for call in made)
 
 
 class TestNoWayIn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from headrace_common.operations.settings import KIB, KafkaSettings
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.receiver import Receiver
-from tests.contract.stopping import stopped
 from tests.contract.topic import events, now
 from tests.contract.waiting import PATIENCE
 
@@ -129,19 +127,6 @@ async def test_a_connection_that_says_nothing_is_nothing_special(dialect: Dialec
     assert receiver.told() == told
 
 
-@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
-async def test_any_bytes_close_or_wait_and_disturb_nobody(dialect: Dialect, receiver: Receiver) -> None:
-    rolls = random.Random(20)
-    async with await ContractClient.connect(dialect, receiver.address) as other:
-        for _ in range(30):
-            async with await ContractClient.connect(dialect, receiver.address) as client:
-                await client.write(rolls.randbytes(rolls.randint(1, 3000)))
-                client.finish()
-                await client.sees_end()
-                assert client.acknowledged == []
-        await other.receives(await other.send(values(2)))
-
-
 @pytest.mark.needs(Can.SPLIT_BYTES)
 async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiver: Receiver) -> None:
     frame = values(6)
@@ -177,32 +162,6 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
         assert client.acknowledged == [0]
         await other.receives(await other.send(values(1)))
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME") == hits + 1
-
-
-@pytest.mark.shared
-@pytest.mark.needs(Can.SPLIT_BYTES)
-async def test_a_slow_frame_within_its_time_is_taken(dialect: Dialect, strict: Receiver) -> None:
-    began = time.monotonic()
-    while time.monotonic() < began + PATIENCE:
-        async with await ContractClient.connect(dialect, strict.address) as client:
-            data = client.conversation.frame(values(50))
-            with contextlib.suppress(ConnectionError):
-                for at in range(0, len(data), len(data) // 8 + 1):
-                    await client.write(data[at : at + len(data) // 8 + 1])
-                    await asyncio.sleep(FRAME_TIME / 40)
-            await client.waits_for(lambda client=client: client.closed or client.acknowledged, PATIENCE)
-            if client.acknowledged:  # else this machine was too busy to send it, or to read it, in time
-                return
-    raise AssertionError("no frame was sent in time")
-
-
-@pytest.mark.long
-@pytest.mark.shared
-async def test_silence_between_frames_is_not_slowness(dialect: Dialect, strict: Receiver) -> None:
-    async with await ContractClient.connect(dialect, strict.address) as client:
-        await client.receives(await client.send(values(1)))
-        await client.hears_nothing(1.5 * FRAME_TIME)
-        await client.receives(await client.send(values(1)))
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)
@@ -267,39 +226,3 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
     await receiver.shows(1, "connections_closed_total", why="age")
     complete = {record.json["frame"] for record in await events(stored_in, mark)}
     assert complete == set(client.acknowledged)
-
-
-@pytest.mark.long
-@pytest.mark.shared
-@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
-async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
-    receiver = await start(limits={"connection_age": 1})
-    with stopped(receiver.pid):  # the kernel accepts for it: the half is there before the connection can be old
-        client = await ContractClient.connect(dialect, receiver.address)
-        data = client.conversation.frame(values(4))
-        await client.write(data[:-1])
-    async with client:
-        await client.hears_nothing(2)
-        await client.write(data[-1:])
-        await client.receives(0)
-        await client.sees_end()
-    await receiver.shows(1, "connections_closed_total", why="age")
-
-
-@pytest.mark.long
-@pytest.mark.shared
-@pytest.mark.needs(Can.CLOSE_ONE)
-async def test_a_silent_connection_closes_only_where_that_was_asked_for(
-    dialect: Dialect, start, receiver: Receiver
-) -> None:
-    eager = await start(limits={"idle_time": 2})
-    with stopped(eager.pid):  # what it is sent is there before it can be silent for long
-        watched = await ContractClient.connect(dialect, eager.address)
-        number = await watched.send(values(1))
-    async with watched, await ContractClient.connect(dialect, receiver.address) as left_alone:
-        await watched.receives(number)
-        await left_alone.receives(await left_alone.send(values(1)))
-        await watched.sees_end()
-        assert not left_alone.closed
-        await left_alone.receives(await left_alone.send(values(1)))
-    await eager.shows(1, "connections_closed_total", why="idle")

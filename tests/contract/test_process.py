@@ -254,11 +254,6 @@ async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start,
     assert "in use" in line
 
 
-async def test_a_section_of_another_service_is_ignored(dialect: Dialect, start) -> None:
-    receiver = await start(lake={"path": "/somewhere"})
-    assert await receiver.ready()
-
-
 async def test_a_task_that_ends_ends_the_service_which_says_why(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """A service of which a part has ended does not live on as half of one."""
     dialect = ForwardDialect()

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq.asyncio
 from headrace_cli.machine.toolchain import jars, java_home
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
@@ -25,7 +24,6 @@ from tests.contract.receiver import HOST, Receiver, variables
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE
 from tests.forward.speaking import send
-from tests.logjam.test_devices import Device, complete, consumer, numbers
 from tests.scrapes import Page, firing
 from tests.sending import send_shop
 
@@ -103,22 +101,6 @@ async def test_an_event_from_a_client_to_the_lake_with_an_encrypted_key(
     assert json.loads(row["body"])["mark"] == mark
 
 
-async def test_topics_are_made(mutual: GuardedKafka, authority: Authority) -> None:
-    certificate, key = authority.issue("admin", "admin")
-    names = {f"{name}_topic": uuid.uuid4().hex for name in ("events", "quarantine", "segments", "snapshots")}
-    kafka = access(mutual, authority, certificate=certificate, key=key, **names)
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "headrace_common.topics"],
-        env=variables(KafkaSettings(), {"kafka": kafka}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "created" in done.stderr
-
-
 async def test_without_a_certificate_it_waits_and_says_what_is_missing(
     mutual: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
@@ -159,31 +141,3 @@ async def test_the_segment_service_reads_its_log_again(
             assert await receiver.ended() == 0
     stored = await events(plain)
     assert len({record.id for record in stored}) == len(stored) == 2
-
-
-async def test_logjam_knows_after_a_restart_what_it_missed(
-    mutual: GuardedKafka, authority: Authority, tmp_path: Path
-) -> None:
-    """It keeps the last number in a consumer group."""
-    plain = own_topics(mutual.bootstrap)
-    certificate, key = authority.issue("logjam", "logjam")
-    context = zmq.asyncio.Context()
-    try:
-        device = Device(context)
-        kafka = access(mutual, authority, certificate=certificate, key=key)
-        for number in range(2):
-            receiver = consumer(plain, tmp_path / str(number), {"one": device}, kafka=kafka)
-            await receiver.start()
-            try:
-                await device.joined()
-                await device.send(5)
-                await complete(plain, device.sequence)
-                receiver.signal(signal.SIGTERM)
-                assert await receiver.ended() == 0
-            finally:
-                receiver.stop()
-            await device.left()
-            device.skip(3 - 3 * number)
-        assert numbers(await events(plain)) == list(range(1, 14))
-    finally:
-        context.destroy(linger=0)

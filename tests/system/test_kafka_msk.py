@@ -93,19 +93,6 @@ async def test_a_token_for_another_region(broker: Behind, tmp_path: Path) -> Non
             assert receiver.exit_status() is None
 
 
-async def test_no_credentials(broker: Behind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    authority = Authority(tmp_path)
-    receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": access(broker, authority)})
-    async with Door(broker.behind, broker.door, REGION, authority.issue("door", "door")):
-        receiver.spawn()
-        try:
-            assert "Unable to locate credentials" in await receiver.problem()
-            assert receiver.exit_status() is None
-        finally:
-            receiver.stop()
-
-
 @pytest.mark.spark
 @pytest.mark.full
 async def test_the_landing_job_reads_by_awss_own_library(

@@ -13,7 +13,7 @@ import msgpack
 import orjson
 import pytest
 import zmq.asyncio
-from headrace_common.operations.settings import KIB, KafkaSettings, TopicSettings
+from headrace_common.operations.settings import KIB, KafkaSettings
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH
 
 from tests.contract.dialect import ContractClient, values
@@ -21,7 +21,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.logjam import LogjamDialect
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.stopping import stopped
-from tests.contract.topic import events, own_topics, quarantined, reassembled
+from tests.contract.topic import events, quarantined, reassembled
 from tests.contract.waiting import PATIENCE, until
 from tests.logjam.driving import APP_ENV, asking, event
 from tests.system.cluster import altered, write_denied
@@ -215,43 +215,3 @@ async def test_a_batch_is_not_stored_within_its_time(broker, topics: KafkaSettin
     records = await events(topics, frame[0]["mark"])
     assert {record.json["n"] for record in records} == set(range(len(frame)))
     assert len({record.id for record in records}) == len(frame)  # however often Kafka has stored it
-
-
-@pytest.mark.long
-async def test_a_hundred_events_that_are_too_large_cost_no_producer(broker, start) -> None:
-    topics = own_topics(
-        broker.bootstrap, TopicSettings(events_partitions=PARTITIONS, segments_partitions=0, max_message_bytes=64 * KIB)
-    )
-    receiver = await start(topics)
-    large = values(100, noise="")
-    for value in large:
-        value["noise"] = noise(128 * KIB)
-    async with connected(receiver, PARTITIONS) as (client, *others):
-        numbers = [await client.send(large[start : start + 20]) for start in range(0, 100, 20)]
-        for other in others:
-            await other.receives(await other.send(values(5)))
-        for number in numbers:
-            await client.receives(number)
-    rejects = await quarantined(topics)
-    assert {record["reason"] for record in rejects} == {"refused"}
-    assert min(int(record["part"].split("/")[1]) for record in rejects) > 1
-    assert sorted(reassembled(rejects).values()) == sorted(map(orjson.dumps, large))
-    assert await events(topics, large[0]["mark"]) == []
-    assert await receiver.metric("producers_replaced_total") == 0
-    assert await receiver.metric("events_quarantined_total", reason="refused") == 100
-
-
-@pytest.mark.long
-async def test_a_hundred_events_above_the_event_limit_cost_no_producer(topics: KafkaSettings, start) -> None:
-    """They never become records of the events topic; their bytes are kept as they came, in numbered parts."""
-    receiver = await start(limits={"event_bytes": 64 * KIB}, kafka={"batch_bytes": 64 * KIB})
-    entries = [msgpack.packb([1_795_253_837, {"n": n, "noise": noise(100 * KIB)}]) for n in range(100)]
-    async with connected(receiver, 2) as (client, other):
-        number = await client.send_frame(client.conversation.packed(b"".join(entries)))
-        await other.receives(await other.send(values(5)))
-        await client.receives(number)
-    rejects = await quarantined(topics)
-    assert {record["reason"] for record in rejects} == {"oversized"}
-    assert min(int(record["part"].split("/")[1]) for record in rejects) > 1
-    assert sorted(reassembled(rejects).values()) == sorted(entries)
-    assert await receiver.metric("producers_replaced_total") == 0
