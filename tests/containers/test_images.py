@@ -88,19 +88,6 @@ def test_a_wrong_setting_is_one_line_and_status_78(name: str, client: docker.Doc
     assert variable in line
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_image_says_what_it_is(name: str, client: docker.DockerClient) -> None:
-    built(name)
-    image = client.images.get(reference(name))
-    labels = {key.removeprefix("org.opencontainers.image."): text for key, text in image.labels.items()}
-    assert labels["title"] == f"headrace-{name}"
-    assert (labels["version"], labels["licenses"]) == ("test", "Apache-2.0")
-    assert labels["description"]
-    user, _, group = image.attrs["Config"]["User"].partition(":")
-    assert int(user) > 0
-    assert int(group) > 0
-
-
 def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> None:
     """No secret of the build, no source beside the installed packages, no cache, no compiler."""
     built("forward")

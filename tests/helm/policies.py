@@ -75,15 +75,8 @@ def _side(
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether a label selector selects these labels; an empty one selects all."""
-    judges = {
-        "In": lambda key, values: labels.get(key) in values,
-        "NotIn": lambda key, values: labels.get(key) not in values,
-        "Exists": lambda key, _: key in labels,
-        "DoesNotExist": lambda key, _: key not in labels,
-    }
-    return matches(selector.get("matchLabels", {}), labels) and all(
-        judges[each["operator"]](each["key"], each.get("values", [])) for each in selector.get("matchExpressions", [])
-    )
+    assert selector.keys() <= {"matchLabels"}, "the chart's policies have no expressions"
+    return matches(selector.get("matchLabels", {}), labels)
 
 
 def _port(ports: Sequence[Mapping[str, Any]] | None, target: Place, port: int, protocol: str) -> bool:

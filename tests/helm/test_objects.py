@@ -19,7 +19,6 @@ from headrace_common.operations.variables import read_bytes, read_seconds
 
 from tests.helm.chart import (
     CHART,
-    CI,
     KUBERNETES,
     ROOT,
     SCENARIOS,
@@ -46,10 +45,6 @@ UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 def size(text: str) -> int:
     return int(text[:-2]) * UNITS[text[-2:]]
-
-
-def test_there_are_examples_of_values() -> None:
-    assert len(list(CI.glob("*-values.yaml"))) >= 8
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -296,17 +291,6 @@ def test_health_and_metrics_are_on_no_service_for_clients() -> None:
                 assert each["spec"]["clusterIP"] == "None"
 
 
-def test_only_named_peers_reach_the_ports() -> None:
-    objects = scenario("strict-network")
-    policy = one(objects, "NetworkPolicy", "headrace-forward")["spec"]
-    clients, operations = policy["ingress"]
-    assert len(clients["from"]) == 3  # with the pod of `helm test`
-    assert operations["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
-    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 5353, 9092}
-    kafka = one(scenario("defaults"), "NetworkPolicy", "headrace-kafka")["spec"]["ingress"]
-    assert kafka[0]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "headrace"
-
-
 def test_the_live_page_finds_every_part_and_may_reach_it() -> None:
     objects = scenario("live")
     (container,) = one(objects, "Deployment", "headrace-live")["spec"]["template"]["spec"]["containers"]
@@ -320,27 +304,8 @@ def test_the_live_page_finds_every_part_and_may_reach_it() -> None:
     (names,) = [argument for argument in container["args"] if argument.startswith("--allow-host=")]
     assert {"localhost", "headrace-live.logs.svc", "headrace.example.org"} <= set(names.partition("=")[2].split(","))
     assert "--no-samples" in container["args"]
-    policy = one(objects, "NetworkPolicy", "headrace-live")["spec"]
-    assert policy["ingress"][0]["from"] == [
-        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
-    ]
-    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 5353, 9092, 8080}
     (service,) = of(objects, "Service", "headrace-live")
     assert service["spec"]["type"] == "ClusterIP"
-
-
-def test_without_it_there_is_none() -> None:
-    assert [each for each in scenario("defaults") if component(each) == "live"] == []
-
-
-def test_a_release_of_another_name() -> None:
-    objects = rendered(release="shop")
-    assert of(objects, "Deployment", "shop-headrace-forward")
-    given = variables(
-        of(objects, "Deployment", "shop-headrace-forward")[0]["spec"]["template"]["spec"]["containers"][0]
-    )
-    assert given["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "shop-headrace-kafka:9092"
-    assert of(objects, "Service", "shop-headrace-kafka")
 
 
 def test_no_secret_stands_in_a_manifest() -> None:
