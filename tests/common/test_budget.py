@@ -21,9 +21,10 @@ LOOP = SlowLoop
 class Reader:
     """As a connection: reads while it may, and looks again when it is told to."""
 
-    def __init__(self, budget: Budget, name: str = "") -> None:
+    def __init__(self, budget: Budget, name: str = "", *, digests: bool = False) -> None:
         self.budget = budget
         self.name = name
+        self.digests = digests
         self.partial_bytes = 0
         self.pending = 0
         self.has_stored = False
@@ -35,7 +36,8 @@ class Reader:
         return f"{self.name}: held {self.partial_bytes}, pending {self.pending}, {'reads' if self.reading else 'waits'}"
 
     def pace(self) -> None:
-        self.reading = not self.gone and self.budget.may_read(self)
+        may = self.budget.may_digest if self.digests else self.budget.may_read
+        self.reading = not self.gone and may(self)
 
     def receive(self, size: int) -> None:
         """More of an unfinished frame."""
@@ -165,6 +167,70 @@ class TestCrowd:
         assert not budget.welcomes()
         reader.stored()
         assert budget.welcomes()
+
+
+class TestDigesting:
+    """Sessions that do long work in parts: who may go on, when memory is short."""
+
+    async def test_the_first_that_digests_goes_on_whatever_is_unfinished(self) -> None:
+        budget = Budget(800, 400)
+        unfinished, first, second = (Reader(budget) for _ in range(3))
+        budget.hold(unfinished, 150)
+        assert budget.may_digest(first)
+        budget.hold(first, 30)
+        assert budget.may_digest(second)
+        budget.hold(second, 30)  # now it is crowded
+        assert budget.may_read(unfinished)  # the oldest that waits for its client
+        assert budget.may_digest(first)
+        assert not budget.may_digest(second)
+        first.digests = second.digests = True
+        waiting = Reader(budget)
+        budget.hold(waiting, 20)
+        assert not budget.may_read(waiting)
+        budget.hold(waiting, 0)
+        budget.hold(first, 0)  # it is done: what it held has become a frame
+        first.digests = False
+        budget.charge(first, 30)
+        assert budget.may_digest(second)
+
+    @pytest.mark.parametrize("gone", [False, True])
+    async def test_who_waits_to_digest_is_called_when_the_first_is_done_or_gone(self, gone: bool) -> None:
+        budget = Budget(800, 400)
+        unfinished, first, second = Reader(budget), Reader(budget, digests=True), Reader(budget, digests=True)
+        budget.hold(unfinished, 200)
+        assert budget.may_digest(first)
+        assert not budget.may_digest(second)
+        if gone:
+            budget.forget(first)
+        else:
+            first.digests = False
+            assert budget.may_read(first)  # it holds nothing
+        await settle()
+        assert second.reading
+
+    async def test_nobody_digests_beyond_what_kafka_has_to_take(self) -> None:
+        budget = Budget(800, 400)
+        one, other = Reader(budget, digests=True), Reader(budget, digests=True)
+        budget.charge(one, 400)
+        assert not budget.may_digest(one)
+        assert not budget.may_digest(other)  # the arrivals' half is full
+        budget.release(one, 400)
+        assert budget.may_digest(one)
+        await settle()
+        assert other.reading
+
+    async def test_who_is_known_digests_beside_the_first_in_line(self) -> None:
+        budget = Budget(256 << 20, (64 << 20))
+        hog, first, other, has_stored = (Reader(budget, name) for name in ("hog", "first", "other", "has_stored"))
+        has_stored.has_stored = True
+        budget.hold(hog, 64 << 20)
+        assert budget.may_digest(first)
+        budget.hold(other, 1000)
+        assert not budget.may_digest(other)
+        budget.hold(has_stored, 1000)
+        assert budget.may_digest(has_stored)
+        budget.hold(has_stored, 2 << 20)
+        assert not budget.may_digest(has_stored)
 
 
 READERS = 4

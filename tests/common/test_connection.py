@@ -10,7 +10,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME
+from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.tcp import MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
@@ -394,15 +394,6 @@ class TestIdleAndAge:
         assert acks(transport) == ["a"]
         assert transport.ended
 
-    @pytest.mark.parametrize("limits", [{"idle_time": 60.0}, {"connection_age": 60.0}])
-    def test_never_for_who_asks_for_no_acknowledgement(self, bench: Make, limits: dict[str, float]) -> None:
-        made, connection, transport = bench.one(**limits)
-        connection.data_received(data(None))
-        made.store()
-        made.clock.advance(100_000)
-        assert not transport.ended
-        assert not transport.closing
-
     def test_age_waits_until_it_is_known_who_asks(self, bench: Make) -> None:
         """Behind its first heartbeat a client may send what it will never send again."""
         made, connection, transport = bench.one(connection_age=60.0)
@@ -462,17 +453,6 @@ class TestStop:
         made.clock.advance(0.7)
         made.stored(2)
         assert transport.ended
-
-    def test_but_not_for_ever(self, bench: Make) -> None:
-        made, connection, _ = bench.one()
-        connection.data_received(data(None))
-        connection.stop()
-        for _ in range(int(LINGER_TIME / 0.5) + 1):
-            connection.data_received(data(None))
-            made.clock.advance(0.5)
-        sent = len(made.publisher.submitted)
-        connection.data_received(data(None))
-        assert len(made.publisher.submitted) == sent
 
 
 class TestCrowd:

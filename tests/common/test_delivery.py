@@ -28,7 +28,7 @@ from tests.common.kafkaless import (
     in_flight,
     until,
 )
-from tests.common.slowly import SlowLoop, slow_loop
+from tests.common.slowly import SlowLoop
 from tests.contract.waiting import PATIENCE
 
 LOOP = SlowLoop
@@ -114,17 +114,6 @@ class TestRetried:
         assert await asyncio.wait_for(storing, PATIENCE) == []
         assert marked(bench) == [True, True]
 
-    async def test_until_the_deadline(self) -> None:
-        def script(values: list[bytes]) -> Answer:
-            slow_loop().work(2)
-            return errors.RequestTimedOutError()
-
-        bench = Bench(script)
-        with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.batch(2), seconds=5)
-        assert caught.value.policy is DeliveryPolicy.RETRY
-        assert len(bench.source.producers) == 3
-
 
 EVERY_ERROR = [each() for code, each in sorted(errors.kafka_errors.items()) if code]
 
@@ -198,15 +187,6 @@ class TestDeadline:
         assert caught.value.policy is DeliveryPolicy.RETRY
         assert (bench.broker.sent, bench.source.why) == ([], [])
         assert bench.broker.metadata_updates > 1
-
-    async def test_a_leader_that_comes_back(self) -> None:
-        bench = Bench()
-        bench.broker.leader = None
-        storing = asyncio.create_task(bench.store(bench.batch(1)))
-        await until(lambda: bench.broker.metadata_updates >= 3)
-        bench.broker.leader = 1
-        assert await storing == []
-        assert marked(bench) == [False]
 
     async def test_a_batch_with_an_abandoned_frame_is_not_sent_again_as_it_is(self) -> None:
         bench = Bench(lambda values: errors.RequestTimedOutError())

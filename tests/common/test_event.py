@@ -78,13 +78,6 @@ class TestEnvelope:
         for attributes in (None, b'{"a":1}'):
             assert event_id(envelope.event(NAME, TIME, b"x" * size, attributes)) == NAME
 
-    def test_a_subject_of_any_text(self) -> None:
-        for subject in ("žluťoučký 🐎", "\0\n", "x" * 5000, "\udcff"):
-            envelope = Envelope("forward", "/forward/host", subject)
-            assert dict(decode(envelope.event(NAME, TIME, b"{}"))[1])["ce_subject"] == subject.encode(
-                "utf-8", "replace"
-            )
-
 
 class TestReject:
     def test_headers_in_their_order(self) -> None:
@@ -203,27 +196,7 @@ class _Owner:
         self.dead = False
 
 
-def lot_of(count: int, limit: int = 1 << 20) -> tuple[Batch, list[_Owner]]:
-    batch, owners = Batch("t", 0, limit), [_Owner() for _ in range(count)]
-    for number, owner in enumerate(owners):
-        assert batch.add(encode(b"%d" % number, [("content-type", b"x")]), owner)  # type: ignore[arg-type]
-    return batch, owners
-
-
-def values(batch: Batch) -> list[bytes]:
-    stored = [item.value for item in DefaultRecordBatch(bytes(batch.sealed()._build()))] if len(batch) else []
-    assert stored == [decode(record)[0] for record in batch.records]
-    return stored
-
-
 class TestLot:
-    def test_doubt_marks_once(self) -> None:
-        batch, _ = lot_of(3)
-        assert batch.doubt() == 3
-        assert batch.doubt() == 0
-        assert all(decode(record)[1][-1] == ("ce_attributes", b'{"republished":true}') for record in batch.records)
-        assert values(batch) == [b"0", b"1", b"2"]
-
     @pytest.mark.parametrize(
         "sizes", [(5,), (900,) * 3, (0, 900, 70_000), (400,) * 9000], ids=["plain", "small", "zstd", "streamed"]
     )
@@ -252,24 +225,6 @@ class TestLot:
             assert tracemalloc.get_traced_memory()[0] - before < 500_000
         finally:
             tracemalloc.stop()
-
-    def test_halves_are_all_of_it(self) -> None:
-        batch, owners = lot_of(7)
-        left, right = batch.halves()
-        assert values(left) + values(right) == [b"%d" % number for number in range(7)]
-        assert left.owners + right.owners == owners
-        assert left.doubt() == 3
-        batch.doubt()
-        left, right = batch.halves()
-        assert (left.doubt(), right.doubt()) == (0, 0)
-
-    def test_the_dead_are_dropped(self) -> None:
-        batch, owners = lot_of(4)
-        batch.sealed()
-        owners[1].dead = owners[3].dead = True
-        batch.drop_dead()
-        assert values(batch) == [b"0", b"2"]
-        assert batch.owners == [owners[0], owners[2]]
 
 
 class TestIds:

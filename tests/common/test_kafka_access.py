@@ -48,10 +48,6 @@ class TestSettings:
         with pytest.raises(ValueError, match=says):
             KafkaSettings(**given)
 
-    def test_what_fits_is_taken(self) -> None:
-        with_tls(Path("c"), Path("k"))
-        assert kafka_key_pair(with_tls(None, None)) is None
-
     def test_the_password_is_not_shown(self) -> None:
         assert "hidden-word" not in repr(kafka_key_pair(with_tls(Path("c"), Path("k"), "hidden-word")))
 
@@ -141,11 +137,6 @@ def test_when_it_expires(authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "client.pem").write_text("half written")
     assert pair.ends() == 0
     assert pair.expired() is None
-
-
-def test_a_valid_certificate_is_not_warned_of(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    broker_tls(with_tls(*authority.issue("client", "client")))
-    assert not caplog.records
 
 
 class Broker:

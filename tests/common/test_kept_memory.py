@@ -12,8 +12,6 @@ from headrace_common.session.interface import ByteSession
 from headrace_common.session.memory import Memory
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection
-from headrace_forward.session import ForwardSession
-from headrace_forward.settings import ForwardSection
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 
@@ -23,6 +21,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.driving import NOW_MS, PEER
+from tests.forward import driving as forward
 from tests.segment.instant import Driven
 
 MOST = 6_000
@@ -64,7 +63,7 @@ def segments(data: bytes) -> ByteSession:
 
 
 TALKS: list[tuple[Dialect, Callable[[bytes], ByteSession]]] = [
-    (ForwardDialect(), plain(lambda: ForwardSession(PEER, LimitSettings(), ForwardSection()))),
+    (ForwardDialect(), plain(forward.session)),
     (LumberjackDialect(), plain(lambda: LumberjackSession(PEER, LimitSettings(), LumberjackSection(), SHARED))),
     (CourierDialect(), plain(lambda: CourierSession(PEER, CourierLimits(), CourierSection(), memory=SHARED))),
     (SegmentDialect(), segments),

@@ -8,36 +8,32 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
-from headrace_common.operations.settings import MIB, LimitSettings
+from headrace_common.operations.settings import MIB
 from headrace_common.session.interface import ByteSession
-from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits, CourierSection
 from headrace_courier.wire import identity, jdat
-from headrace_forward.session import ForwardSession
-from headrace_forward.settings import ForwardSection
-from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, compressed, window
 from headrace_segment.session.dialects import SegmentSession
 
 from tests.common.test_connection import Bench
+from tests.courier import driving as courier
 from tests.driving import PEER
+from tests.forward import driving as forward
+from tests.lumberjack import driving as lumberjack
 from tests.segment.instant import LIMITS
 
-SMALL = LimitSettings(inflated_bytes=4 * MIB)
 BOMB = bytes(5 * MIB)
 
 WRONG: dict[str, tuple[Callable[[], ByteSession], bytes]] = {
-    "forward": (lambda: ForwardSession(PEER, SMALL, ForwardSection()), b"\xff"),
-    "forward-json": (lambda: ForwardSession(PEER, SMALL, ForwardSection()), b"[}"),
-    "lumberjack": (lambda: LumberjackSession(PEER, SMALL, LumberjackSection()), b"\xff"),
+    "forward": (forward.session, b"\xff"),
+    "forward-json": (forward.session, b"[}"),
+    "lumberjack": (lumberjack.session, b"\xff"),
     "lumberjack-bomb": (
-        lambda: LumberjackSession(PEER, SMALL, LumberjackSection()),
+        lambda: lumberjack.session(inflated_bytes=4 * MIB),
         window(1, V1) + compressed(BOMB, 9, V1),
     ),
-    "courier": (lambda: CourierSession(PEER, CourierLimits(), CourierSection()), b"\xff" * 8),
+    "courier": (courier.session, b"\xff" * 8),
     "courier-bomb": (
-        lambda: CourierSession(PEER, CourierLimits(inflated_bytes=4 * MIB), CourierSection()),
+        lambda: courier.session(inflated_bytes=4 * MIB),
         identity(b"HELO", "2.12.0", b"LCOR") + jdat(bytes(16), [BOMB], level=9),
     ),
     "segment": (lambda: SegmentSession(PEER, LIMITS), b"\xff" * 8),

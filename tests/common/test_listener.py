@@ -6,16 +6,11 @@ import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_common.connection.addresses import Addresses
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
-from headrace_common.listening.sockets import TcpListener, UnixListener
-from headrace_common.operations.health.crowd import Crowd
-from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import ListenSettings
+from headrace_common.listening.sockets import UnixListener
 from headrace_common.operations.tasks import Tasks
 
 from tests.common.test_making_way import Door, ended
@@ -29,25 +24,12 @@ async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pyt
         accepted.put_nowait(arrival.socket.dup())
 
     monkeypatch.setattr(Listener, "_welcome", welcome)
-    receiver: Any = SimpleNamespace(
-        budget=SimpleNamespace(welcomes=lambda: True),
-        limits=SimpleNamespace(connections=1),
-        admitted=0,
-        metrics=ReceiverMetrics(),
-        addresses=Addresses(0),
-        crowd=Crowd(),
-    )
-    tasks = Tasks()
-    listener = TcpListener(receiver, tasks, lambda peer: None, ListenSettings(host="127.0.0.1"), 0, None)  # type: ignore[arg-type]
-    host, port = (await listener.bind()).split(":")
-    listener.start()
-    with socket.create_connection((host, int(port))):
+    async with Door().open() as connect:
+        await connect()
         client = await asyncio.wait_for(accepted.get(), PATIENCE)
         assert {option: client.getsockopt(socket.IPPROTO_TCP, option) for option in KEEP_ALIVE} == KEEP_ALIVE
         assert sum(KEEP_ALIVE.values()) < 120
         client.close()
-    await listener.close()
-    await tasks.stop()
 
 
 async def test_who_stops_leaves_the_socket_of_who_came_after_it(tmp_path: Path) -> None:

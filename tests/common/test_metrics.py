@@ -30,11 +30,6 @@ def test_every_name_has_the_prefix_and_a_meaning() -> None:
     assert len({row.name for row in rows}) == len(rows)
 
 
-def test_base_units() -> None:
-    for name, *_ in ReceiverMetrics().table():
-        assert not re.search(r"_(ms|milliseconds|kb|mb|minutes)(_|$)", name), name
-
-
 def test_every_metric_is_in_the_table() -> None:
     metrics = ReceiverMetrics()
     names = {name.removesuffix("_total") for name, *_ in metrics.table()}
@@ -113,10 +108,3 @@ def test_what_the_landing_job_counts_is_there_from_the_start() -> None:
         if row.kind == "counter" and row.labels and not {"protocol", "route", "table"} & set(row.labels):
             told = from_the_start(metrics, row.name.removeprefix("headrace_").removesuffix("_total"))
             assert told >= ({*Reason, *RecordFault, "other"} if row.labels == ("reason",) else set(TASKS)), row.name
-
-
-def test_a_name_is_declared_once() -> None:
-    catalogue = Catalogue()
-    catalogue.counter("things", "Things.")
-    with pytest.raises(ValueError, match="Duplicated"):
-        catalogue.gauge("things_total", "Things.")

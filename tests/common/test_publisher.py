@@ -73,12 +73,6 @@ async def test_frames_may_have_no_deadline(bench: Bench) -> None:
     assert patient.deadline == NO_DEADLINE
 
 
-async def test_a_frame_without_a_deadline_is_stored_like_any_other(bench: Bench) -> None:
-    bench.publisher._pumps[0].publish(Patient([event(1)]), bench.listener)
-    await until(lambda: bench.listener.heard)
-    assert bench.listener.heard == [("stored", 0, 1, True)]
-
-
 async def test_a_pump_that_ends_abandons_its_frames_and_ends_the_service(bench: Bench) -> None:
     """Half a process would keep these clients waiting for ever."""
     pump = bench.publisher._pumps[2]

@@ -393,25 +393,6 @@ class TestGivenUp:
             await bench.idle()
             assert bench.pump.clock_refused is None
 
-    async def test_the_overdue_are_given_up_while_the_others_go_on(self) -> None:
-        async with pumping() as bench:
-            attempts: list[list[int]] = []
-
-            async def script(batch: Batch) -> list[Refusal]:
-                attempts.append([owner.frame.ticket for owner in batch.owners])
-                if len(attempts) == 1:
-                    await until(lambda: bench.listener.heard)
-                    raise DeliveryError("late", DeliveryPolicy.RETRY)
-                return []
-
-            bench.delivery.script = script
-            bench.submit(event(0), seconds=0.05)
-            bench.submit(event(1), event(2))
-            await bench.idle()
-            assert attempts == [[0, 1, 1], [1, 1]]
-            assert bench.listener.heard == [("abandoned", 0), ("stored", 1, 2, True)]
-            assert bench.numbers() == [1, 2]
-
     async def test_a_client_hears_at_its_deadline_while_the_answer_is_awaited(self) -> None:
         """Also those who wait in line hear it then, not when their turn comes, and behind one that has no deadline."""
         async with pumping() as bench:

@@ -5,37 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession
-from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits, CourierSection
 from headrace_courier.wire import identity, jdat
-from headrace_forward.session import ForwardSession
-from headrace_forward.settings import ForwardSection
-from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
 
-from tests.driving import NOW_MS, PEER
+from tests.courier import driving as courier
+from tests.driving import NOW_MS
+from tests.forward import driving as forward
+from tests.lumberjack import driving as lumberjack
 
 MOST = 256
 """Frames that one call hands out, at most: each costs about 10 µs."""
 
 CASES: dict[str, tuple[Callable[[], ByteSession], bytes, int]] = {
-    "forward": (lambda: ForwardSession(PEER, LimitSettings(), ForwardSection()), b"\x93\xa1t\x01\x80", 12_000),
-    "forward-json": (lambda: ForwardSession(PEER, LimitSettings(), ForwardSection()), b'["t",1,{}]', 6_000),
+    "forward": (forward.session, b"\x93\xa1t\x01\x80", 12_000),
+    "forward-json": (forward.session, b'["t",1,{}]', 6_000),
     "lumberjack": (
-        lambda: LumberjackSession(PEER, LimitSettings(), LumberjackSection()),
+        lumberjack.session,
         window(1) + json_frame(1, b"{}"),
         3_300,
     ),
     "lumberjack-v1": (
-        lambda: LumberjackSession(PEER, LimitSettings(), LumberjackSection()),
+        lumberjack.session,
         window(1, V1) + pairs_frame(1, [(b"line", b"")]),
         2_000,
     ),
     "courier": (
-        lambda: CourierSession(PEER, CourierLimits(), CourierSection()),
+        courier.session,
         jdat(bytes(16), [b"{}"]),
         1_400,
     ),
