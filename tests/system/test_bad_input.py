@@ -11,16 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgpack
-import psutil
 import pytest
 from headrace_common.operations.settings import KIB, MIB
 
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver
-from tests.contract.stopping import stopped
 from tests.contract.topic import now, own_topics, quarantined, reassembled
-from tests.contract.waiting import until
 from tests.system.conftest import Broker
 from tests.system.memory import Memory
 
@@ -135,47 +132,3 @@ async def test_hundreds_that_bring_beginnings_at_the_same_moment(start) -> None:
     finally:
         for writer in writers:
             writer.transport.abort()
-
-
-TINY = {
-    "records": b"\x92\x01\x80" * 100_000,
-    "rejects": b"\xc0" * 100_000,
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("entries", TINY.values(), ids=TINY)
-async def test_tiny_entries_cost_no_more_than_the_budget(broker: Broker, start, entries: bytes) -> None:
-    """What is noted about each is counted too. Kafka stands still, so that everything waits."""
-    receiver = await start(limits=LIMITS)
-    clients = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(ATTACKERS)]
-    message = b"\x92\xa3tag\xdd" + (100_000).to_bytes(4, "big") + entries
-
-    async def send(client: ContractClient) -> None:
-        for _ in range(PROCESS_BUDGET // len(message) // ATTACKERS + 1):
-            await client.write(message)
-
-    with Memory(receiver.pid) as memory, stopped(broker.pid):
-        sending = [asyncio.create_task(send(client)) for client in clients]
-        await until(lambda: _used_up(receiver), "the budget for what arrives is used up")
-        await until(lambda: _at_rest(receiver), "all that can be built is built")
-        for task in sending:
-            task.cancel()
-        receiver.kill()
-    print(f"memory: {memory.before} at first, {memory.grown} more at most, {len(memory.samples)} samples")
-    assert memory.grown <= PROCESS_BUDGET + 2 * SLACK  # as records they are five times as large as in a batch
-    for client in clients:
-        await client.__aexit__()
-
-
-async def _at_rest(receiver: Receiver) -> bool:
-    """Whether it uses next to no processor: it waits for Kafka and for nothing else."""
-    process = psutil.Process(receiver.pid)
-    before = process.cpu_times()
-    await asyncio.sleep(0.5)
-    after = process.cpu_times()
-    return after.user + after.system - before.user - before.system < 0.05
-
-
-async def _used_up(receiver: Receiver) -> bool:
-    return await receiver.metric("budget_used_bytes") >= PROCESS_BUDGET // 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -16,16 +15,15 @@ from typing import Any
 import pytest
 from headrace_cli.machine.toolchain import jars, java_home
 from headrace_cli.verbs import query
-from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
 from tests.contract.guarded import GuardedKafka
-from tests.contract.receiver import HOST, Receiver, variables
+from tests.contract.receiver import Receiver, variables
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE
 from tests.forward.speaking import send
 from tests.scrapes import Page, firing
-from tests.sending import send_shop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -122,22 +120,3 @@ async def test_a_key_of_another_certificate_ends_it_with_78(
     assert receiver.lines()[-1]["event"].endswith(
         f"KAFKA__KEY {key} does not belong to KAFKA__CERTIFICATE {certificate}"
     )
-
-
-async def test_the_segment_service_reads_its_log_again(
-    mutual: GuardedKafka, authority: Authority, tmp_path: Path
-) -> None:
-    """It has a producer and consumers of its own."""
-    plain = own_topics(mutual.bootstrap, TopicSettings(events_partitions=2, segments_partitions=2))
-    certificate, key = authority.issue("segments", "segments")
-    kafka = access(mutual, authority, certificate=certificate, key=key)
-    for number in range(2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with Receiver("segment", plain, folder, {"kafka": kafka}) as receiver:
-            await receiver.start()
-            await asyncio.to_thread(send_shop, "segment", HOST, receiver.port, 1, number)
-            receiver.signal(signal.SIGTERM)
-            assert await receiver.ended() == 0
-    stored = await events(plain)
-    assert len({record.id for record in stored}) == len(stored) == 2

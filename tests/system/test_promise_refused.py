@@ -7,23 +7,19 @@ import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from uuid import uuid4
 
 import msgpack
 import orjson
 import pytest
-import zmq.asyncio
 from headrace_common.operations.settings import KIB, KafkaSettings
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH
 
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
-from tests.contract.logjam import LogjamDialect
-from tests.contract.receiver import HOST, Receiver
+from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, quarantined, reassembled
 from tests.contract.waiting import PATIENCE, until
-from tests.logjam.driving import APP_ENV, asking, event
 from tests.system.cluster import altered, write_denied
 
 pytestmark = pytest.mark.kafka
@@ -74,28 +70,6 @@ async def test_events_may_not_be_written(topics: KafkaSettings, start) -> None:
     assert await receiver.metric("producers_replaced_total", why="refused") >= 1
     assert await events(topics, frame[0]["mark"]) == []
     assert await quarantined(topics, frame[0]["mark"]) == []
-
-
-@pytest.mark.long
-async def test_events_that_nobody_would_send_again_may_not_be_written(topics: KafkaSettings, start) -> None:
-    """They are stored, in order, as soon as they may be. Who asks hears nothing, and would send again."""
-    receiver = await start(protocol="logjam", **LogjamDialect.sections)
-    context = zmq.asyncio.Context()
-    client = context.socket(zmq.DEALER)
-    mark = uuid4().hex
-    try:
-        client.connect(f"tcp://{HOST}:{receiver.port}")
-        async with write_denied(topics, topics.events_topic):
-            for n in range(3):
-                await client.send_multipart(event({"mark": mark, "n": n}))
-            await until(lambda: receiver.metric("producers_replaced_total", why="refused"), "Kafka refuses us")
-            await client.send_multipart(event({"mark": mark, "n": 3}))
-        await client.send_multipart(asking(event({"mark": mark, "n": 4})))
-        assert await asyncio.wait_for(client.recv_multipart(), PATIENCE) == [APP_ENV, b"202 Accepted"]
-        assert [record.json["n"] for record in await events(topics, mark)] == [*range(5)]
-        assert await receiver.metric("frames_abandoned_total") == 0
-    finally:
-        context.destroy(linger=0)
 
 
 async def test_quarantine_may_not_be_written(topics: KafkaSettings, start) -> None:
