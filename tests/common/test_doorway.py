@@ -6,7 +6,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
 from headrace_common.operations.health import doorway
 from headrace_common.operations.health.doorway import CONNECTIONS, is_known, own_names
@@ -103,10 +102,3 @@ async def test_no_answer_tells_a_version(server: OpsServer, sent: bytes) -> None
     assert answer
     assert b"aiohttp" not in answer
     assert b"python" not in answer
-
-
-async def test_an_ordinary_client_asks_again_and_again(server: OpsServer) -> None:
-    async with aiohttp.ClientSession() as session:
-        for _ in range(3):
-            async with session.get(f"http://127.0.0.1:{server.port}/readyz") as page:
-                assert (page.status, await page.text()) == (200, "ok\n")

@@ -363,9 +363,3 @@ class TestUnits:
         monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_RETENTION", "60500ms")
         with pytest.raises(ConfigError, match="HEADRACE_TOPICS__EVENTS_RETENTION"):
             load(TopicsProcessSettings)
-
-    def test_in_a_file(self, tmp_path: Path) -> None:
-        path = tmp_path / "headrace.yaml"
-        path.write_text("limits: {idle_time: 5m, event_bytes: 2MiB}\n")
-        limits = load(ServiceSettings, path).limits
-        assert (limits.idle_time, limits.event_bytes) == (300, 2 * MIB)
