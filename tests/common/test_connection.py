@@ -254,22 +254,6 @@ class TestAcknowledges:
         assert acks(transport) == ["a"]
 
 
-class TestPeerEnds:
-    def test_without_a_word(self, bench: Make) -> None:
-        """The connection is cut: what is pending goes on to Kafka, and gives back its budget then."""
-        made, connection, transport = bench.one()
-        connection.data_received(data("a"))
-        connection.data_received(data("b")[:10])
-        transport.abort()
-        made.clock.rest()
-        assert made.budget.used == made.publisher.submitted[0][0].size
-        made.stored()
-        assert transport.writes == []
-        assert made.all_given_back()
-        assert made.count("events_acknowledged") == 0
-        assert made.clock.timers == 0
-
-
 class TestProtocolError:
     def test_acknowledges_what_came_before_then_half_closes_and_drains(self, bench: Make) -> None:
         made, connection, transport = bench.one()
@@ -295,23 +279,6 @@ class TestProtocolError:
         made.stored()
         assert acks(transport) == ["a"]
         assert transport.lost
-
-
-class TestAbandoned:
-    def test_is_never_acknowledged_nor_anything_behind_it(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a") + data("b") + data("c"))
-        made.stored()
-        made.abandon()
-        made.clock.rest()
-        assert transport.ended
-        made.stored()
-        assert acks(transport) == ["a"]
-        connection.eof_received()
-        made.clock.rest()
-        assert made.closed("abandoned")
-        assert made.count("frames_abandoned") == 1
-        assert made.all_given_back()
 
 
 class TestFrameTime:

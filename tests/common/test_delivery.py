@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +13,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing import delivery as module
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import POISON, REFUSALS_PER_BATCH, REFUSED, Delivery
-from headrace_common.record.encoding import decode, encode
+from headrace_common.record.encoding import decode
 
 from tests.common.kafkaless import (
     MIB,
@@ -93,16 +92,6 @@ class TestRetried:
         assert bench.source.why == ["failed", "failed"]
         assert marked(bench) == [True] * 3
         assert bench.counted("events_republished") == 3
-
-    async def test_when_somebody_else_had_the_producer_replaced(self) -> None:
-        answers: list[Answer] = [SILENCE, None]
-        bench = Bench(lambda values: answers.pop(0))
-        storing = asyncio.create_task(bench.store(bench.batch(2)))
-        await until(lambda: bench.broker.sent)
-        bench.source.discard(bench.source.producers[0], "another")
-        assert await asyncio.wait_for(storing, PATIENCE) == []
-        assert marked(bench) == [True, True]
-        assert bench.source.why == ["another"]
 
     async def test_an_answer_that_was_cancelled_is_no_end_of_the_pump(self) -> None:
         answers: list[Answer] = [SILENCE, None]
@@ -227,12 +216,6 @@ class TestPoison:
         assert sorted(number(value) for value in bench.broker.values) == [0, 1, 2, 3, 4, 6, 7, 8]
         assert bench.source.why == ["record_refused"]  # one producer for all of it; the search has its own
 
-    @pytest.mark.parametrize("bad", [(0,), (8,), (0, 8), (3, 4), (0, 1, 2, 3, 4, 5, 6, 7, 8)])
-    async def test_wherever_they_stand(self, bad: tuple[int, ...]) -> None:
-        bench = Bench(refuses(*bad))
-        assert sorted(await bench.store(bench.batch(9))) == list(bad)
-        assert sorted(number(value) for value in bench.broker.values) == [n for n in range(9) if n not in bad]
-
     async def test_the_search_asks_nobody_elses_producer(self) -> None:
         bench = Bench(refuses(5))
         await bench.store(bench.batch(9))
@@ -247,58 +230,9 @@ class TestPoison:
             await bench.store(bench.batch(count))
         assert caught.value.policy is DeliveryPolicy.REFUSED
 
-    async def test_a_failure_during_the_search_leaves_what_was_found_in_doubt(self) -> None:
-        """Half of the lot is stored already: sent again, it must be marked, or its doubles cannot be told."""
-        calls = 0
-
-        def script(values: list[bytes]) -> Answer:
-            nonlocal calls
-            calls += 1
-            return refuses(7)(values) if calls < 4 else errors.TopicAuthorizationFailedError("no")
-
-        bench = Bench(script)
-        batch = bench.batch(8)
-        with pytest.raises(DeliveryError):
-            await bench.store(batch)
-        assert bench.broker.stored
-        assert batch.doubt() == 0
-
 
 class TestUnknown:
     """UNKNOWN_SERVER_ERROR: the broker says that it failed, and not why."""
-
-    @pytest.mark.parametrize("count", [1, 3, 40])
-    async def test_a_broker_in_trouble_for_a_while_costs_no_record(self, count: int) -> None:
-        calls = 0
-
-        def script(values: list[bytes]) -> Answer:
-            nonlocal calls
-            calls += 1
-            return errors.UnknownError("trouble") if calls < 60 else None
-
-        bench = Bench(script)
-        assert await bench.store(bench.batch(count), seconds=PATIENCE) == []
-        assert {number(value) for value in bench.broker.values} == set(range(count))
-        assert all(marked(bench))  # the first answers are in doubt
-
-    async def test_trouble_that_ends_during_the_search_costs_no_record(self) -> None:
-        """Single records have failed by then, and others are stored after them."""
-        singles: list[int] = []
-
-        def script(values: list[bytes]) -> Answer:
-            if len(values) == 1:
-                singles.append(number(values[0]))
-            return errors.UnknownError("trouble") if len(values) > 4 or len(set(singles)) < 3 else None
-
-        bench = Bench(script)
-        assert await bench.store(bench.batch(9), seconds=PATIENCE) == []
-        assert {number(value) for value in bench.broker.values} == set(range(9))
-
-    async def test_a_record_is_to_blame_if_others_beside_it_are_stored(self) -> None:
-        bench = Bench(refuses(5, error=errors.UnknownError))
-        assert await bench.store(bench.batch(9), seconds=PATIENCE) == [5]
-        assert sorted(number(value) for value in bench.broker.values) == [0, 1, 2, 3, 4, 6, 7, 8]
-        assert bench.source.why == ["unknown"]
 
     @pytest.mark.parametrize("count", [1, 3, 4 * REFUSALS_PER_BATCH])
     async def test_what_fails_alone_is_tried_until_its_deadline(self, count: int) -> None:
@@ -315,31 +249,8 @@ class TestUnknown:
 
 
 class TestTooLarge:
-    async def test_is_split_before_it_is_sent(self) -> None:
-        bench = Bench()
-        batch = bench.batch(0)
-        for index in range(8):
-            noise = hashlib.shake_256(b"%d" % index).digest(5000)
-            batch.add(encode(b'"%010d"' % index, [("n", noise)]), in_flight(FakeFrame([], ticket=index)))
-        bench.most = 12_000
-        assert await bench.store(batch) == []
-        assert [len(values) for *_, values in bench.broker.sent] == [2, 2, 2, 2]
-        assert bench.source.why == []
-
     async def test_a_record_that_is_too_large_alone_comes_back_unsent(self) -> None:
         bench = Bench()
         bench.most = 50
         assert await bench.store(bench.batch(3)) == [0, 1, 2]
         assert (bench.broker.sent, bench.source.why) == ([], [])
-
-    async def test_a_limit_that_was_lowered_is_looked_up(self) -> None:
-        """Kafka says too large, we thought not: the topic's limit is another now."""
-        bench = Bench(lambda values: errors.MessageSizeTooLargeError("x") if len(values) > 2 else None)
-        batch = bench.batch(8, size=3000)
-
-        def refreshed() -> None:
-            bench.most = batch.sealed().size() - 1 if len(batch) > 2 else 4 * MIB
-
-        bench.source.refreshed = refreshed
-        assert await bench.store(batch) == []
-        assert sorted(number(value) for value in bench.broker.values) == list(range(8))

@@ -13,7 +13,6 @@ from headrace_common.connection import messages
 from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, FairScheduler
-from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
 from headrace_common.session.ledger import Ledger
@@ -126,17 +125,6 @@ class Bench:
 
 def bench(**session: Any) -> Bench:
     return Bench(Echo(**session))
-
-
-async def test_an_abandoned_frame_is_not_answered_and_the_others_go_on() -> None:
-    made = bench()
-    made.say(b"one", b"a")
-    made.say(b"two", b"b")
-    frame, listener = made.publisher.submitted.pop(0)
-    listener.abandoned(frame.ticket, DeliveryError("late", DeliveryPolicy.RETRY))
-    made.store()
-    assert made.socket.sent == [b"b"]
-    assert not made.connection.closed.is_set()
 
 
 @pytest.mark.parametrize("together", [1, 7, 20])

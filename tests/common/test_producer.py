@@ -155,15 +155,6 @@ class TestSource:
         assert len(bench.clients) == 1
         asking.cancel()
 
-    async def test_is_tried_until_kafka_answers(self, bench: Bench) -> None:
-        bench.answers += [DeliveryError("topic e is missing", DeliveryPolicy.RETRY)] * 3
-        bench.starts += [KafkaConnectionError("away"), OSError("away")]
-        assert bench.source.problem == "Kafka has not answered yet"
-        await asyncio.wait_for(bench.source.current(), PATIENCE)
-        assert len(bench.clients) == 3
-        assert bench.source.problem is None
-        assert [client.stopped for client in bench.clients] == [1, 1, 0]
-
     @pytest.mark.parametrize(
         "trouble", [ConfigError("KAFKA__CA /ca.pem: no such file"), AssertionError("a bug"), KeyError("x")], ids=repr
     )

@@ -269,15 +269,6 @@ class TestRejects:
             assert seen == ["events", "quarantine"]
             assert bench.listener.heard == [("stored", 0, 2, True)]
 
-    async def test_go_to_a_partition_that_is_there(self) -> None:
-        async with pumping(partition=7) as bench:
-            bench.submit(event(0), reject(1))
-            await bench.idle()
-            assert {(topic, partition) for topic, partition, _ in bench.delivery.stored} == {
-                ("events", 7),
-                ("quarantine", 1),
-            }
-
     @pytest.mark.parametrize("size", [0, 1, 10_000, 15_000, 50_000])
     async def test_a_large_one_is_cut_into_numbered_parts(self, size: int) -> None:
         raw = hashlib.shake_256(b"raw").digest(size)
@@ -322,18 +313,6 @@ class TestRejects:
             await bench.idle()
             assert bench.listener.heard[-1] == ("stored", 0, count, True)
             assert bench.most < 200
-
-    async def test_one_that_kafka_refuses_is_not_acknowledged(self) -> None:
-        async with pumping() as bench:
-
-            async def script(batch: Batch) -> list[Refusal]:
-                return list(zip(batch.records, batch.owners, strict=True)) if batch.topic == "quarantine" else []
-
-            bench.delivery.script = script
-            bench.submit(reject(1))
-            await bench.idle()
-            assert bench.listener.heard == [("abandoned", 0)]
-            assert bench.listener.errors[0].policy is DeliveryPolicy.REFUSED
 
 
 class TestRefusedRecords:
@@ -515,32 +494,6 @@ class Refusing:
 
 
 class TestKept:
-    @pytest.mark.parametrize("policy", [DeliveryPolicy.REFUSED, DeliveryPolicy.CLOCK])
-    async def test_until_it_is_stored_and_in_order(self, policy: DeliveryPolicy) -> None:
-        async with pumping() as bench:
-            bench.delivery.script = Refusing(policy)
-            await bench.under_way(event(0), kept=Kept.STORED)
-            bench.submit(event(1), event(2), kept=Kept.STORED)
-            await bench.answered()
-            assert bench.listener.heard == [("stored", 0, 1, True), ("stored", 1, 2, True)]
-            assert bench.numbers() == [0, 1, 2]
-
-    async def test_beside_others_which_are_given_up(self) -> None:
-        async with pumping() as bench:
-            await bench.under_way(event(0))
-            bench.submit(event(1))
-            bench.submit(event(2), kept=Kept.STORED)
-            bench.submit(event(3), kept=Kept.REFUSAL)
-            bench.delivery.script = Refusing(DeliveryPolicy.REFUSED, tries=2)
-            await bench.answered()
-            assert bench.listener.heard == [
-                ("abandoned", 0),
-                ("abandoned", 1),
-                ("abandoned", 3),
-                ("stored", 2, 1, True),
-            ]
-            assert bench.numbers() == [2]
-
     async def test_with_the_present_time_where_kafka_refused_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = itertools.count(NOW_MS + 1)
         monkeypatch.setattr(pump, "time", SimpleNamespace(time_ns=lambda: next(clock) * 1_000_000))
@@ -626,26 +579,6 @@ class TestGrowth:
             bench.submit(SLICE, SLICE, 0, SLICE, event(0))
             await bench.idle()
             assert used == [3 * SLICE]
-            assert bench.pool.used == 0
-
-    @pytest.mark.parametrize("rest", [[event(0)], [RuntimeError("bug")], []], ids=["refused", "broken", "empty"])
-    async def test_is_given_back_however_the_frame_ends(self, rest: list[Any]) -> None:
-        async with pumping() as bench:
-            if rest and not isinstance(rest[0], Exception):
-                bench.delivery.script = Refusing(DeliveryPolicy.REFUSED)
-            bench.submit(SLICE, SLICE, *rest)
-            await bench.idle()
-            assert len(bench.listener.heard) == 1
-            assert bench.pool.used == 0
-
-    async def test_who_must_reserve_waits_for_no_one_of_his_own_round(self) -> None:
-        """Two large frames in one round, room for one: the second goes to the next round."""
-        async with pumping(pool=10 * MIB) as bench:
-            bench.submit(SLICE, SLICE, event(0))
-            bench.submit(SLICE, SLICE, event(1))
-            bench.submit(event(2))
-            await bench.idle()
-            assert bench.numbers() == [0, 1, 2]
             assert bench.pool.used == 0
 
     async def test_a_frame_of_some_mib_does_not_wait_for_bombs(self) -> None:
