@@ -8,8 +8,9 @@ import re
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -52,50 +53,35 @@ class TestSettings:
         assert "hidden-word" not in repr(kafka_key_pair(with_tls(Path("c"), Path("k"), "hidden-word")))
 
 
-BOTH_SIDES = pytest.mark.parametrize("read", [client_arguments, client_options], ids=["receivers", "landing job"])
+FILES = {
+    "good": ("client.pem", "client.key", "", None),
+    "locked": ("locked.pem", "locked.key", "right", None),
+    "no password": ("locked.pem", "locked.key", "", "KAFKA__KEY .+locked.key is encrypted, and there is no password"),
+    "another": ("locked.pem", "locked.key", "no", "has no private key in PEM that KAFKA__KEY_PASSWORD opens in it"),
+    "not its key": (
+        "client.pem",
+        "locked.key",
+        "right",
+        "locked.key does not belong to KAFKA__CERTIFICATE .+client.pem",
+    ),
+    "no file": ("none", "client.key", "", "KAFKA__CERTIFICATE .+none: No such file"),
+    "no key file": ("client.pem", "none", "", "KAFKA__KEY .+none: No such file"),
+    "no PEM": ("other", "client.key", "", "KAFKA__CERTIFICATE .+other has no certificate in PEM in it"),
+    "no PEM key": ("client.pem", "other", "", "KAFKA__KEY .+other has no private key in PEM in it"),
+}
+"""Certificate, key and password; what is said of them."""
 
 
-@BOTH_SIDES
-class TestFiles:
+@pytest.mark.parametrize("read", [client_arguments, client_options], ids=["receivers", "landing job"])
+@pytest.mark.parametrize("name", FILES)
+def test_files(authority: Authority, tmp_path: Path, read, name: str) -> None:
     """Each fault is a `ConfigError`, hence status 78, for both clients of Kafka."""
-
-    def test_a_pair(self, authority: Authority, read) -> None:
-        read(with_tls(*authority.issue("client", "client")))
-
-    def test_an_encrypted_key(self, authority: Authority, read) -> None:
-        certificate, key = authority.issue("client", "client", password="right")
-        read(with_tls(certificate, key, "right"))
-        with pytest.raises(
-            ConfigError, match=r"KAFKA__KEY .+client\.key is encrypted, and there is no password for it"
-        ):
-            read(with_tls(certificate, key))
-        with pytest.raises(
-            ConfigError, match=r"client\.key has no private key in PEM that KAFKA__KEY_PASSWORD opens in it"
-        ):
-            read(with_tls(certificate, key, "not-it"))
-
-    def test_a_key_of_another_certificate(self, authority: Authority, read) -> None:
-        (certificate, _), (_, other) = authority.issue("one", "one"), authority.issue("two", "two")
-        with pytest.raises(
-            ConfigError, match=r"KAFKA__KEY .+two\.key does not belong to KAFKA__CERTIFICATE .+one\.pem"
-        ):
-            read(with_tls(certificate, other))
-
-    def test_files_that_are_not_there(self, authority: Authority, read, tmp_path: Path) -> None:
-        certificate, key = authority.issue("client", "client")
-        with pytest.raises(ConfigError, match=r"KAFKA__CERTIFICATE .+none: No such file"):
-            read(with_tls(tmp_path / "none", key))
-        with pytest.raises(ConfigError, match=r"KAFKA__KEY .+none: No such file"):
-            read(with_tls(certificate, tmp_path / "none"))
-
-    def test_files_of_something_else(self, authority: Authority, read, tmp_path: Path) -> None:
-        certificate, key = authority.issue("client", "client")
-        other = tmp_path / "other"
-        other.write_text("nothing\n")
-        with pytest.raises(ConfigError, match=r"KAFKA__CERTIFICATE .+other has no certificate in PEM in it"):
-            read(with_tls(other, key))
-        with pytest.raises(ConfigError, match=r"KAFKA__KEY .+other has no private key in PEM in it"):
-            read(with_tls(certificate, other))
+    authority.issue("client", "client")
+    authority.issue("locked", "locked", password="right")
+    (tmp_path / "other").write_text("nothing\n")
+    certificate, key, password, says = FILES[name]
+    with pytest.raises(ConfigError, match=says) if says else nullcontext():
+        read(with_tls(tmp_path / certificate, tmp_path / key, password))
 
 
 class TestLandingJob:
@@ -221,30 +207,27 @@ class TestNoWayIn:
         async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=context) as serving:
             yield serving.sockets[0].getsockname()[1]
 
-    async def test_no_tls_there(self, authority: Authority) -> None:
-        async with self.server(None) as port:
-            told = await self.told(f"127.0.0.1:{port}", security_protocol="SSL", ca=authority.file)
-        assert "KAFKA__SECURITY_PROTOCOL" in told
+    @pytest.mark.parametrize(
+        ("there", "protocol", "host", "says"),
+        [
+            (None, "SSL", "127.0.0.1", "KAFKA__SECURITY_PROTOCOL"),
+            ({}, "PLAINTEXT", "127.0.0.1", "KAFKA__SECURITY_PROTOCOL"),
+            ({"dns": "other.example"}, "SSL", "localhost", "KAFKA__BOOTSTRAP_SERVERS"),
+            ({"days": -2}, "SSL", "127.0.0.1", "renew"),
+        ],
+        ids=["no TLS there", "only TLS there", "another name", "expired"],
+    )
+    async def test_by_what_is_there(
+        self, authority: Authority, there: dict[str, Any] | None, protocol: str, host: str, says: str
+    ) -> None:
+        async with self.server(None if there is None else authority.issue("broker", "broker", **there)) as port:
+            told = await self.told(f"{host}:{port}", security_protocol=protocol, ca=authority.file)
+        assert says in told
+        assert "KAFKA__CA" not in told
         assert "AddressFamily" not in told
-
-    async def test_only_tls_there(self, authority: Authority) -> None:
-        async with self.server(authority.issue("broker", "broker")) as port:
-            assert "KAFKA__SECURITY_PROTOCOL" in await self.told(f"127.0.0.1:{port}")
 
     async def test_another_authority(self, authority: Authority, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
         other = Authority(tmp_path / "other")
         async with self.server(authority.issue("broker", "broker")) as port:
             assert "KAFKA__CA" in await self.told(f"127.0.0.1:{port}", security_protocol="SSL", ca=other.file)
-
-    async def test_another_name(self, authority: Authority) -> None:
-        async with self.server(authority.issue("broker", "broker", dns="other.example")) as port:
-            told = await self.told(f"localhost:{port}", security_protocol="SSL", ca=authority.file)
-        assert "KAFKA__BOOTSTRAP_SERVERS" in told
-        assert "KAFKA__CA" not in told
-
-    async def test_an_expired_certificate(self, authority: Authority) -> None:
-        async with self.server(authority.issue("broker", "broker", days=-2)) as port:
-            told = await self.told(f"127.0.0.1:{port}", security_protocol="SSL", ca=authority.file)
-        assert "renew" in told
-        assert "KAFKA__CA" not in told
