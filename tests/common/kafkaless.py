@@ -54,7 +54,6 @@ class FakeFrame(Frame):
     size: int = 100
     acknowledged: bool = True
     received_ms: int = NOW_MS
-    given: int = 0
 
     def parts(self) -> Iterator[Part | Pause]:
         return singly(self.runs())
@@ -63,7 +62,6 @@ class FakeFrame(Frame):
         for part in self.made:
             if isinstance(part, Exception):
                 raise part
-            self.given += 1
             yield Pause(part) if isinstance(part, int) else part
 
     def spoiled(self, detail: str) -> Reject:
@@ -89,8 +87,8 @@ class FakeListener(DeliveryListener):
         return [line for line in self.heard if line[1] == ticket]
 
 
-def in_flight(frame: FakeFrame, listener: FakeListener | None = None, deadline: float = 1e12) -> InFlightFrame:
-    return InFlightFrame(frame, listener or FakeListener(), 0.0, deadline)
+def in_flight(frame: FakeFrame) -> InFlightFrame:
+    return InFlightFrame(frame, FakeListener(), 0.0, 1e12)
 
 
 Answer = BaseException | None
@@ -175,11 +173,11 @@ class FakeProducer:
 class FakeSource:
     """Hands out producers; `max_message_bytes` is what `refresh` finds."""
 
-    def __init__(self, broker: FakeBroker, *, batch_bytes: int = MIB, partitions: int = 3) -> None:
+    def __init__(self, broker: FakeBroker, *, batch_bytes: int = MIB) -> None:
         self.broker = broker
         self.batch_bytes = batch_bytes
         self.events: Topic | None = Topic("events", 4, 4 * MIB)
-        self.quarantine: Topic | None = Topic("quarantine", partitions, 4 * MIB)
+        self.quarantine: Topic | None = Topic("quarantine", 3, 4 * MIB)
         self.producers: list[FakeProducer] = []
         self.alone: list[FakeProducer] = []
         self.why: list[str] = []

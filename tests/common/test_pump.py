@@ -65,26 +65,24 @@ class FakeDelivery:
 class Bench:
     """A pump that runs, with all that it touches."""
 
-    def __init__(self, *, batch_bytes: int = MIB, pool: int = 100 * MIB, partition: int = 1) -> None:
+    def __init__(self, *, batch_bytes: int = MIB, pool: int = 100 * MIB) -> None:
         self.delivery = FakeDelivery()
         self.source = FakeSource(FakeBroker(), batch_bytes=batch_bytes)
         self.pool = Growth(pool, 10 * MIB)
-        self.metrics = ReceiverMetrics()
         self.listener = FakeListener()
         self.clock = asyncio.get_running_loop().time
         self.scheduler = FairScheduler(cpu=self.clock)
         self.pump = Pump(
-            partition,
+            1,
             KafkaSettings(events_topic="events", quarantine_topic="quarantine"),
             self.source,  # type: ignore[arg-type]
             self.delivery,  # type: ignore[arg-type]
             self.scheduler,
             self.pool,
-            self.metrics,
+            ReceiverMetrics(),
             structlog.get_logger(),
         )
         self.ticket = 0
-        self.frames: list[FakeFrame] = []
 
     def submit(
         self, *parts: Part | int | Exception | list[Part], seconds: float = 100.0, kept: Kept = Kept.DEADLINE
@@ -92,7 +90,6 @@ class Bench:
         frame = FakeFrame(list(parts), ticket=self.ticket)
         frame.kept = kept
         self.ticket += 1
-        self.frames.append(frame)
         now = self.clock()
         made = InFlightFrame(frame, self.listener, now, now + seconds)
         self.pump.submit(made)

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from headrace_common.operations.settings import KIB, KafkaSettings
 
 from tests.contract.certificates import Authority
@@ -14,7 +13,6 @@ from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
-from tests.contract.topic import own_topics
 from tests.contract.waiting import until
 from tests.scrapes import NOBODY, Page, firing
 from tests.system.buggy import BUG
@@ -85,35 +83,6 @@ async def test_a_broker_that_stands_still_and_a_budget_that_is_full(broker, star
     assert found == {"HeadraceReceiverStandsStill", "HeadraceReceiverWaits", "HeadraceConnectionsPaused"}
 
 
-async def test_what_kafka_does_not_take_in_time_is_given_up(broker, start, tmp_path: Path) -> None:
-    receiver = await start(kafka={"ack_deadline": 1})
-    before = await page(receiver)  # to store one may take longer on a busy machine
-    async with await client(receiver) as sender:
-        with stopped(broker.pid):
-            await sender.send(values(1))
-            await sender.sees_end()
-            given_up = await page(receiver)
-    assert "HeadraceReceiverAbandons" in fires(tmp_path, before, given_up)
-
-
-async def test_events_that_go_to_quarantine(start, tmp_path: Path) -> None:
-    receiver = await start(limits={"event_bytes": KIB})
-    before = await works(receiver)
-    async with await client(receiver) as sender:
-        await sender.receives(await sender.send(values(200, noise="x" * 2 * KIB)))
-    assert fires(tmp_path, before, await page(receiver)) == {"HeadraceReceiverQuarantine"}
-
-
-async def test_a_client_for_whom_there_is_no_room(start, tmp_path: Path) -> None:
-    receiver = await start(limits={"connections": 1})
-    before = await page(receiver)
-    async with await client(receiver) as first:
-        await first.receives(await first.send(values(1)))
-        async with await client(receiver) as second:
-            await second.sees_end()
-    assert fires(tmp_path, before, await page(receiver)) == {"HeadraceConnectionsRefused"}
-
-
 async def test_the_first_bug_of_a_process(topics: KafkaSettings, tmp_path: Path) -> None:
     with Receiver("forward", topics, tmp_path, module="tests.system.buggy") as receiver:
         await receiver.start()
@@ -130,17 +99,3 @@ async def test_a_certificate_that_ends(days: int, found: set[str], start, tmp_pa
     receiver = await start(tls={"cert": certificate, "key": key})
     pages = [await page(receiver), await page(receiver)]
     assert fires(tmp_path, *pages) == found
-
-
-async def test_a_topic_that_would_lose_events(broker, start, tmp_path: Path) -> None:
-    topics = own_topics(broker.bootstrap)
-    compacted = topics.model_copy(update={"events_topic": f"{topics.events_topic}.compacted"})
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic(compacted.events_topic, 1, 1, topic_configs={"cleanup.policy": "compact"})])
-    finally:
-        await admin.close()
-    receiver = await start(compacted)
-    await until(lambda: receiver.metric("topic_settings_weak"), "it has looked at its topics")
-    assert fires(tmp_path, await page(receiver), await page(receiver)) == {"HeadraceTopicSettingsWeak"}
