@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 from collections.abc import Iterator
 from typing import Any, Self
@@ -157,13 +156,5 @@ class Contained(Receiver):
         self._container.stop()
 
     @override
-    def lines(self, event: str | None = None) -> list[dict[str, Any]]:
-        found = []
-        for line in self.container.logs().decode(errors="replace").splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                entry = {"event": line}
-            if event is None or entry.get("event") == event:
-                found.append(entry)
-        return found
+    def said(self) -> str:
+        return self.container.logs().decode(errors="replace")

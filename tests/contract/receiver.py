@@ -156,12 +156,14 @@ class Receiver:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def said(self) -> str:
+        """All that it has logged, as text."""
+        return self.log.read_text() if self.log.exists() else ""
+
     def lines(self, event: str | None = None) -> list[dict[str, Any]]:
         """What it has logged, or of that the lines of one event."""
-        if not self.log.exists():
-            return []
         found = []
-        for line in self.log.read_text().splitlines():
+        for line in self.said().splitlines():
             try:
                 entry = json.loads(line)
             except ValueError:
