@@ -21,7 +21,7 @@ from headrace_lake.tables.shape import Shape
 from typer.testing import CliRunner
 
 from tests.lake.s3 import BUCKET, S3
-from tests.lake.test_query import MOMENT, append, batch, event, make
+from tests.lake.test_query import MOMENT, append, batch, columns_of, event, make
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> N
         (["select 1", "--lake", "s3://b/x?sig=hush"], 2, "leave it out"),
         (["select 1", "--lake", "az://c/x"], 1, "AZURE_STORAGE_ACCOUNT_NAME is missing"),
         (["--lake", "/nowhere"], 2, "Give either SQL"),
+        (["--named", "x"], 2, "There is no query named x; there is: exactly-once"),
         (["--explain-schema", "--lake", "/nowhere"], 1, "There are no tables"),
     ],
 )
@@ -197,8 +198,8 @@ class TestStore:
         assert "\n" not in str(caught.value)
 
     def test_files_of_older_versions(self, s3: S3, tmp_path: Path) -> None:
-        columns = [(field.name, field.dataType.simpleString()) for field in SCHEMAS[BATCHES].fields]
-        append(tmp_path / BATCHES, [column for column in columns if column[0] != "number"], [batch(0, 3, 3)])
+        columns = [column for column in columns_of(SCHEMAS[BATCHES]) if column[0] != "number"]
+        append(tmp_path / BATCHES, columns, [batch(0, 3, 3)])
         s3.copy(tmp_path, "old")
         lake = f"s3://{BUCKET}/old"
         assert query.run("select number, records from batches", lake) == [{"number": None, "records": 3}]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from benchmarks.endurance.batches import Readers
 from benchmarks.endurance.verify import compare
+from tests.lake.test_query import batch, event, make, reject
 
 SENT = [
     (0, 0, "d.a", "1", "first"),
@@ -23,30 +21,13 @@ SENT = [
 ]
 LANDED = [(0, 0, "d.a", "1"), (0, 1, "d.b", "2"), (0, 4, "u.c", "3")]
 RESENT = (0, 2, "d.a", "1")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-TIME = pa.timestamp("us", "UTC")
 
 
 def _write(lake: Path, rows: list[tuple[int, int, str, str]], duplicates: int, bad: list[int]) -> None:
-    def positions(places: list[tuple[int, int]]) -> dict[str, pa.Array]:
-        return {
-            "topic_id": pa.array(["x"] * len(places), pa.string()),
-            "partition": pa.array([place[0] for place in places], pa.int32()),
-            "offset": pa.array([place[1] for place in places], pa.int64()),
-            "landed_at": pa.array([NOW] * len(places), TIME),
-        }
-
-    texts = {name: pa.array([row[at] for row in rows], pa.string()) for name, at in (("event_id", 2), ("body", 3))}
-    write_deltalake(str(lake / "events"), pa.table({**texts, **positions([row[:2] for row in rows])}))
-    reasons = pa.array(["missing_header"] * len(bad), pa.string())
-    write_deltalake(str(lake / "quarantine"), pa.table({"reason": reasons, **positions([(0, n) for n in bad])}))
-    counts = {
-        "epoch": 1, "batch": 0, "from": 0, "to": 5, "records": 5, "events": len(rows), "duplicates": duplicates,
-        "quarantined": len(bad), "skipped": 0,
-    }  # fmt: skip
-    place = {"topic": ["t"], "topic_id": ["x"], "partition": pa.array([0], pa.int32()), "landed_at": [NOW]}
-    table = pa.table({**{name: [value] for name, value in counts.items()}, **place})
-    write_deltalake(str(lake / "batches"), table)
+    events = [event(offset, partition, event_id=name, body=body) for partition, offset, name, body in rows]
+    rejects = [{**reject(offset), "reason": "missing_header"} for offset in bad]
+    line = batch(0, 5, len(rows), len(bad), duplicates=duplicates, records=5)
+    make(lake, events=events, quarantine=rejects, batches=[{**line, "topic": "t"}])
 
 
 def wrong(folder: Path, rows: list[tuple[int, int, str, str]], *, duplicates: int, bad: list[int]) -> list[str]:

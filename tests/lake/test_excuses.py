@@ -19,7 +19,7 @@ from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_FROM
 
-from tests.lake.test_query import DAY_OF_IT, MOMENT, append, batch, commit, event, make, reject
+from tests.lake.test_query import DAY_OF_IT, MOMENT, append, batch, columns_of, commit, event, make, reject
 
 DAYS = (DAY_OF_IT - MOMENT.date().replace(year=1970, month=1, day=1)).days
 HOLDS = "each range of events holds what landed"
@@ -49,8 +49,7 @@ def lake_of(folder: Path, *lines: dict[str, Any], slots: int = 4, **rows: list[d
     for line in lines:
         slot = line["partition"] % slots
         line["digest"] = str(LineDigest(slots, slot, {t: together[line["batch"], slot, t] for t in found}))
-    columns = [(field.name, field.dataType.simpleString()) for field in SCHEMAS[BATCHES].fields]
-    append(folder / BATCHES, columns, [*lines])
+    append(folder / BATCHES, columns_of(SCHEMAS[BATCHES]), [*lines])
     return folder
 
 
@@ -120,11 +119,6 @@ def test_lines_without_sums_prove_nothing_and_contradict_nothing(lake: Path, dig
     )
 
 
-def by_job(lake: Path, table: str, app: str, version: int) -> None:
-    columns = [(field.name, field.dataType.simpleString()) for field in SCHEMAS[table].fields]
-    append(lake / table, columns, [], CommitProperties(app_transactions=[Transaction(app, version)]))
-
-
 @pytest.mark.parametrize("digests", [True, False])
 def test_only_the_job_excuses_what_it_landed_with_a_digest(lake: Path, digests: bool) -> None:
     """Anybody may set a property. Versions without digests say nothing else."""
@@ -134,9 +128,9 @@ def test_only_the_job_excuses_what_it_landed_with_a_digest(lake: Path, digests: 
     commit(lake, EVENTS, transaction(1, 2), {RETAINED_FROM: tomorrow.isoformat()})
     DeltaTable(str(lake / EVENTS)).delete()
     assert bool(failed(lake)) is digests
-    by_job(lake, EVENTS, RETAINED_APP, DAYS)
+    commit(lake, EVENTS, DAYS, app=RETAINED_APP)
     assert bool(failed(lake)) is digests
-    by_job(lake, EVENTS, RETAINED_APP, DAYS + 1)
+    commit(lake, EVENTS, DAYS + 1, app=RETAINED_APP)
     assert failed(lake) == {}
 
 
@@ -144,11 +138,10 @@ def erased(
     lake: Path, number: int, digest: str | None, *, by_command: bool = True, offsets: tuple[int, ...] = (0,)
 ) -> None:
     """Deletes events of the first partition, as the erasure `number`."""
-    columns = [(field.name, field.dataType.simpleString()) for field in erasures.SCHEMA.fields]
     row = {"erasure": f"e{number}", "table": EVENTS, "topic_id": "id", "partition": 0, "epoch": 1, "batch": 0, "from": 0,
            "to": 2, "rows": len(offsets), "offsets": [*offsets], "ids": [], "erased_at": MOMENT, "digest": digest}  # fmt: skip
     told = CommitProperties(app_transactions=[Transaction(ERASED_APP, number)]) if by_command else None
-    append(lake / ERASURES, columns, [row], told)
+    append(lake / ERASURES, columns_of(erasures.SCHEMA), [row], told)
     named = ", ".join(map(str, offsets))
     DeltaTable(str(lake / EVENTS)).delete(f'"offset" in ({named}) and "partition" = 0')
 
@@ -234,7 +227,7 @@ def test_a_gap_stays_when_its_marker_was_erased_or_dropped(marked: Path) -> None
     shutil.copytree(marked, dropped)
     DeltaTable(str(dropped / EVENTS)).delete()
     assert "each Logjam gap is what its marker in events says" in failed(dropped)
-    by_job(dropped, EVENTS, RETAINED_APP, DAYS + 1)
+    commit(dropped, EVENTS, DAYS + 1, app=RETAINED_APP)
     assert failed(dropped) == {}
     erased(marked, 1, None, offsets=(0, 1, 2))
     assert failed(marked) == {}
