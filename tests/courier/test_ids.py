@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from pathlib import Path
@@ -12,15 +11,13 @@ import pytest
 from headrace_courier.wire import evnt, jdat
 
 from tests.courier.driving import NONCE, drive, every_way, numbered
+from tests.ids import hashed
 
 TWENTY = json.loads((Path(__file__).parent / "ids.json").read_text())
 
 
 def by_the_rule(nonce: bytes, left: int, event: bytes) -> str:
-    """BLAKE2b of 128 bits over the protocol's name and the fields, each as u32 length and bytes."""
-    fields = (b"courier", nonce, struct.pack(">I", left), event)
-    state = hashlib.blake2b(b"".join(struct.pack(">I", len(each)) + each for each in fields), digest_size=16)
-    return f"d.{state.hexdigest()}"
+    return "d." + hashed(b"courier", nonce, struct.pack(">I", left), event)
 
 
 @pytest.mark.parametrize("case", TWENTY, ids=[case["name"] for case in TWENTY])
@@ -31,16 +28,6 @@ def test_the_twenty_that_are_written_down(case: dict[str, Any]) -> None:
     for make in (jdat, evnt):
         found = every_way(make(nonce, events)).flat
         assert [part.id if isinstance(part.id, str) else part.id.decode() for part in found] == expected
-
-
-def test_there_are_twenty_all_different() -> None:
-    assert len(TWENTY) == 20
-    every = [event_id for case in TWENTY if not case["name"].startswith("again: ") for event_id in case["ids"]]
-    assert len(set(every)) == len(every)
-    for case in TWENTY:
-        if case["name"].startswith("again: "):
-            (first,) = [other for other in TWENTY if other["name"] == case["name"][7:]]
-            assert case["ids"] == first["ids"][-len(case["ids"]) :]
 
 
 def test_what_is_left_of_a_payload_keeps_its_ids() -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import shutil
-import subprocess
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -17,6 +14,7 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.contract.certificates import Authority
 from tests.contract.topic import Stored, events
 from tests.contract.waiting import PATIENCE
+from tests.real_clients import NPM, built, run
 from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(10 * PATIENCE)]  # the clients are built, too
@@ -29,36 +27,13 @@ KEY = "open sesame"
 @pytest.fixture(scope="session")
 def golang(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs `logger` and `forward`."""
-    folder = tmp_path_factory.mktemp("golang")
-    command = ["go", "build", "-o", f"{folder}{os.sep}", "./logger", "./forward"]
-    done = subprocess.run(
-        command, cwd=CLIENTS / "golang", capture_output=True, text=True, timeout=5 * PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+    command = "go", "build", "-o", "bin/", "./logger", "./forward"
+    return built(CLIENTS / "golang", tmp_path_factory.mktemp("golang"), *command) / "bin"
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("node") / "client"
-    shutil.copytree(CLIENTS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder / "send.js"
-
-
-async def run(*command: object) -> None:
-    """A client's whole run; it fails if the client was told of an error."""
-    process = await asyncio.create_subprocess_exec(
-        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        said, _ = await asyncio.wait_for(process.communicate(), 3 * PATIENCE)
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, said.decode()
+    return built(CLIENTS / "node", tmp_path_factory.mktemp("node"), *NPM) / "send.js"
 
 
 async def stored_once(

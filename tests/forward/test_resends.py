@@ -18,7 +18,8 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.topic import events
 from tests.contract.waiting import until
-from tests.forward.test_clients import golang, node, run
+from tests.forward.test_clients import golang, node
+from tests.real_clients import run
 from tests.system.proxy import Proxy
 
 pytestmark = pytest.mark.kafka

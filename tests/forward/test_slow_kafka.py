@@ -16,7 +16,8 @@ from headrace_cli.stack.broker import EmbeddedKafka
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE
-from tests.forward.test_clients import KEY, all_once, golang, node, run, stored_once
+from tests.forward.test_clients import KEY, all_once, golang, node, stored_once
+from tests.real_clients import run
 from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(10 * PATIENCE)]  # the clients are built, too

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 import uuid
 from collections import defaultdict
@@ -21,6 +20,7 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver
 from tests.contract.topic import Stored, events, in_order, own_topics, quarantined
+from tests.real_clients import NPM, built, run
 from tests.tiers import sized
 
 PATIENCE = 700
@@ -42,17 +42,7 @@ COMBINATIONS = {
 
 @pytest.fixture(scope="session")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("go") / "clients"
-    done = subprocess.run(
-        ["go", "build", "-o", program, "."],
-        cwd=CLIENTS / "go",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return program
+    return built(CLIENTS / "go", tmp_path_factory.mktemp("go"), "go", "build", "-o", "clients", ".") / "clients"
 
 
 @pytest.fixture
@@ -62,23 +52,8 @@ def kafka_settings(kafka: EmbeddedKafka) -> KafkaSettings:
 
 async def report(client: Path, *arguments: object) -> dict[str, dict[str, Any]]:
     """What the clients say of themselves, by their names."""
-    process = await asyncio.create_subprocess_exec(
-        client, *map(str, arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, problems = await asyncio.wait_for(process.communicate(), PATIENCE)
-    assert (process.returncode, problems) == (0, b"")
+    out = await run(client, *arguments, seconds=PATIENCE)
     return {told["name"]: told for told in map(json.loads, out.splitlines())}
-
-
-def say(told: dict[str, dict[str, Any]]) -> None:
-    """What the clients waited for their acknowledgements."""
-    for name, each in sorted(told.items()):
-        print(
-            f"\n{name}: {each['acknowledged']:,} events acknowledged in {each['seconds']:.1f} s, "
-            f"a window after p50 {each['p50_ms']:.1f} ms, p99 {each['p99_ms']:.1f} ms",
-            end="",
-        )
-    print()
 
 
 def once_and_in_order(records: list[Stored], names: set[str], count: int) -> None:
@@ -99,20 +74,21 @@ def once_and_in_order(records: list[Stored], names: set[str], count: int) -> Non
 @pytest.mark.requires("go")
 async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path) -> None:
     """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time; then many
-    events over one connection. What the acknowledgements took is printed (``pytest -s``).
+    events over one connection.
     """
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
-    plain = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "plain"))
-    secure = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "tls"), {"tls": {"cert": cert, "key": key}})
-    try:
+    own = {"tls": {"cert": cert, "key": key}}
+    with (
+        Receiver("lumberjack", kafka_settings, _folder(tmp_path, "plain")) as plain,
+        Receiver("lumberjack", kafka_settings, _folder(tmp_path, "tls"), own) as secure,
+    ):
         for receiver in (plain, secure):
             await receiver.start()
         mark = uuid.uuid4().hex
         where = ("-plain", f"127.0.0.1:{plain.port}", "-tls", f"127.0.0.1:{secure.port}", "-ca", authority.file)
         told = await report(client, *where, "-count", COUNT, mark)
         assert told.keys() == COMBINATIONS
-        say(told)
         for name, each in told.items():
             assert (each["problem"], each["acknowledged"]) == ("", COUNT), name
         records = await events(kafka_settings)
@@ -125,14 +101,10 @@ async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: 
         mark = uuid.uuid4().hex
         told = await report(client, *where, "-count", MANY, "-only", name, mark)
         assert (told[name]["problem"], told[name]["acknowledged"]) == ("", MANY)
-        say(told)
         once_and_in_order(await events(kafka_settings, mark), {name}, MANY)
         assert await quarantined(kafka_settings) == []
         for receiver in (plain, secure):
             assert receiver.lines("protocol error") == []
-    finally:
-        for receiver in (plain, secure):
-            receiver.stop()
 
 
 def _folder(parent: Path, name: str) -> Path:
@@ -143,12 +115,7 @@ def _folder(parent: Path, name: str) -> Path:
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("node") / "client"
-    shutil.copytree(CLIENTS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder / "send.js"
+    return built(CLIENTS / "node", tmp_path_factory.mktemp("node"), *NPM) / "send.js"
 
 
 @pytest.mark.requires("npm")
@@ -156,19 +123,10 @@ async def test_lumberjack_protocol(kafka_settings: KafkaSettings, node: Path, tm
     """A v1 client that announces its window once, and streams: an acknowledgement for each hundred, and nothing else."""
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
-    receiver = Receiver(
-        "lumberjack", kafka_settings, _folder(tmp_path, "receiver"), {"tls": {"cert": cert, "key": key}}
-    )
-    mark = uuid.uuid4().hex
-    try:
+    mark, folder = uuid.uuid4().hex, _folder(tmp_path, "receiver")
+    with Receiver("lumberjack", kafka_settings, folder, {"tls": {"cert": cert, "key": key}}) as receiver:
         await receiver.start()
-        process = await asyncio.create_subprocess_exec(
-            "node", node, "v1", str(receiver.port), authority.file, mark, str(COUNT), stdout=subprocess.PIPE
-        )
-        out, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    finally:
-        receiver.stop()
-    assert process.returncode == 0
+        out = await run("node", node, "v1", receiver.port, authority.file, mark, COUNT, seconds=PATIENCE)
     assert json.loads(out) == list(range(100, COUNT + 1, 100))
     records = await events(kafka_settings, mark)
     meant = [{"line": f"line {n} – ü", "mark": mark, "n": str(n), "host": "node"} for n in range(COUNT)]
@@ -180,17 +138,14 @@ async def test_lumberjack_protocol(kafka_settings: KafkaSettings, node: Path, tm
 @pytest.mark.requires("npm")
 async def test_lumberjack_client(kafka_settings: KafkaSettings, node: Path, tmp_path: Path) -> None:
     """A v2 client that reads no acknowledgement."""
-    receiver = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "receiver"))
     mark = uuid.uuid4().hex
-    try:
+    with Receiver("lumberjack", kafka_settings, _folder(tmp_path, "receiver")) as receiver:
         await receiver.start()
         process = await asyncio.create_subprocess_exec(
             "node", node, "v2", str(receiver.port), "-", mark, str(COUNT), stdin=subprocess.PIPE
         )
         await receiver.shows(COUNT, "events_stored_total")
         await asyncio.wait_for(process.communicate(b""), PATIENCE)
-    finally:
-        receiver.stop()
     assert process.returncode == 0
     records = await events(kafka_settings, mark)
     assert [record.json for record in records] == [

@@ -4,10 +4,7 @@ common state under conditions, and reads in a group.
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 import struct
-import subprocess
 import uuid
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -15,8 +12,10 @@ from pathlib import Path
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 
+from tests import real_clients
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE
+from tests.real_clients import built
 from tests.segment.client import Services, TodayClient
 from tests.segment.cutting import CuttingProxy
 from tests.tiers import sized
@@ -38,13 +37,8 @@ LENGTH = struct.Struct(">i")
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path of the compiled client."""
-    folder = tmp_path_factory.mktemp("java") / "client"
-    shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("target"))
     goals = ["compiler:compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
-    done = subprocess.run(
-        ["mvn", "-B", "-q", *goals], cwd=folder, capture_output=True, text=True, timeout=5 * PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    folder = built(CLIENT, tmp_path_factory.mktemp("java"), "mvn", "-B", "-q", *goals)
     return f"{folder / 'target' / 'classes'}:{(folder / 'classpath').read_text()}"
 
 
@@ -80,20 +74,8 @@ def heard(file: Path) -> list[bytes]:
 
 
 async def run(class_path: str, *arguments: object, program: str = "SegmentClient") -> str:
-    """A client's whole run."""
-    process = await asyncio.create_subprocess_exec(
-        *("java", "-Xmx1g", "-cp", class_path, program),
-        *map(str, arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        said, _ = await asyncio.wait_for(process.communicate(), 1800)
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, said.decode()
-    return said.decode()
+    """What a client says in its whole run."""
+    return await real_clients.run("java", "-Xmx1g", "-cp", class_path, program, *arguments, seconds=1800)
 
 
 @pytest.mark.parametrize("connections", [1, 4])
