@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
@@ -220,3 +222,13 @@ def the_same_every_way(drive: Drive, data: bytes, **limits: Any) -> Any:
     for seed in range(3):
         assert drive(at_random(data, random.Random(seed)), **limits).comparable() == expected
     return whole
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[None]:
+    """Inside the block `tracemalloc` counts what is allocated."""
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()

@@ -61,25 +61,6 @@ def receiver(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> 
     running.stop()
 
 
-@pytest.mark.long
-async def test_a_hundred_thousand_events_in_twenty_payloads_in_flight(receiver: Receiver) -> None:
-    mark = uuid.uuid4().hex
-    ignored = await receiver.metric("messages_ignored_total", kind="unknown")
-    async with await Endpoint.joined(receiver.address) as client:
-        said, sent = client.conversation, []
-        for number in range(20):
-            item = await client.ships(marked(5000, mark, parcel=number), FORMS[number % 2])
-            sent.append((item.nonce, item.events))
-            await client.write(PING + HEADER.pack(b"NEWS", number) + b"n" * number)
-        await client.all_acknowledged()
-        assert await client.until(lambda: said.remarks["PONG"] == said.remarks["????"] == 20)
-    assert await receiver.metric("messages_ignored_total", kind="unknown") == ignored + 20
-    assert {each.frame: each.count for each in said.heard} == dict.fromkeys(range(20), 5000)
-    assert len(said.heard) > 200  # in parts, as they were stored
-    records = await on_topic(receiver.kafka, mark)
-    assert [record.id for record in records] == expected_ids(sent)
-
-
 async def test_connections_cut_after_partial_acknowledgements(receiver: Receiver) -> None:
     """In each history a client of its own; what it sends again lacks what was acknowledged."""
     mark = uuid.uuid4().hex

@@ -177,19 +177,6 @@ def test_a_payload_of_no_events_is_acknowledged_with_0_in_its_turn(make: object)
     assert said(driven) == [(NONCE, 1), (OTHER, 0)]
 
 
-def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
-    first, second = driven.frames()
-    driven.stored(first.ticket, 2, False)
-    driven.abandon(first.ticket)
-    driven.stored(second.ticket, 4, True)
-    driven.tick(100)
-    driven.tick(200)
-    assert said(driven) == []
-    assert driven.deadline() is None
-
-
 def test_the_same_nonce_again_while_the_first_copy_is_on_its_way() -> None:
     driven = session()
     events = numbered(5)
@@ -199,15 +186,6 @@ def test_the_same_nonce_again_while_the_first_copy_is_on_its_way() -> None:
     driven.stored(first.ticket, 5, True)
     driven.stored(second.ticket, 3, True)
     assert said(driven) == [(NONCE, 5), (NONCE, 3)]
-
-
-def test_pings_are_answered_while_payloads_wait() -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(5)))
-    for _ in range(3):
-        digest(driven, PING)
-        assert driven.outgoing() == PONG
-    assert not driven.status().idle
 
 
 # Time
@@ -227,13 +205,6 @@ def run_clock(driven: object, since: float, seconds: float) -> list[tuple[float,
 def apart(since: float, heard: list[tuple[float, bytes, int]], until: float) -> float:
     times = [since, *(at for at, _, _ in heard), until]
     return max(after - before for before, after in itertools.pairwise(times))
-
-
-def test_nothing_falls_due_where_nothing_waits() -> None:
-    driven = session()
-    digest(driven, HELO)
-    driven.outgoing()
-    assert driven.deadline() is None
 
 
 def test_a_payload_that_is_stored_at_once_hears_nothing_else() -> None:

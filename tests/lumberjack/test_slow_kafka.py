@@ -1,4 +1,4 @@
-"""Kafka is away for a while: v2 clients stay, v1 clients come again, nothing is lost."""
+"""Kafka is away for a while: v2 clients stay, and nothing is lost. Of v1 clients: test_waiting."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import asyncio
 import contextlib
 import itertools
 import signal
-import ssl
 import time
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import orjson
 import pytest
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.session.client import Answer
-from headrace_lumberjack.client import LumberjackClient
-from headrace_lumberjack.wire import V1, V2, json_frame
+from headrace_lumberjack.wire import json_frame
 
-from tests.contract.certificates import Authority
 from tests.contract.dialect import ContractClient
 from tests.contract.lumberjack import LumberjackConversation, LumberjackDialect
 from tests.contract.receiver import Receiver
@@ -35,9 +30,6 @@ pytestmark = pytest.mark.kafka
 AWAY = sized(9, 9, 60)
 """Seconds that Kafka stands still: two signs of life."""
 
-AWAY_FROM_V1 = sized(5, 5, 60)
-"""The same: long enough for what a v1 client must not hear."""
-
 TIMEOUT = 30.0
 """A v2 client's own: it must hear something within."""
 
@@ -50,8 +42,8 @@ def settings(kafka: EmbeddedKafka) -> KafkaSettings:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: KafkaSettings, folder: Path, **sections: dict) -> AsyncIterator[Receiver]:
-    with Receiver("lumberjack", settings, folder, sections) as receiver:
+async def running(settings: KafkaSettings, folder: Path) -> AsyncIterator[Receiver]:
+    with Receiver("lumberjack", settings, folder) as receiver:
         await receiver.start()
         yield receiver
 
@@ -59,8 +51,8 @@ async def running(settings: KafkaSettings, folder: Path, **sections: dict) -> As
 class Numbers(LumberjackConversation):
     """Writes down each number that it hears, and when."""
 
-    def __init__(self, version: int = V2) -> None:
-        super(LumberjackConversation, self).__init__(LumberjackClient(version=version))
+    def __init__(self) -> None:
+        super().__init__()
         self.heard: list[tuple[float, int]] = []
 
     def receive(self, data: bytes) -> list[int]:
@@ -95,8 +87,8 @@ class Client(ContractClient):
         return len(self.numbers)
 
 
-async def connected(receiver: Receiver, version: int = V2, context: ssl.SSLContext | None = None) -> Client:
-    return await Client.connect(LumberjackDialect(), receiver.address, context, Numbers(version))
+async def connected(receiver: Receiver) -> Client:
+    return await Client.connect(LumberjackDialect(), receiver.address, conversation=Numbers())
 
 
 @pytest.mark.long
@@ -166,35 +158,3 @@ async def test_a_service_that_stops_inside_a_window_says_how_far_it_was_stored(
             assert said[-1:] == [99]
         assert await receiver.ended() == 0
     assert [record.json["n"] for record in await events(settings, mark)] == list(range(100))
-
-
-@pytest.mark.long
-async def test_a_v1_client_hears_one_acknowledgement_or_comes_again(
-    kafka: EmbeddedKafka, settings: KafkaSettings, tmp_path: Path
-) -> None:
-    """logstash-forwarder takes the first six bytes as success for the whole window, so it may hear nothing before."""
-    mark, size = uuid.uuid4().hex, 500
-    authority = Authority(tmp_path)
-    cert, key = authority.issue("server", "server")
-    context = authority.context()
-    async with running(settings, tmp_path, tls={"cert": cert, "key": key}) as receiver:
-        async with await connected(receiver, V1, context) as client:
-            for index in range(3):
-                await client.sends(client.documents(mark, index * size, size))
-                await client.hears(lambda heard, index=index: len(heard) == index + 1)
-            assert client.numbers == [size] * 3
-            last = client.documents(mark, 3 * size, size)
-            with stopped(kafka.pid):
-                await client.sends(last)
-                await asyncio.sleep(AWAY_FROM_V1)
-                assert client.numbers == [size] * 3
-                assert not client.closed
-        async with await connected(receiver, V1, context) as client:
-            await client.sends(last)
-            await client.hears(lambda heard: heard == [size])
-        await receiver.shows(5 * size, "events_stored_total")  # what was sent before, too
-    records = [record for record in await events(settings) if mark in record.json["line"]]
-    copies = Counter(orjson.loads(record.json["line"])["n"] for record in records)
-    assert copies == {n: 1 + (n >= 3 * size) for n in range(4 * size)}
-    assert len({record.id for record in records}) == 5 * size
-    assert all(record.id.startswith("u.") for record in records)

@@ -183,19 +183,6 @@ def test_an_acknowledgement_of_nothing_waits_its_turn_without_keep_alives() -> N
     assert watch.numbers == [9, 0]
 
 
-def test_what_is_abandoned_and_all_behind_it_is_never_acknowledged() -> None:
-    watch = Watch()
-    watch.feed(window(2) + v2(1) + b"2")
-    watch.feed(v2(2)[1:] + window(1) + v2(7))
-    watch.stored(0, 1, whole=True)
-    watch.session.abandon(watch.tickets[1])
-    watch.stored(2, 1, whole=True)
-    watch.wait(60)
-    assert watch.heard == []
-    assert watch.session.deadline() is None
-    assert not watch.session.status().idle
-
-
 # What is said last, when a window will not be complete
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import zlib
 
 import pytest
-from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Reason
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.lumberjack.driving import drive, every_way, feed, session
+from tests.lumberjack.driving import drive, every_way, feed, parts_of, session
+from tests.tiers import examples
 
 EVENT = b'{"message":"x"}'
 V1 = 0x31
@@ -79,18 +82,6 @@ def test_a_window_of_nothing_is_answered_in_its_turn(version: str) -> None:
     driven.stored(frame.ticket, 1, True)
     assert driven.outgoing() == b"%cA\0\0\0\1%cA\0\0\0\0" % (ord(version), ord(version))
     assert driven.status().idle
-
-
-def test_acknowledgements_are_in_order_whatever_the_order_of_storing() -> None:
-    driven = session()
-    feed(driven, window(1) + v2(11) + window(2) + v2(21, 22) + window(1) + v2(31))
-    frames = list(driven.frames())
-    assert len(frames) == 3
-    driven.stored(frames[2].ticket, 1, True)
-    driven.stored(frames[1].ticket, 2, True)
-    assert driven.outgoing() == b""
-    driven.stored(frames[0].ticket, 1, True)
-    assert driven.outgoing() == b"2A\0\0\0\x0b2A\0\0\0\x162A\0\0\0\x1f"
 
 
 def test_versions_may_change_between_windows_only() -> None:
@@ -170,15 +161,6 @@ def test_a_compressed_frame_must_be_one_sound_stream(stream: bytes) -> None:
     assert (outcome.parts, outcome.out) == ([], b"")
 
 
-def test_nothing_is_heard_after_a_protocol_error() -> None:
-    driven = session()
-    with pytest.raises(ProtocolError):
-        driven.receive(b"GET / HTTP/1.1", 1)
-    with pytest.raises(ProtocolError):
-        driven.receive(window(1) + v2(1), 1)
-    assert list(driven.frames()) == []
-
-
 def test_v1_opens_windows_of_the_same_size_by_itself() -> None:
     """logstash-forwarder's and old Ruby clients' sliding reading."""
     data = window(3, V1) + v1(1, 2, 3, 4, 5, 6) + compressed(v1(7, 8, 9, 10, 11, 12), 3, V1)
@@ -220,3 +202,65 @@ def test_a_bug_of_ours_costs_the_unit_its_place_but_no_acknowledgement() -> None
     driven.stored(frame.ticket, 2, False)  # one event, and the reject that stands for all
     driven.stored(frame.ticket, 2, True)
     assert driven.outgoing() == b"2A\0\0\0\3"
+
+
+# Whatever is stored when
+
+
+@st.composite
+def numbered(draw: st.DrawFn) -> tuple[bytes, list[list[int]]]:
+    """Windows in which every event of the connection has a number of its own, framed in any way; and those numbers."""
+    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    windows = [list(range(100 * index, 100 * index + size)) for index, size in enumerate(sizes, 1)]
+    frames = []
+    for events in windows:
+        frames.append(window(len(events)))
+        frames += [json_frame(number, b'{"n":%d}' % number) for number in events]
+    data = b""
+    while frames:
+        count = draw(st.integers(1, 8))
+        piece = b"".join(frames[:count])
+        data += compressed(piece) if draw(st.booleans()) else piece
+        del frames[:count]
+    return data, windows
+
+
+@settings(max_examples=examples(5000))
+@given(numbered(), st.integers(0, 2**32))
+def test_nothing_is_acknowledged_that_is_not_stored(sent: tuple[bytes, list[list[int]]], seed: int) -> None:
+    """Units are stored in pieces and in any order while time passes: no number that is said claims more than is stored."""
+    data, windows = sent
+    chance = random.Random(seed)
+    driven = session()
+    feed(driven, data)
+    left = {}
+    for frame in driven.frames():
+        left[frame.ticket] = [part.json["n"] for part in parts_of(frame)]
+    places = {number: index for index, events in enumerate(windows) for number in events}
+    stored: set[int] = set()
+    finals: list[int] = []
+    now, counts = 100.0, dict.fromkeys(left, 0)
+    while left:
+        ticket = chance.choice(sorted(left))
+        events = left[ticket]
+        counts[ticket] = chance.randint(counts[ticket], len(events))
+        stored.update(events[: counts[ticket]])
+        driven.stored(ticket, counts[ticket], counts[ticket] == len(events))
+        if counts[ticket] == len(events):
+            del left[ticket]
+        for _ in range(2):
+            for number in numbers_in(driven.outgoing()):
+                if number:
+                    claimed = [n for n in places if n <= number]
+                    assert stored.issuperset(claimed)
+                    assert len(finals) == places[number]  # in order
+                    if number == windows[len(finals)][-1]:
+                        finals.append(number)
+            now += chance.choice([0, 0.5, 1.1, 3.5])
+            driven.tick(now)
+    assert finals == [events[-1] for events in windows]
+    assert driven.status().idle
+
+
+def numbers_in(said: bytes) -> list[int]:
+    return [int.from_bytes(said[at + 2 : at + 6], "big") for at in range(0, len(said), 6)]
