@@ -79,8 +79,8 @@ def speaking(
                 yield Speaker(wrapped)
 
 
-def good(mark: str, chunk: str = "good") -> bytes:
-    return msgpack.packb(["t", 1_700_000_000, {"mark": mark}, {"chunk": chunk}])
+def good(mark: str) -> bytes:
+    return msgpack.packb(["t", 1_700_000_000, {"mark": mark}, {"chunk": "good"}])
 
 
 def send(address: tuple[str, int] | Path, mark: str, context: ssl.SSLContext | None = None, first: bytes = b"") -> None:

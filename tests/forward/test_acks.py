@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from headrace_forward.session import ForwardSession
 
-from tests.forward.driving import NOW_MS, TIME, ack, drive, message, one_by_one, pack, parts_of, session
+from tests.forward.driving import NOW_MS, TIME, ack, drive, message, one_by_one, pack, session
 
 
 def encoded(chunk: bytes) -> bytes:
     """A message whose chunk is given as msgpack."""
     return b"\x94" + pack("t") + pack(TIME) + pack({"m": 1}) + b"\x81" + pack("chunk") + chunk
-
-
-def waiting(count: int, **limits: int) -> ForwardSession:
-    """A session with `count` messages handed out, chunks "0", "1", …"""
-    driven = session(**limits)
-    for number in range(count):
-        driven.receive(message(pack({"m": number}), option={"chunk": str(number)}), NOW_MS)
-    assert [frame.ticket for frame in driven.frames()] == list(range(count))
-    return driven
 
 
 def said(driven: ForwardSession) -> list[bytes]:
@@ -61,60 +50,6 @@ def test_a_chunk_comes_back_byte_for_byte_in_its_own_type(chunk: bytes) -> None:
         assert not outcome.unacknowledgeable
 
 
-def test_never_before_all_of_it_is_stored() -> None:
-    driven = waiting(2)
-    driven.stored(0, 0, False)
-    driven.stored(1, 1, True)
-    assert said(driven) == []
-    driven.stored(0, 1, False)
-    assert said(driven) == []
-    driven.stored(0, 2, True)
-    assert said(driven) == [ack("0"), ack("1")]
-
-
-def test_never_for_what_was_abandoned_nor_anything_behind_it() -> None:
-    driven = waiting(4)
-    driven.stored(3, 1, True)
-    driven.abandon(1)
-    driven.stored(2, 1, True)
-    assert said(driven) == []
-    driven.stored(0, 1, True)
-    assert said(driven) == [ack("0")]
-    driven.receive(message(pack({}), option={"chunk": "later"}), NOW_MS)
-    for frame in driven.frames():
-        driven.stored(frame.ticket, 1, True)
-    assert said(driven) == []
-    assert not driven.status().idle
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_any_fate_of_many(seed: int) -> None:
-    """Only a prefix of whole messages is ever acknowledged, and all of it."""
-    chance = random.Random(seed)
-    driven = session()
-    fates: list[str] = []
-    asked: list[bool] = []
-    for number in range(30):
-        wants = chance.random() < 0.7
-        driven.receive(message(pack({"m": number}), option={"chunk": str(number)} if wants else {}), NOW_MS)
-        asked.append(wants)
-        fates.append("abandoned" if chance.random() < 0.05 else "waiting" if chance.random() < 0.05 else "whole")
-    tickets = [frame.ticket for frame in driven.frames()]
-    chance.shuffle(tickets)
-    replies: list[bytes] = []
-    for ticket in tickets:
-        if fates[ticket] == "whole":
-            if chance.random() < 0.3:
-                driven.stored(ticket, 0, False)
-            driven.stored(ticket, 1, True)
-        elif fates[ticket] == "abandoned":
-            driven.abandon(ticket)
-        replies += said(driven)
-    stored = next((number for number, fate in enumerate(fates) if fate != "whole"), 30)
-    assert replies == [ack(str(number)) for number in range(stored) if asked[number]]
-    assert driven.status().unacknowledgeable is not all(asked)
-
-
 def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
     driven = session()
     driven.receive(message(pack({}), option={}) + message(pack({})), NOW_MS)
@@ -126,19 +61,3 @@ def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
     driven.stored(first.ticket, 1, True)
     assert said(driven) == [ack("c")]
     assert driven.status().idle
-
-
-def test_held_follows_the_bytes_of_an_unfinished_message() -> None:
-    driven = session()
-    data = message(pack({"m": "x" * 1000}))
-    assert (driven.status().partial_bytes, driven.status().idle) == (0, True)
-    for at in range(len(data) - 1):
-        driven.receive(data[at : at + 1], NOW_MS)
-        assert at + 1 <= driven.status().partial_bytes <= 2 * (at + 1)
-        assert not driven.status().idle
-    driven.receive(data[-1:] + b"\x94\xa1t", NOW_MS)
-    assert 3 <= driven.status().partial_bytes <= 6
-    (frame,) = driven.frames()
-    assert frame.size >= len(data)
-    assert frame.received_ms == NOW_MS
-    assert [part.record["m"] for part in parts_of(frame)] == ["x" * 1000]

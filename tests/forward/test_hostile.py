@@ -1,11 +1,12 @@
-"""Soundly framed messages whose parts make no sense: each gives rejects, never an exception, and its frame can be spoiled."""
+"""Soundly framed messages whose parts make no sense: each gives rejects, never an exception."""
 
 from __future__ import annotations
 
 import msgpack
+import orjson
 import pytest
 
-from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, session
+from tests.forward.driving import TIME, Seen, ack, drive, every_way, message, pack
 
 NO_TIMESTAMP = b"\xc7\x05\xff12345"
 """Ext type -1 with five bytes: soundly framed, but msgpack's own decoder raises."""
@@ -55,25 +56,6 @@ def test_any_tag_is_kept_and_its_message_acknowledged(tag: bytes) -> None:
     assert event.tag == "-"
     assert "tag" in event.attributes
     assert outcome.replies == [ack("c")]
-
-
-@pytest.mark.parametrize("tag", TAGS.values(), ids=TAGS)
-def test_a_frame_can_be_spoiled_whatever_its_tag(tag: bytes) -> None:
-    """The pump's last resort: if this raises, the pump dies."""
-    data = with_tag(tag)
-    driven = session()
-    driven.receive(data, NOW_MS)
-    (frame,) = driven.frames()
-    reject = frame.spoiled("a test")
-    assert reject.reason.value == "internal"
-    assert reject.raw == data
-
-
-def test_a_frame_without_elements_can_be_spoiled() -> None:
-    driven = session()
-    driven.receive(b"\x90", NOW_MS)
-    (frame,) = driven.frames()
-    assert frame.spoiled("a test").raw == b"\x90"
 
 
 @pytest.mark.parametrize(
@@ -164,32 +146,6 @@ def test_a_payload_that_is_entries_and_then_something_else_keeps_the_entries() -
         assert outcome.replies == [ack("c")]
 
 
-def test_what_is_no_message_after_messages_closes_and_leaves_them() -> None:
-    good = message(pack({"m": 1}))
-    outcome = every_way(good * 2 + b"\x07" + good)
-    assert len(outcome.events) == 2
-    assert len(outcome.replies) == 2
-    assert outcome.error is not None
-    assert outcome.error.offset == 2 * len(good)
-
-
-def test_after_a_fault_every_call_says_so_again() -> None:
-    driven = session()
-    for data in (b"\x07", b"\x90", message(pack({}))):
-        with pytest.raises(Exception, match="neither a message nor a heartbeat"):
-            driven.receive(data, NOW_MS)
-    assert list(driven.frames()) == []
-
-
-def test_a_peer_may_end_between_messages_but_not_within_one() -> None:
-    good = message(pack({"m": 1}))
-    assert drive([good]).error is None
-    for cut in range(1, len(good)):
-        outcome = drive([good + good[:cut]])
-        assert str(outcome.error) == "the stream ends inside a message"
-        assert len(outcome.replies) == 1
-
-
 TIMES = [b"\xd4\xfe\x01", b"\xc7\0\x80", NO_TIMESTAMP, deep(70), nested_keys(40), b"\xa11", b"\xc4\0", b"\xc2", b"\x80"]
 
 
@@ -203,3 +159,13 @@ def test_a_time_that_is_none_is_quarantined_with_its_entry(time: bytes, record: 
     assert reject.raw == bad
     assert reject.reason.value in ("bad_time", "bad_record")
     assert outcome.replies == [ack("c")]
+
+
+@pytest.mark.parametrize(("filler", "told"), [(100, 3), (10_000, 1)])
+def test_a_long_option_goes_with_the_first_reject_only(filler: int, told: int) -> None:
+    option = {"chunk": "c", "filler": "x" * filler}
+    rejects = drive([pack(["t", [1, 2, 3], option])]).rejects
+    found = [orjson.loads(reject.attributes) for reject in rejects]
+    assert [each["index"] for each in found] == [0, 1, 2]
+    assert [each.get("option") for each in found] == [option] * told + [None] * (3 - told)
+    assert all(each["tag"] == "t" and each["chunk"] == "c" for each in found)

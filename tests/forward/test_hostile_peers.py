@@ -14,7 +14,6 @@ import msgpack
 import pytest
 from backports import zstd
 from headrace_common.operations.settings import MIB, KafkaSettings, LimitSettings
-from headrace_forward.login.handshake import ping
 from headrace_forward.wire import Replies
 
 from tests.contract.receiver import Receiver
@@ -63,11 +62,8 @@ class Neighbour:
     def __init__(self) -> None:
         self.waits: list[float] = []
 
-    async def serve(self, address: tuple[str, int], key: str | None = None) -> None:
+    async def serve(self, address: tuple[str, int]) -> None:
         reader, writer = await asyncio.open_connection(*address)
-        if key is not None:
-            writer.write(ping(await reader.read(4096), key, hostname="neighbour", salt=b"salt"))
-            assert b"\xc3" in await reader.read(4096)
         replies = Replies()
         for n in range(1_000_000):
             began = time.monotonic()
@@ -83,12 +79,12 @@ class Neighbour:
 
 
 @contextlib.asynccontextmanager
-async def neighbour(receiver: Receiver, key: str | None = None) -> AsyncIterator[Neighbour]:
+async def neighbour(receiver: Receiver) -> AsyncIterator[Neighbour]:
     """It is served from the beginning to the end. That it waits for a few slices only is what common/test_turns.py proves;
     how long that is on a machine is measured by `benchmarks.receivers forward-bombs`.
     """
     good = Neighbour()
-    task = asyncio.create_task(good.serve(receiver.address, key))
+    task = asyncio.create_task(good.serve(receiver.address))
     await until(lambda: len(good.waits) > 20 or task.done(), "the neighbour is served")
     yield good
     before = len(good.waits)

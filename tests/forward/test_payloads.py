@@ -68,19 +68,6 @@ def test_ids_are_those_of_the_inflated_entries() -> None:
     assert len(ids) == 1
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [b"\x8b\x02\x80brotli", zstd.compress(PLAIN)[:-3], gzip.compress(PLAIN)[:-3], gzip.compress(PLAIN) + b"junk"],
-    ids=["brotli", "cut zstd", "cut gzip", "gzip and more"],
-)
-def test_what_is_neither_goes_to_quarantine_whole(payload: bytes) -> None:
-    data = fluentd(payload, compressed="br")
-    outcome = every_way(data)
-    (reject,) = outcome.rejects
-    assert (reject.reason.value, reject.raw) == ("compression", data)
-    assert outcome.replies == [ack(CHUNK)]
-
-
 @pytest.mark.parametrize("compress", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
 def test_compressed_twice_is_no_entries(compress: Any) -> None:
     outcome = every_way(fluentd(compress(compress(PLAIN)), compressed="gzip"))

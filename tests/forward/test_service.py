@@ -124,16 +124,6 @@ async def test_the_proxy_protocol_from_those_who_are_trusted(start, store: Kafka
     assert await receiver.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 0
 
 
-async def test_the_proxy_protocol_before_tls(start, store: KafkaSettings, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    cert, key = authority.issue("server", "server")
-    receiver = await start(listen={"trusted_proxies": "127.0.0.1"}, tls={"cert": cert, "key": key})
-    for head, source in PROXIED.values():
-        mark = uuid.uuid4().hex
-        send(receiver.address, mark, authority.context(), head)
-        assert await sources(store, mark) == [f"/forward/{source}"]
-
-
 async def test_nobody_else_may_claim_an_address(start, store: KafkaSettings) -> None:
     receiver = await start(listen={"trusted_proxies": "192.0.2.0/24"})
     mark = uuid.uuid4().hex

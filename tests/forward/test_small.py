@@ -18,8 +18,8 @@ PLAIN: tuple[Mode, ...] = tuple(mode for mode in get_args(Mode) if not mode.star
 ENTRIES = [(EventTime(1_700_000_000, number + 1), {"log": f"line {number}", "n": number}) for number in range(3)]
 
 
-def decoder(frame_bytes: int = 1 << 20, frame_events: int = 1000) -> Decoder:
-    return Decoder(frame_bytes, frame_events)
+def decoder(frame_bytes: int = 1 << 20) -> Decoder:
+    return Decoder(frame_bytes, 1000)
 
 
 def long_way(data: bytes) -> list[Message]:

@@ -205,20 +205,6 @@ class TestDepth:
         assert isinstance(one(every_way(message(self.nested(3)), depth=3)), Seen)
         assert one(every_way(message(self.nested(4)), depth=3)).reason.value == "too_deep"
 
-    def test_many_maps_are_not_deep(self) -> None:
-        record = entry(b"\xa1a", b"\xdc\x01\0" + b"\x80" * 256)
-        assert event_of(record).record == {"a": [{}] * 256}
-
-    def test_braces_in_texts_are_not_deep(self) -> None:
-        assert event_of(pack({"a": "{[" * 500, "b": '"{'})).record == {"a": "{[" * 500, "b": '"{'}
-
-    def test_beyond_what_msgpack_itself_takes(self) -> None:
-        """The stream cannot be followed then, so it is closed."""
-        outcome = every_way(message(self.nested(10_000)))
-        assert outcome.flat == []
-        assert outcome.error is not None
-        assert outcome.error.limit == "LIMITS__DEPTH"
-
 
 def one(outcome: Outcome) -> Any:
     (part,) = outcome.flat

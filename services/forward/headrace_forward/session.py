@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgpack
@@ -58,12 +58,7 @@ class ForwardSession(ByteSession):
     """Messages in, acknowledgements out. With `security`, it reads nothing but a login until that is accepted."""
 
     def __init__(
-        self,
-        peer: Peer,
-        limits: LimitSettings,
-        forward: ForwardSection,
-        security: Security | None = None,
-        random: Callable[[int], bytes] = os.urandom,
+        self, peer: Peer, limits: LimitSettings, forward: ForwardSection, security: Security | None = None
     ) -> None:
         self._peer = peer
         self._origin = Origin(source(PROTOCOL, peer.identity), peer.identity.encode() if peer.certified else b"")
@@ -87,7 +82,7 @@ class ForwardSession(ByteSession):
         self._handshake: Handshake | None = None
         self._deadline: float | None = None
         if security is not None:
-            self._handshake = Handshake(security, peer.address, random(NONCE_BYTES), random(NONCE_BYTES))
+            self._handshake = Handshake(security, peer.address, os.urandom(NONCE_BYTES), os.urandom(NONCE_BYTES))
             self._handshake_replies.append(self._handshake.helo())
             self._deadline = NOW  # so that a tick tells it the time
         self._ready: list[Frame] = []
