@@ -61,12 +61,9 @@ def topics(kafka: EmbeddedKafka) -> KafkaSettings:
 
 @contextlib.asynccontextmanager
 async def running(topics: KafkaSettings, folder: Path, **sections: Any) -> AsyncIterator[Logjam]:
-    receiver = Logjam(topics, folder, **sections)
-    await receiver.start()
-    try:
+    with Logjam(topics, folder, **sections) as receiver:
+        await receiver.start()
         yield receiver
-    finally:
-        receiver.stop()
 
 
 def curve(server: bytes, public: bytes, secret: bytes) -> dict[str, bytes]:

@@ -161,11 +161,6 @@ def test_what_is_no_message_is_kept(frames: list[bytes]) -> None:
     assert split(part.raw) == frames
 
 
-def test_any_topic_will_do() -> None:
-    (part,) = Consumer().parts(published(1, topic=b"frontend.webvitals.shop"))
-    assert isinstance(part, Seen)
-
-
 def test_what_kafka_refuses_for_good_is_marked() -> None:
     consumer = Consumer()
     (frame,) = consumer.send(published(1), published(2), published(5), published(6))
@@ -203,18 +198,6 @@ def test_what_a_real_device_sent_is_without_a_hole() -> None:
         numbers = [int.from_bytes(frames[3][16:], "big") for frames in sent]
         consumer.parts(*sent)
         assert consumer.lost == max(numbers) - len(set(numbers))
-
-
-def test_a_position_is_behind_all_that_was_read_before_it() -> None:
-    consumer = Consumer()
-    one, two = consumer.send(published(1), published(2, app_env=b"cafe-preview"), published(3))
-    assert consumer.session.positions() == {7: (0, NOW_MS)}
-    consumer.session.stored(two.ticket, 1, True)
-    assert consumer.session.positions() == {7: (0, NOW_MS)}
-    consumer.session.stored(one.ticket, 1, False)
-    assert consumer.session.positions() == {7: (0, NOW_MS)}
-    consumer.session.stored(one.ticket, 2, True)
-    assert consumer.session.positions() == {7: (3, NOW_MS)}
 
 
 def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
@@ -270,16 +253,6 @@ def test_behind_one_that_waits_the_memory_does_not_grow() -> None:
     assert consumer.session.positions() == {7: (1, NOW_MS)}
     consumer.session.stored(stuck.ticket, 1, True)
     assert consumer.session.positions() == {7: (999, NOW_MS)}
-
-
-def test_a_message_that_comes_late_or_twice_does_not_set_the_position_back() -> None:
-    """Or the next start would mark numbers that were stored."""
-    consumer = Consumer()
-    consumer.parts(*map(published, (1, 2, 3, 5, 6)))
-    for late in (4, 2):  # 4 fills the gap, 2 is a duplicate
-        consumer.parts(published(late))
-        assert consumer.session.positions() == {7: (6, NOW_MS)}
-    assert consumer.notices == [(Notice.WENT_BACK, 7), (Notice.DUPLICATE, 7)]
 
 
 @pytest.mark.parametrize(

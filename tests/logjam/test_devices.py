@@ -150,81 +150,6 @@ async def complete(topics: KafkaSettings, last: int) -> list[Stored]:
     return await until(there, f"{last} numbers are there")
 
 
-async def test_what_comes_and_what_is_missing_are_all_numbers(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
-) -> None:
-    device = Device(context)
-    receiver = consumer(topics, next(folders), {"one": device})
-    await receiver.start()
-    try:
-        await device.joined()
-        await device.send(3)
-        await device.beat()
-        device.skip(5)
-        await device.send(2000)
-        device.skip(7)
-        await device.beat()
-        records = await complete(topics, device.sequence)
-        assert numbers(records) == list(range(1, device.sequence + 1))
-        assert {record["ce_source"] for record in records} == {"/logjam/one"}
-        assert await receiver.metric("logjam_lost_messages_total", endpoint="one") == 12
-        own = [record.json["n"] for record in records if record["ce_type"] == "headrace.logjam.event"]
-        assert own == sorted(own)  # one application, one partition
-    finally:
-        receiver.stop()
-
-
-async def test_two_consumers_agree_on_every_id(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
-) -> None:
-    device = Device(context)
-    receivers = [consumer(topics, next(folders), {"one": device}) for _ in range(2)]
-    for receiver in receivers:
-        await receiver.start()
-    try:
-        await device.joined(2)
-        await device.send(200)
-
-        async def there() -> list[Stored] | None:
-            records = await events(topics, device.mark)
-            return records if len(records) == 400 else None
-
-        records = await until(there, "both have stored all")
-        assert len({record.id for record in records}) == 200
-    finally:
-        for receiver in receivers:
-            receiver.stop()
-
-
-@pytest.mark.long
-async def test_a_device_that_restarts_is_joined_again(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
-) -> None:
-    device = Device(context)
-    receiver = consumer(topics, next(folders), {"one": device})
-    await receiver.start()
-    try:
-        await device.joined()
-        await device.send(50)
-        await complete(topics, 50)
-        device.stop()
-        await asyncio.sleep(0.2)
-        device.start()
-        await device.send(3)  # nobody has joined again
-        await device.joined()
-        await device.send(20)
-        records = await until(lambda: _fresh(topics, 23), "it comes again")
-        assert numbers(records) == sorted([*range(1, 51), *range(1, 24)])
-        assert await receiver.metric("logjam_notices_total", notice="restarted") == 1
-    finally:
-        receiver.stop()
-
-
-async def _fresh(topics: KafkaSettings, last: int) -> list[Stored] | None:
-    records = await events(topics)
-    return records if numbers(records).count(last) == 2 else None
-
-
 @pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "after a silence"])
 async def test_a_consumer_that_restarts_reports_what_it_missed(
     topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context, silent: bool
@@ -269,9 +194,8 @@ async def test_a_consumer_that_is_killed_loses_no_number(
         await until(lambda receiver=receiver: receiver.metric("events_stored_total"), "they come")
         receiver.kill()
         await device.left()
-    receiver = consumer(topics, next(folders), {"one": device})
-    await receiver.start()
-    try:
+    with consumer(topics, next(folders), {"one": device}) as receiver:
+        await receiver.start()
         await device.joined()
         await device.beat()
         last = device.sequence
@@ -283,8 +207,6 @@ async def test_a_consumer_that_is_killed_loses_no_number(
             return found == list(range(1, last + 1))
 
         await until(there, "every number is there, or marked")
-    finally:
-        receiver.stop()
 
 
 def ranges(records: list[Stored], device: int) -> list[tuple[int, int, int]]:
@@ -441,9 +363,8 @@ async def test_what_is_chosen_comes_and_nothing_is_counted(
 ) -> None:
     device = Device(context)
     choice = {"app_envs": "shop-production, cart", "topics": "logs"}
-    receiver = consumer(topics, next(folders), {"one": device}, logjam=choice)
-    await receiver.start()
-    try:
+    with consumer(topics, next(folders), {"one": device}, logjam=choice) as receiver:
+        await receiver.start()
         await device.joined(3)  # with `heartbeat`
         device.skip(100)
         meta = {"device": 7, "created_ms": device.clock}
@@ -472,8 +393,6 @@ async def test_what_is_chosen_comes_and_nothing_is_counted(
         ]
         assert await receiver.metric("logjam_lost_messages_total") == 0
         assert receiver.lines("gaps are not counted")
-    finally:
-        receiver.stop()
 
 
 async def test_a_device_that_speaks_curve(
@@ -482,39 +401,11 @@ async def test_a_device_that_speaks_curve(
     public, secret = zmq.curve_keypair()
     device = Device(context, curve=secret)
     keys = {"curve_devices": json.dumps({"one": public.decode()})}
-    receiver = consumer(topics, next(folders), {"one": device}, logjam=keys)
-    await receiver.start()
-    try:
+    with consumer(topics, next(folders), {"one": device}, logjam=keys) as receiver:
+        await receiver.start()
         await device.joined()
         await device.send(20)
         await complete(topics, 20)
-    finally:
-        receiver.stop()
-
-
-ENDPOINTS = sized(16, 64, 64)
-
-
-@pytest.mark.long
-async def test_many_endpoints(topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context) -> None:
-    """All with the same device number: an endpoint tells them apart."""
-    devices = {f"device-{number}": Device(context) for number in range(ENDPOINTS)}
-    receiver = consumer(topics, next(folders), devices)
-    await receiver.start()
-    try:
-        for device in devices.values():
-            await device.joined()
-        for device in devices.values():
-            device.skip(3)
-            await device.send(20)
-        records = await complete(topics, 23 * ENDPOINTS)
-        for name in devices:
-            own = [record for record in records if record["ce_source"] == f"/logjam/{name}"]
-            assert numbers(own) == list(range(1, 24))
-        receiver.signal(signal.SIGTERM)
-        assert await receiver.ended() == 0
-    finally:
-        receiver.stop()
 
 
 async def _beating(device: Device) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from base64 import b64encode
 from typing import Any
 
@@ -16,7 +15,7 @@ from headrace_logjam.devices.subscription import SubscriptionFrame, Subscription
 from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes, Limits
 from headrace_logjam.wire import BodyLimits, Compression, split
 
-from tests.driving import NOW_MS, Seen, without_chance
+from tests.driving import NOW_MS, Seen, parts_of, without_chance
 from tests.logjam.driving import ADDRESS, APP_ENV, META, TOPIC, asking, drive, driven, event
 
 RECEIVED = "2023-11-14T22:15:23.456Z"
@@ -193,15 +192,9 @@ def test_parts_may_be_made_again() -> None:
     found = driven()
     found.send(*(asking(event(body)) for body in (b"{}", b"no", b'{"uuid":"1"}', b"[]")))
     (frame,) = found.turn()
-    first, second = ([without_chance(part) for part in _parts(frame)] for _ in range(2))
+    first, second = ([without_chance(part) for part in parts_of(frame)] for _ in range(2))
     assert first == second
     assert frame.refused == {1, 3}
-
-
-def _parts(frame: Any) -> list[Any]:
-    from tests.driving import parts_of
-
-    return parts_of(frame)
 
 
 def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:
@@ -214,13 +207,6 @@ def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:
     assert [split(each) for each in split(reject.raw)] == sent
     found.session.stored(frame.ticket, 1, True)
     assert [answer for *_, answer in found.hear()] == [b"202 Accepted"] * 3
-
-
-def test_a_zlib_stream_that_wants_a_dictionary_is_refused() -> None:
-    deflate = zlib.compressobj(zdict=b"words")
-    body = deflate.compress(b"words words") + deflate.flush()
-    reject, _ = rejected([*event(b"")[:2], body, event({}, 1)[3]])
-    assert reject.reason is Reason.COMPRESSION
 
 
 def test_envelopes_that_are_kept_are_bounded_in_number_and_in_bytes() -> None:

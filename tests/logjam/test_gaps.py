@@ -1,13 +1,9 @@
-"""Gaps by numbers: each case by itself, and all together against a model that knows what was published."""
+"""Gaps by numbers, each case by itself. All together, against a model that knows what was published: test_loss_model."""
 
 from __future__ import annotations
 
 import pytest
 from headrace_logjam.devices.gaps import COINCIDENCES, LAST_NUMBER, REMEMBERED, Found, Gap, Notice, Numbers, Told
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from tests.tiers import examples
 
 
 def told(*numbers: int | tuple[int, int], device: int = 7) -> tuple[list[tuple[int, int]], list[str]]:
@@ -46,17 +42,6 @@ def told(*numbers: int | tuple[int, int], device: int = 7) -> tuple[list[tuple[i
 )
 def test_each_case(numbers: tuple, gaps: list[tuple[int, int]], notices: list[str]) -> None:
     assert told(*numbers) == (gaps, notices)
-
-
-def test_what_was_missing_before_a_connection_began_is_never_filled() -> None:
-    """A device has restarted: a number in an old gap is one of its new numbers, whatever a producer's clock says."""
-    for sure in (False, True):
-        counted = Numbers()
-        for number in (1, 10, 11):
-            counted.received(7, Told(number, number, number))
-        counted.connection(sure=sure)
-        found = counted.received(7, Told(5, 12, 12))
-        assert (found.notice, [gap[1:3] for gap in found.gaps]) == (Notice.RESTARTED, [(1, 5)])
 
 
 def test_while_it_is_not_sure_by_which_connection_messages_come_nothing_is_late() -> None:
@@ -138,36 +123,3 @@ def test_between_what_is_stored_the_holes_are_known_at_the_start() -> None:
     counted = Numbers({7: (10, 5)}, {7: [(11, 13), (15, 20)]})
     assert counted.holes == [Gap(7, 13, 15, 5, None)]
     assert counted.received(7, Told(22, 30, 1)).gaps == [Gap(7, 20, 22, 5, 30)]
-
-
-LIVES = st.lists(st.lists(st.sampled_from("....xxd"), min_size=1, max_size=40), min_size=1, max_size=4)
-
-
-@settings(max_examples=examples(3000))
-@given(LIVES)
-def test_events_and_gaps_are_all_that_was_published(lives: list[list[str]]) -> None:
-    """Each life of a device gives numbers from 1 on; `x` is lost, `d` comes twice.
-
-    What is left when a life ends cannot be known; up to the last number that came, received numbers and gaps are all numbers,
-    each once. What comes late is in `test_loss_model.py`.
-    """
-    counted = Numbers()
-    clock = before = 0
-    for first, life in enumerate(lives):
-        counted.connection(sure=True)
-        came = [(number, fate) for number, fate in enumerate(life, 1) if fate != "x"]
-        if not came or (first and came[0][0] > before):
-            return  # a restart that cannot be told
-        before = came[-1][0]
-        missing: list[int] = []
-        notices = []
-        for sequence, fate in came:
-            clock += 1
-            for _ in range(2 if fate == "d" else 1):
-                found = counted.received(7, Told(sequence, clock, clock))
-                missing += [number for gap in found.gaps for number in range(gap.start, gap.end)]
-                notices.append(found.notice)
-        assert Notice.DOUBLED not in notices
-        assert sorted([*missing, *(number for number, _ in came)]) == list(range(1, before + 1))
-        assert notices.count(Notice.DUPLICATE) == sum(fate == "d" for _, fate in came)
-        assert notices.count(Notice.RESTARTED) == bool(first)

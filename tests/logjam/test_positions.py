@@ -11,7 +11,9 @@ from typing import Any, cast
 import pytest
 import structlog
 import zmq
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import RateLimited
@@ -20,12 +22,13 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Message
-from headrace_logjam.devices import endpoints
+from headrace_logjam.devices import endpoints, positions
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.devices.positions import Places, Position, Positions, encode
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import Curve
 from headrace_logjam.settings import LogjamSettings
+from structlog.testing import CapturingLogger
 
 from tests.common.kafkaless import until
 from tests.common.test_messages import bench
@@ -176,3 +179,46 @@ async def test_a_device_that_is_heard_for_the_first_time_is_written_down_at_once
         assert session._unwritten
         await until(lambda: not session._unwritten)
         assert kept.places["one"] == {7: Position(12, 1), 9: Position(39, NOW_MS)}
+
+
+# In Kafka
+
+
+NOT_COORDINATOR, LOADING = 16, 14
+"""What a broker answers that has just started."""
+
+PLACES = {"one": {7: Position(99, 1_700_000_000_123)}, "two": {7: Position(5, 8)}}
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+async def test_they_are_read_when_the_broker_has_loaded_them(
+    topics: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such an answer names no partition: it must not be taken for "nothing is kept"."""
+    log = CapturingLogger()
+    before = Positions(topics, "us", RateLimited(log))  # type: ignore[arg-type]
+    assert await before.load() == {}
+    await before.save(PLACES)
+    await before.close()
+
+    ask = AIOKafkaAdminClient._send_request
+    errors = iter((NOT_COORDINATOR, LOADING))
+
+    async def loading(self: AIOKafkaAdminClient, request: Any, *more: Any) -> Any:
+        if isinstance(request, OffsetFetchRequest) and (error := next(errors, None)):
+            return OffsetFetchResponse_v3(0, [], error)
+        return await ask(self, request, *more)
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "_send_request", loading)
+    monkeypatch.setattr(positions, "PAUSE", 0.01)
+    after = Positions(topics, "us", RateLimited(log))  # type: ignore[arg-type]
+    assert await after.load() == PLACES
+    assert not after.exact
+    await after.save(PLACES, exact=True)
+    await after.close()
+    third = Positions(topics, "us", RateLimited(log))  # type: ignore[arg-type]
+    assert await third.load() == PLACES
+    assert third.exact
+    await third.close()
+    assert [call.args for call in log.calls].count(("positions cannot be read",)) >= 2

@@ -104,9 +104,8 @@ async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_
 ) -> None:
     port = free_port()
     address = "tcp://logjam.example.org:9606"
-    receiver = Logjam(topics, tmp_path, logjam={"pub_port": port, "device": DEVICE, "pub_address": address})
-    await receiver.start()
-    try:
+    with Logjam(topics, tmp_path, logjam={"pub_port": port, "device": DEVICE, "pub_address": address}) as receiver:
+        await receiver.start()
         subscriber = connected(context, zmq.SUB, port, RCVHWM=0, SUBSCRIBE=b"")
         producer = connected(context, zmq.DEALER, receiver.port)
         push = connected(context, zmq.PUSH, receiver.pull_port)
@@ -145,8 +144,6 @@ async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_
             pass  # it was on its way when the receiver was killed
         receiver.signal(signal.SIGTERM)
         assert await receiver.ended() == 0
-    finally:
-        receiver.stop()
 
 
 async def _published(subscriber: zmq.asyncio.Socket) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import random
-import signal
 import socket
 import uuid
 from collections.abc import Iterator
@@ -147,24 +146,6 @@ async def _count(topics: KafkaSettings, mark: str, count: int) -> bool:
     return len(await events(topics, mark)) >= count
 
 
-async def test_many_dealers_at_once(receiver: Logjam, context: zmq.asyncio.Context) -> None:
-    mark = uuid.uuid4().hex
-
-    async def produce(number: int) -> None:
-        client = connected(context, zmq.DEALER, receiver.port)
-        for n in range(100):
-            await client.send_multipart(asking(event({"mark": mark, "n": n, "client": number}, n % 4)))
-        for _ in range(100):
-            assert await heard(client) == ACCEPTED
-
-    await asyncio.gather(*map(produce, range(20)))
-    records = await events(receiver.kafka, mark)
-    assert len(records) == 2000
-    assert len({record.partition for record in records}) == 1  # one application
-    for number in range(20):
-        assert [record.json["n"] for record in records if record.json["client"] == number] == list(range(100))
-
-
 @pytest.mark.parametrize("size", [1_102_509, 3 << 20], ids=["the Ruby agent's largest", "the default"])
 async def test_an_event_larger_than_a_batch(receiver: Logjam, context: zmq.asyncio.Context, size: int) -> None:
     """With its neighbours before and behind it, through Kafka; one byte more than the default goes to quarantine."""
@@ -241,84 +222,6 @@ async def test_who_does_not_read_answers_stops_nobody(receiver: Logjam, context:
     assert await heard(client) == ACCEPTED
 
 
-async def in_time(client: zmq.asyncio.Socket, body: dict[str, Any]) -> int:
-    """Sends it until it is accepted; how often. A machine may be too slow to answer in time."""
-    for sent in range(1, 25):
-        await client.send_multipart(asking(event(body, 3)))
-        if await client.poll(5000):
-            assert await heard(client) == ACCEPTED
-            return sent
-    raise AssertionError("it is never answered in time")
-
-
-async def _late(receiver: Logjam, count: float) -> bool:
-    return await receiver.metric("logjam_answers_total", answer="late") == count
-
-
-async def test_late_is_unanswered_and_stored_under_the_id_of_what_is_sent_again(
-    topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
-) -> None:
-    receiver = Logjam(topics, tmp_path, logjam={"answer_time": 1})
-    await receiver.start()
-    try:
-        body = marked(request_id="1")
-        client = connected(context, zmq.DEALER, receiver.port)
-        await in_time(client, marked())
-        late = await receiver.metric("logjam_answers_total", answer="late")
-        with stopped(kafka.pid):
-            await client.send_multipart(asking(event(body)))
-            await until(lambda: _late(receiver, late + 1), "it is late")
-            await silent(client)
-        await until(lambda: events(topics, body["mark"]), "it is stored")
-        await silent(client, 0.2)
-        sent = 1 + await in_time(client, body)
-        records = await events(topics, body["mark"])
-        assert len(records) == sent
-        assert len({record.id for record in records}) == 1
-    finally:
-        receiver.stop()
-
-
-@pytest.mark.long
-async def test_what_pull_has_read_outlives_the_deadline(
-    topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
-) -> None:
-    receiver = Logjam(topics, tmp_path, kafka={"ack_deadline": 1})
-    await receiver.start()
-    try:
-        body = marked()
-        asker = connected(context, zmq.DEALER, receiver.port)
-        client = connected(context, zmq.PUSH, receiver.pull_port)
-        with stopped(kafka.pid):
-            await asker.send_multipart(asking(event(marked())))
-            await client.send_multipart(event(body))
-            await until(lambda: receiver.metric("frames_abandoned_total"), "who asks is given up")
-            await asyncio.sleep(1)
-        await until(lambda: events(topics, body["mark"]), "it is stored")
-        assert await receiver.metric("frames_abandoned_total") == 1
-        await silent(asker, 0.1)
-    finally:
-        receiver.stop()
-
-
-async def test_a_service_that_stops_stores_what_pull_was_sent(
-    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
-) -> None:
-    receiver = Logjam(topics, tmp_path)
-    await receiver.start()
-    try:
-        mark = uuid.uuid4().hex
-        client = connected(context, zmq.PUSH, receiver.pull_port)
-        for n in range(3000):
-            await client.send_multipart(event({"mark": mark, "n": n, "text": "x" * 1000}))
-        receiver.signal(signal.SIGTERM)
-        assert await receiver.ended() == 0
-        await receiver.start()  # for what ZeroMQ had not sent by then: a client's own, on a busy machine
-        await until(lambda: _count(topics, mark, 3000), "all is stored")
-    finally:
-        receiver.stop()
-
-
 async def test_its_addresses_are_told(receiver: Logjam) -> None:
     (line,) = receiver.lines("ready")
     assert line["listen"] == f"{HOST}:{receiver.port}"
@@ -344,14 +247,6 @@ def test_what_it_cannot_do_is_refused(
     with pytest.raises(ConfigError) as refused:
         load(LogjamSettings)
     assert says in str(refused.value)
-
-
-async def test_it_refuses_to_start_with_what_it_cannot_do(topics: KafkaSettings, tmp_path: Path) -> None:
-    receiver = Logjam(topics, tmp_path, tls={"cert": "/a.pem", "key": "/b.pem"})
-    receiver.spawn()
-    assert await receiver.ended() == EXIT_CONFIG
-    (line,) = receiver.log.read_text().splitlines()
-    assert "TLS__CERT means nothing to ZeroMQ" in line
 
 
 async def test_a_taken_pull_port_is_named(topics: KafkaSettings, tmp_path: Path) -> None:

@@ -17,21 +17,6 @@ OTHER = b"\0\5\5\5\5"
 ELSEWHERE = b"cafe-production"
 
 
-def test_nothing_is_said_before_it_is_stored() -> None:
-    found = driven()
-    found.send(asking(event({})))
-    assert found.hear() == []
-    (frame,) = found.turn()
-    assert found.hear() == []
-    assert not found.session.status().idle
-    found.store(frame, stored=0)
-    assert found.hear() == []
-    found.store(frame)
-    assert found.hear() == [ACCEPTED]
-    assert found.session.status().idle
-    assert found.said == ["accepted"]
-
-
 def test_nothing_is_refused_before_quarantine_has_it() -> None:
     found = driven()
     found.send(asking(event(b"no JSON")))
@@ -218,28 +203,6 @@ def test_an_abandoned_frame_is_answered_to_nobody_of_it() -> None:
     assert found.hear() == [(OTHER, ELSEWHERE, b"202 Accepted")]
     assert found.session.status().idle
     assert found.session.deadline() is None
-
-
-def test_nothing_is_kept_of_routes_that_were_answered() -> None:
-    found = driven()
-    for number in range(100):
-        found.send(asking(event({})), PINGED, route=number.to_bytes(5, "big"))
-    (frame,) = found.turn()
-    found.store(frame)
-    assert len(found.hear()) == 200
-    assert found.session.status().idle
-    assert found.session._questions == {}
-    assert found.session.deadline() is None
-
-
-def test_bytes_are_counted_until_they_are_handed_out() -> None:
-    found = driven()
-    sent = asking(event({}))
-    found.send(sent, sent)
-    gathered = found.session.status().partial_bytes
-    assert gathered >= 2 * sum(map(len, sent))
-    (frame,) = found.turn()
-    assert frame.size == gathered
 
 
 @pytest.mark.parametrize("count", [3, 4])

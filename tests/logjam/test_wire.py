@@ -127,18 +127,15 @@ def test_what_ruby_calls_zlib_is_gzip() -> None:
     assert inflate(1, zlib.compress(b"{}"), LIMITS) == b"{}"
 
 
-def test_snappy_is_a_raw_block() -> None:
-    assert inflate(2, snappy.compress(b"{}"), LIMITS) == b"{}"
-
-
 FRAMED_SNAPPY = snappy.StreamCompressor().compress(b'{"a":1}' * 9)
-BOMB = 1 << 40
+WORDS = zlib.compressobj(zdict=b"words")
 UNREADABLE = [
     (1, b"", "ends inside"),
     (1, b"no zlib at all", "does not inflate"),
     (1, zlib.compress(b"{}")[:-1], "ends inside"),
     (1, zlib.compress(b"{}") + b"x", "1 bytes follow"),
     (1, gzip.compress(b"{}", mtime=0) * 2, "follow the gzip"),
+    (1, WORDS.compress(b"words words") + WORDS.flush(), "does not inflate"),
     (2, b"", "snappy"),
     (2, b"\xff" * 12, "snappy"),
     (2, FRAMED_SNAPPY, "snappy|cannot hold"),
