@@ -30,7 +30,8 @@ from tests.logjam import driving as logjam
 from tests.logjam import test_vectors as device
 from tests.lumberjack import driving as lumberjack
 from tests.native import the_same
-from tests.segment import instant, test_original_wire, test_today_wire
+from tests.segment import instant
+from tests.segment.decoding import fed_original, fed_today
 from tests.segment.recorded import EARLY, ORIGINAL, TODAY
 
 TESTS: Final = Path(__file__).parents[1]
@@ -251,8 +252,8 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "segment": [
         Subject(of_bytes(_segment_session), _conversations(ORIGINAL), conversations.segment_original, _segments),
         Subject(of_bytes(_segment_session), _conversations(TODAY), conversations.segment_today, _segments),
-        Subject(of_bytes(test_original_wire.fed), _conversations(ORIGINAL), conversations.segment_original),
-        Subject(of_bytes(test_today_wire.fed), _conversations({**TODAY, **EARLY}), conversations.segment_today),
+        Subject(of_bytes(fed_original), _conversations(ORIGINAL), conversations.segment_original),
+        Subject(of_bytes(fed_today), _conversations({**TODAY, **EARLY}), conversations.segment_today),
     ],
 }
 

@@ -43,28 +43,37 @@ from headrace_segment.wire.original import MESSAGES, DataAppended, SegmentRead
 from typing_extensions import override
 
 from tests import driving
-from tests.driving import NOW_MS, PEER, Seen, feed, parts_of
+from tests.driving import NOW_MS, PEER, Seen, parts_of
 
 LIMITS = Limits(frame_bytes=1 << 20, event_bytes=1 << 16, reply_bytes=1 << 20, segment_bytes=1024, writers=100)
 
 
 class Hears(Caller):
-    """Keeps the last answer."""
+    """Writes down what it is told. `answer`: the last one."""
 
-    peer = PEER
     answer: object = None
+
+    def __init__(self, name: str = PEER.address) -> None:
+        self.peer = Peer(name, 1, name)
+        self.heard: list[Any] = []
 
     @override
     def answered(self, ticket: Ticket, answer: object) -> None:
         self.answer = answer
+        self.heard.append((ticket, answer))
 
     @override
     def tell(self, word: object) -> None:
-        """Its sessions take over from each other."""
+        self.heard.append(word)
 
     @override
     def end(self, why: str) -> None:
-        raise AssertionError(why)
+        self.heard.append(why)
+
+    def takes(self) -> list[Any]:
+        """All since the last time."""
+        heard, self.heard = self.heard, []
+        return heard
 
 
 class InstantStore:
@@ -302,13 +311,6 @@ def drive(
     pieces: Iterable[bytes], *, end: bool = True, store: InstantStore | None = None, **limits: int
 ) -> Conversation:
     """Feeds `pieces` to a session whose store answers at once."""
-    driven = Driven(store or InstantStore(), Limits(**{**_as_dict(LIMITS), **limits}))
+    driven = Driven(store or InstantStore(), replace(LIMITS, **limits))
     driving.feed_all(driven.session, pieces, driven.outcome, driven.serve, end=end)
     return driven.outcome
-
-
-def _as_dict(limits: Limits) -> dict[str, int]:
-    return {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
-
-
-__all__ = ["feed"]

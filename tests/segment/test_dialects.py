@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from headrace_segment.session.limits import REPLIES, WAITING
+from headrace_segment.session.original import OriginalSession
+from headrace_segment.session.today import TodaySession
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
+from headrace_segment.wire.codes import message
 
-from tests.driving import one_by_one
+from tests.driving import NOW_MS, PEER, one_by_one
 from tests.segment import speaking, speaking_today
-from tests.segment.instant import Driven, drive
+from tests.segment.instant import LIMITS, Driven, drive
 from tests.segment.recorded import EARLY, TODAY, W1
 
 KEEP_ALIVE = speaking.keep_alive()  # the same bytes in both
@@ -47,22 +51,42 @@ def test_an_end_before_the_dialect_is_known(size: int) -> None:
     assert "inside its first message" in str(drive([speaking_today.HELLO[:size]]).error)
 
 
-def test_nothing_at_all() -> None:
-    outcome = drive([])
-    assert outcome.error is None
-    assert outcome.idle
+# What is to be said counts until it leaves, also of a client that reads all of it
 
 
-def test_both_dialects_read_each_others_segments() -> None:
-    first, second = Driven(), Driven()
-    second.store = first.store
-    first.hear(speaking.setup("a"), speaking.block(0, speaking.events(b"by the original")))
-    second.hear(speaking_today.HELLO)
-    (read,) = drive([speaking_today.HELLO + speaking_today.read("a")], store=first.store).said()[1:]
-    assert read.data == speaking.events(b"by the original")
-    second.hear(
-        speaking_today.setup("a", b"another writer.."),
-        speaking_today.append(1, b"by today", writer=b"another writer.."),
-    )
-    (read,) = drive([speaking.read("a")], store=first.store).said()
-    assert read.data == speaking.events(b"by the original", b"by today")
+def test_keep_alives_count_until_they_leave() -> None:
+    session = OriginalSession(PEER, LIMITS)
+    said = speaking.keep_alive(bytes(4096)) * 100
+    session.receive(said, NOW_MS)
+    assert session.status().waiting_bytes >= 100 * 4096
+    assert not session.status().idle
+    heard = b""
+    before = session.status().waiting_bytes
+    while more := session.outgoing():
+        heard += more
+        assert session.status().waiting_bytes < before
+        before = session.status().waiting_bytes
+    assert heard == said
+    assert session.status().waiting_bytes == 0
+    assert session.status().idle
+
+
+def test_replies_count_when_they_are_many() -> None:
+    """Each is longer than what it answers, where the segment's name is long."""
+    session = TodaySession(PEER, LIMITS)
+    said = speaking_today.HELLO + message(41, bytes(8)) * (3 * REPLIES)
+    session.receive(said, NOW_MS)
+    while session.status().busy:
+        session.receive(b"", NOW_MS)
+    assert session.status().waiting_bytes > 2 * REPLIES * WAITING
+    while session.outgoing():
+        pass
+    assert session.status().waiting_bytes == 0
+
+
+def test_a_few_replies_do_not_trouble_the_budgets() -> None:
+    session = TodaySession(PEER, LIMITS)
+    session.receive(speaking_today.HELLO + message(41, bytes(8)) * (REPLIES - 1), NOW_MS)
+    while session.status().busy:
+        session.receive(b"", NOW_MS)
+    assert session.status().waiting_bytes == 0

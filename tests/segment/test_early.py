@@ -30,10 +30,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.waiting import until
+from tests.segment.instant import Hears
 from tests.segment.naive import Naive
 from tests.segment.recorded import W1
 from tests.segment.test_fold import Step, record_of, steps
-from tests.segment.test_serving import Hears
 from tests.tiers import examples
 
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from headrace_segment.store import records
+from headrace_segment.store.snapshots import Snapshots, snapshot
 
-from tests.segment.instant import Driven, drive
-from tests.segment.speaking import block, event, events, over_the_end, setup
+from tests.ids import hashed
+from tests.segment import speaking
+from tests.segment.instant import Driven, InstantStore, drive
+from tests.segment.recorded import W1
+from tests.segment.speaking import block, event, events, over_the_end
+from tests.segment.speaking_today import append, append_if, create, setup
+from tests.segment.test_today_session import OTHER, Talk, created
 
 TWENTY = json.loads((Path(__file__).parent / "ids.json").read_text())
 
 
 def by_the_rule(segment: str, writer: bytes, level: int, data: bytes) -> str:
-    """BLAKE2b of 128 bits over the protocol's name and the fields, each as u32 length and bytes."""
-    fields = (b"segment", segment.encode(), writer, struct.pack(">q", level), data)
-    state = hashlib.blake2b(b"".join(struct.pack(">I", len(each)) + each for each in fields), digest_size=16)
-    return f"d.{state.hexdigest()}"
+    return "d." + hashed(b"segment", segment.encode(), writer, struct.pack(">q", level), data)
 
 
 @pytest.mark.parametrize("case", TWENTY, ids=[case["name"] for case in TWENTY])
@@ -37,21 +43,118 @@ def test_the_twenty_that_are_written_down(case: dict[str, Any]) -> None:
     if data:
         ways.append(over_the_end(0, events(*data[:-1]), event(data[-1]), 5, writer))
     for way in ways:
-        found = drive([setup(segment, writer) + way]).flat
+        found = drive([speaking.setup(segment, writer) + way]).flat
         assert [part.id if isinstance(part.id, str) else part.id.decode() for part in found] == expected
-
-
-def test_there_are_twenty_all_different() -> None:
-    assert len(TWENTY) == 20
-    every = [event_id for case in TWENTY for event_id in case["ids"]]
-    assert len(set(every)) == len(every)
 
 
 def test_what_is_left_of_a_block_keeps_its_ids() -> None:
     data = [bytes([number]) * number for number in range(6)]
-    first = [each.id for each in drive([setup() + block(0, events(*data))]).events]
+    first = [each.id for each in drive([speaking.setup() + block(0, events(*data))]).events]
     for stored in range(7):
         driven = Driven()
-        driven.hear(setup(), block(0, events(*data[:stored])))
+        driven.hear(speaking.setup(), block(0, events(*data[:stored])))
         driven.hear(block(0, events(*data)))
         assert [each.id for each in driven.outcome.events] == first
+
+
+# Today's dialect, also where numbers skip
+
+
+@pytest.mark.parametrize("stored", range(5))
+@pytest.mark.parametrize("borders", list(itertools.product([True, False], repeat=3)))
+def test_event_numbers_may_skip_within_a_block_and_ids_stay(stored: int, borders: tuple[bool, ...]) -> None:
+    """A client's connection breaks when `stored` of its events are; what it sends again comes in other blocks."""
+    store, first = created()
+    data, numbers = [b"x", b"x", b"y", b"x"], [1, 5, 6, 9]
+    first.hear(setup(), append(9, *data))
+    ids = [event.id for event in first.outcome.events]
+    assert len(set(ids)) == 4
+    store, again = created()
+    if stored:
+        again.hear(setup(), append(numbers[stored - 1], *data[:stored]))
+    resent = Talk(store)
+    resent.hear(setup())
+    begin = stored
+    for behind in range(stored + 1, 5):
+        if behind == 4 or borders[behind - 1]:
+            resent.hear(append(numbers[behind - 1], *data[begin:behind]))
+            begin = behind
+    assert [event.id for event in again.outcome.events + resent.outcome.events] == ids
+    assert store.content("a") == events(*data)
+
+
+def test_who_numbers_from_1_without_a_gap_has_the_ids_of_earlier_releases() -> None:
+    _, talk = created()
+    talk.hear(setup(), append(2, b"x", b"x"), append(3, b"x"))
+    assert [event.id for event in talk.outcome.events] == [by_the_rule("a", W1, level, b"x") for level in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        lambda store: store.append("a", records.Delete(b"d" * 16)),
+        lambda store: [store.append("a", forget) for _, forget in store.fold.idle_writers(1 << 60)],
+    ],
+    ids=["segment deleted", "writer forgotten"],
+)
+def test_a_writer_that_begins_anew_makes_none_of_its_earlier_ids(gone: Callable[[InstantStore], object]) -> None:
+    """It may go on with its numbers, and its places begin anew: another event with the same bytes would be taken for a resend."""
+    store, talk = created()
+    talk.hear(setup(), append(3, b"x", b"x", b"x"))
+    gone(store)
+    anew = Talk(store)
+    anew.hear(create(), setup(), append(6, b"x", b"x", b"x"))
+    resent = Talk(store)
+    gone(store)
+    resent.hear(create(), setup(), append(6, b"x", b"x", b"x"))
+    ids = [event.id for each in (talk, anew, resent) for event in each.outcome.events]
+    assert len(set(ids)) == 9
+
+
+def test_a_condition_that_failed_moves_no_place() -> None:
+    store, talk = created()
+    talk.hear(setup(), append_if(99, 1, b"x"), append_if(0, 2, event(b"x")), append(9, b"x", b"x"))
+    again = Talk(store)
+    again.hear(setup(request=OTHER), append(12, b"x"))
+    ids = [each.id for each in talk.outcome.events + again.outcome.events]
+    assert ids == [by_the_rule("a", W1, place, b"x") for place in (2, 3, 4)]
+
+
+def through_a_snapshot(store: InstantStore) -> int:
+    """The store goes on from a snapshot. Returns the snapshot's version."""
+    found = Snapshots(0)
+    for key, value in (parts := list(snapshot(store.fold, 0))):
+        found.add(key, value)
+    fold = found.newest(0)
+    assert fold is not None
+    store.fold = fold
+    assert list(snapshot(fold, 0)) == parts
+    return int(msgspec.msgpack.decode(parts[-1][1])[0])
+
+
+def test_a_snapshot_keeps_places() -> None:
+    store, talk = created()
+    talk.hear(setup(), append(9, b"x", b"x"))
+    assert through_a_snapshot(store) == 3
+    again = Talk(store)
+    again.hear(setup(request=OTHER), append(12, b"x"))
+    assert [each.id for each in again.outcome.events] == [by_the_rule("a", W1, 3, b"x")]
+
+
+def test_a_snapshot_keeps_who_was_forgotten() -> None:
+    store, talk = created()
+    talk.hear(setup(), append(1, b"x"))
+    store.append("a", records.Delete(b"d" * 16))
+    assert through_a_snapshot(store) == 3
+    again = Talk(store)
+    again.hear(create(), setup(), append(1, b"x"))
+    assert again.outcome.events[0].id not in [by_the_rule("a", W1, 1, b"x"), talk.outcome.events[0].id]
+
+
+def test_a_writer_without_gaps_stays_what_it_is_in_a_snapshot_that_earlier_releases_read() -> None:
+    store, talk = created()
+    talk.hear(setup(), append(2, b"x", b"x"))
+    assert through_a_snapshot(store) == 1
+    again = Talk(store)
+    again.hear(setup(request=OTHER), append(4, b"x", b"x"))
+    assert [each.id for each in again.outcome.events] == [by_the_rule("a", W1, place, b"x") for place in (3, 4)]

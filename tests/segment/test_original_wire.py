@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
-from headrace_common.operations.errors import ProtocolError
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.original import BeginAppendBlock, Block, KeepAlive, OriginalDecoder, SetupAppend
 from hypothesis import strategies as st
 
-from tests.driving import at_random, one_by_one
+from tests.segment.decoding import FRAME_BYTES, every_way_original
 from tests.segment.recorded import W1, W2
 from tests.segment.speaking import (
     begin,
@@ -29,44 +27,16 @@ from tests.segment.speaking import (
     setup,
 )
 
-FRAME_BYTES = 4096
-
-
-def fed(pieces: Any, frame_bytes: int = FRAME_BYTES) -> tuple[list[Any], Any, bool]:
-    """What came out, the fault, and whether nothing is left."""
-    decoder = OriginalDecoder(frame_bytes)
-    found: list[Any] = []
-    error = None
-    try:
-        for piece in pieces:
-            found += decoder.receive(piece)
-            while decoder.busy:
-                found += decoder.receive(b"")
-            assert decoder.partial_bytes() <= 3 * frame_bytes + len(piece)
-    except ProtocolError as fault:
-        error = str(fault), fault.limit, fault.offset
-        with pytest.raises(ProtocolError):
-            list(decoder.receive(b""))
-        assert decoder.partial_bytes() == 0
-    return found, error, not decoder.partial_bytes()
-
-
-def every_way(data: bytes, frame_bytes: int = FRAME_BYTES) -> tuple[list[Any], Any, bool]:
-    whole = fed([data], frame_bytes)
-    assert fed(one_by_one(data), frame_bytes) == whole
-    assert fed(at_random(data, random.Random(1)), frame_bytes) == whole
-    return whole
-
 
 def good(data: bytes) -> list[Any]:
-    found, error, done = every_way(data)
+    found, error, done = every_way_original(data)
     assert error is None
     assert done
     return [each for each in found if not isinstance(each, BeginAppendBlock)]
 
 
 def fault(data: bytes, frame_bytes: int = FRAME_BYTES) -> str:
-    found, error, _ = every_way(data, frame_bytes)
+    found, error, _ = every_way_original(data, frame_bytes)
     assert error is not None
     assert not any(isinstance(each, Block) for each in found)
     return str(error[0])
@@ -186,7 +156,7 @@ def test_overlong_forms_are_read_as_java_reads_them() -> None:
     ],
 )
 def test_the_limit_of_a_frame(data: bytes) -> None:
-    _, error, _ = every_way(data, 100)
+    _, error, _ = every_way_original(data, 100)
     assert error is not None
     assert error[1] == "LIMITS__FRAME_BYTES"
 

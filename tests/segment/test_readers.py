@@ -21,10 +21,10 @@ from headrace_segment.store.records import Create
 from headrace_segment.store.state import Segment
 
 from tests.contract.waiting import until
+from tests.segment.instant import Hears
 from tests.segment.test_early import Bench as Log
 from tests.segment.test_early import Record
 from tests.segment.test_segments import Bench
-from tests.segment.test_serving import Hears
 
 
 async def test_a_read_that_is_given_up_at_once_is_answered() -> None:

@@ -7,6 +7,8 @@ import tracemalloc
 import pytest
 from headrace_segment.store.recent import RecentBlocks
 
+from tests.driving import traced
+
 LIMIT = 1 << 20
 
 
@@ -15,13 +17,10 @@ def test_small_blocks_cost_no_more_than_the_limit(segments: int) -> None:
     """A client chooses how small they are, and in how many segments."""
     recent = RecentBlocks(LIMIT)
     names = [f"segment-{number}" for number in range(segments)]
-    tracemalloc.start()
-    try:
+    with traced():
         for number in range(20_000):
             recent.add(names[number % segments], 8 * (number // segments), number.to_bytes(8, "big"))
         held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert held < 1.5 * LIMIT
     last = 8 * (19_999 // segments)
     assert recent.read(names[19_999 % segments], last, 8) == (19_999).to_bytes(8, "big")

@@ -9,7 +9,7 @@ from headrace_common.connection.backend import Caller
 from headrace_segment.replica.replies import SHARE, STALL, TAKEN, ReplyMemory
 from typing_extensions import override
 
-from tests.segment.test_serving import Hears
+from tests.segment.instant import Hears
 
 
 class Reads(Hears):
@@ -44,14 +44,6 @@ class Bench:
 async def turn() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-async def test_up_to_the_limit_nobody_waits() -> None:
-    bench = Bench()
-    assert bench.memory.take(Hears("a"), 60)
-    assert not bench.memory.take(Hears("b"), 41)
-    assert bench.memory.take(Hears("b"), 40)
-    assert (bench.memory.used, bench.crowded) == (100, 0)
 
 
 async def test_beyond_it_they_come_in_order() -> None:

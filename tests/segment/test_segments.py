@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from typing import Any, cast
 
+import pytest
 import structlog
 from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
+from headrace_segment import look
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, Limited, Lost, OpenSession, SealSegment
 from headrace_segment.replica.log_reader import LogReader
@@ -21,8 +25,8 @@ from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import Create, Numbering, Open, Seal, decode
 from typing_extensions import override
 
+from tests.segment.instant import Hears
 from tests.segment.recorded import W1
-from tests.segment.test_serving import Hears
 
 
 class Produced:
@@ -117,3 +121,31 @@ async def test_who_has_waited_for_too_long_hears_so() -> None:
     bench.segments._end_early(asked + 1)
     assert caller.heard == ["ack_deadline", (1, Lost())]
     assert bench.goes_live() == []
+
+
+# The command that looks at segments
+
+
+def test_who_is_asked_and_cannot_answer_has_not_agreed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script without a terminal."""
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert not look._sure("s")
+    assert "--yes" in capsys.readouterr().err
+
+
+async def test_what_nobody_could_read_back_is_not_said_to_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = Bench().partition
+
+    class Producer:
+        async def start(self) -> None:
+            partition._stopped("the log cannot be read")
+
+        async def send_and_wait(self, *record: Any) -> None: ...
+
+        async def stop(self) -> None: ...
+
+    monkeypatch.setattr(look, "make_producer", lambda *_: cast("Any", Producer()))
+    with pytest.raises(DeliveryError, match="the log cannot be read"):
+        await look._change(SegmentSettings(), partition, "s", "seal")

@@ -8,8 +8,6 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from headrace_common.connection.backend import Caller
-from headrace_common.session.interface import Peer, Ticket
 from headrace_segment.questions import (
     AppendBlock,
     BlockStored,
@@ -31,31 +29,10 @@ from headrace_segment.serving import ServedSessions
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Refusal
 from headrace_segment.store.records import Create, Delete, Numbering, Open, Record, Renew, Seal
-from typing_extensions import override
 
+from tests.driving import traced
+from tests.segment.instant import Hears
 from tests.segment.recorded import W1
-
-
-class Hears(Caller):
-    def __init__(self, name: str) -> None:
-        self.peer = Peer(name, 1, name)
-        self.heard: list[Any] = []
-
-    @override
-    def answered(self, ticket: Ticket, answer: object) -> None:
-        self.heard.append((ticket, answer))
-
-    @override
-    def tell(self, word: object) -> None:
-        self.heard.append(word)
-
-    @override
-    def end(self, why: str) -> None:
-        self.heard.append(why)
-
-    def takes(self) -> list[Any]:
-        heard, self.heard = self.heard, []
-        return heard
 
 
 class Bench:
@@ -94,19 +71,6 @@ def bench() -> Bench:
 ME, OTHER = "me", "other"
 
 
-def test_nothing_is_answered_before_it_is_read_back(bench: Bench) -> None:
-    me = Hears(ME)
-    record = bench.open(me)
-    assert me.takes() == []
-    bench.reads(record)
-    ((ticket, answer),) = me.takes()
-    assert (ticket, answer) == (0, SessionOpened(record.session, 0))
-    one, two = bench.append(me, record.session, 0, b"one"), bench.append(me, record.session, 3, b"two", 2)
-    assert me.takes() == []
-    bench.reads(one, two)
-    assert me.takes() == [(1, BlockStored(3, 3)), (2, BlockStored(6, 6))]
-
-
 def test_what_others_produce_answers_nobody_here(bench: Bench) -> None:
     me = Hears(ME)
     session = bench.opened(me)
@@ -143,49 +107,11 @@ def test_a_foreign_open_takes_a_session_over(bench: Bench) -> None:
     assert len(bench.serving) == 0
 
 
-def test_so_does_another_connection_here_but_not_the_same_one(bench: Bench) -> None:
-    me, other = Hears(ME), Hears(OTHER)
-    first = bench.opened(me)
-    second = bench.opened(other)
-    assert me.takes() == [SessionLost(W1, first)]
-    third = bench.opened(other)
-    assert other.takes() == []
-    assert len({first, second, third}) == 3
-    assert len(bench.serving) == 1
-
-
 def test_an_open_that_is_under_way_outlives_a_foreign_one_that_lands_before_it(bench: Bench) -> None:
     me = Hears(ME)
     mine = bench.open(me)
     bench.reads(Open(W1, b"foreign.........", Numbering.BYTES, create=True), mine)
     assert me.takes() == [(0, SessionOpened(mine.session, 0))]
-
-
-def test_refusals_are_told_as_what_they_are() -> None:
-    bench, me = Bench(create=False), Hears(ME)
-    bench.reads(bench.open(me))
-    assert me.takes() == [(0, NoSegment())]
-    assert len(bench.serving) == 0
-    bench = Bench()
-    bench.reads(Open(W1, b"s" * 16, Numbering.EVENTS, create=True), bench.open(me))
-    assert me.takes() == [(0, Refused(Refusal.NUMBERING))]
-
-
-def test_a_deleted_segment(bench: Bench) -> None:
-    me = Hears(ME)
-    session = bench.opened(me)
-    bench.reads(Delete(b"r" * 16), bench.append(me, session, 0, b"one"))
-    assert me.takes() == [(1, NoSegment())]
-
-
-def test_a_repeat_in_its_own_session_is_stored(bench: Bench) -> None:
-    me = Hears(ME)
-    session = bench.opened(me)
-    block = bench.append(me, session, 0, b"one")
-    bench.reads(block)
-    bench.append(me, session, 0, b"one", 2)
-    bench.reads(block)
-    assert me.takes() == [(1, BlockStored(3, 3)), (2, BlockStored(3, 3))]
 
 
 def test_who_has_gone_is_answered_all_the_same(bench: Bench) -> None:
@@ -264,13 +190,6 @@ def test_a_change_is_lost_with_its_producer_and_with_its_time(bench: Bench) -> N
     assert me.takes() == ["producer", (1, Lost())]
 
 
-def test_only_who_numbers_bytes_creates_a_segment_by_writing(bench: Bench) -> None:
-    me = Hears(ME)
-    asked = bench.serving.open(OpenSession(0, "a", W1, Numbering.EVENTS), me, 0)
-    bench.reads(asked)
-    assert me.takes() == [(0, NoSegment())]
-
-
 def test_a_quiet_writer_is_renewed_while_its_session_is_open(bench: Bench) -> None:
     me = Hears(ME)
     session = bench.opened(me)
@@ -286,8 +205,7 @@ def test_a_session_whose_blocks_are_answered_keeps_little(bench: Bench) -> None:
     """10,000 connections have one each: beside the fold's writer, 10 MB."""
     callers = [Hears(str(number)) for number in range(20)]
     gc.collect()
-    tracemalloc.start()
-    try:
+    with traced():
         for number, caller in enumerate(callers):
             asked = OpenSession(0, "a", number.to_bytes(16, "big"), Numbering.BYTES)
             opened = bench.serving.open(asked, caller, 0)
@@ -295,7 +213,5 @@ def test_a_session_whose_blocks_are_answered_keeps_little(bench: Bench) -> None:
             caller.heard = []
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
     assert not bench.serving.waiting
     assert held / len(callers) <= 1_000

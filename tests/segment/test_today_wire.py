@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any
-
 import pytest
-from headrace_common.operations.errors import ProtocolError
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import MESSAGES, AppendBlockEnd, append_block
-from headrace_segment.wire.today import Append, TodayDecoder, Unsupported
+from headrace_segment.wire.today import Append, Unsupported
 
-from tests.driving import at_random, one_by_one
+from tests.segment.decoding import every_way_today
 from tests.segment.recorded import W1, W2
 from tests.segment.speaking import event, raw
 
-FRAME_BYTES = 4096
 say = MESSAGES.encode
 
 
-def fed(pieces: Any, frame_bytes: int = FRAME_BYTES) -> tuple[list[Any], Any, bool]:
-    decoder = TodayDecoder(frame_bytes)
-    found: list[Any] = []
-    error = None
-    try:
-        for piece in pieces:
-            found += decoder.receive(piece)
-            while decoder.busy:
-                found += decoder.receive(b"")
-            assert decoder.partial_bytes() <= 3 * frame_bytes + len(piece)
-    except ProtocolError as fault:
-        error = str(fault), fault.limit, fault.offset
-        assert decoder.partial_bytes() == 0
-    return found, error, not decoder.partial_bytes()
-
-
-def every_way(data: bytes, frame_bytes: int = FRAME_BYTES) -> tuple[list[Any], Any, bool]:
-    whole = fed([data], frame_bytes)
-    assert fed(one_by_one(data), frame_bytes) == whole
-    assert fed(at_random(data, random.Random(1)), frame_bytes) == whole
-    return whole
-
-
-def end(whole: int, data: bytes = b"", count: int = 1, level: int = 7, writer: bytes = W1) -> bytes:
-    return say(AppendBlockEnd(writer, whole, data, count, level, 3))
+def end(whole: int, data: bytes = b"", count: int = 1, writer: bytes = W1) -> bytes:
+    return say(AppendBlockEnd(writer, whole, data, count, 7, 3))
 
 
 HELLO = event(b"hello")
@@ -65,7 +37,7 @@ HELLO = event(b"hello")
     ],
 )
 def test_a_block_in_every_shape(data: bytes) -> None:
-    assert every_way(data) == ([Append(W1, HELLO, 1, 7, 3)], None, True)
+    assert every_way_today(data) == ([Append(W1, HELLO, 1, 7, 3)], None, True)
 
 
 @pytest.mark.parametrize(
@@ -93,24 +65,24 @@ def test_a_block_in_every_shape(data: bytes) -> None:
     ],
 )
 def test_what_ends_the_conversation(data: bytes, words: str) -> None:
-    _, error, _ = every_way(data)
+    _, error, _ = every_way_today(data)
     assert error is not None
     assert words in error[0]
 
 
 def test_what_is_not_served_is_named() -> None:
-    found, error, _ = every_way(raw(58, bytes(7) + b"\5more") + raw(1000, b"abc"))
+    found, error, _ = every_way_today(raw(58, bytes(7) + b"\5more") + raw(1000, b"abc"))
     assert error is None
     assert found == [Unsupported(5, 58), Unsupported(0, 1000)]
 
 
 def test_the_end_of_a_message_may_grow() -> None:
     grown = raw(Kind.SEAL_SEGMENT, say(said.SealSegment(1, "a", "t"))[8:] + b"something new")
-    assert every_way(grown) == ([said.SealSegment(1, "a", "t")], None, True)
+    assert every_way_today(grown) == ([said.SealSegment(1, "a", "t")], None, True)
 
 
 @pytest.mark.parametrize("data", [HEADER.pack(100, 101), append_block(W1, event(bytes(60))) + end(68, bytes(50))])
 def test_the_limit_of_a_frame(data: bytes) -> None:
-    _, error, _ = every_way(data, 100)
+    _, error, _ = every_way_today(data, 100)
     assert error is not None
     assert error[1] == "LIMITS__FRAME_BYTES"

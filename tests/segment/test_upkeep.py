@@ -15,9 +15,9 @@ from headrace_segment.settings import SegmentSection
 from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Truncate, decode
 from typing_extensions import override
 
+from tests.segment.instant import Hears
 from tests.segment.recorded import W1
 from tests.segment.test_segments import Bench as Front
-from tests.segment.test_serving import Hears
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000

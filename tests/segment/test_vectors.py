@@ -12,7 +12,7 @@ from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.original import AT_TAIL, END_OF_SEGMENT, OriginalDecoder
 from headrace_segment.wire.today import Append, TodayDecoder
 
-from tests.driving import one_by_one
+from tests.segment.decoding import Kind, every_way
 from tests.segment.recorded import CONVERSATIONS, EARLY, ORIGINAL, TODAY, W1, W2
 
 FRAME_BYTES = 1 << 20
@@ -32,19 +32,10 @@ def cut(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def decoded(decoder: OriginalDecoder | TodayDecoder, data: bytes) -> list[Any]:
-    """Whole and byte by byte it is the same."""
-    found = list(decoder.receive(data))
-    while decoder.busy:
-        found += decoder.receive(b"")
-    again = type(decoder)(FRAME_BYTES)
-    split: list[Any] = []
-    for piece in one_by_one(data):
-        split += again.receive(piece)
-        while again.busy:
-            split += again.receive(b"")
-    assert split == found
-    assert decoder.partial_bytes() == again.partial_bytes() == 0
+def decoded(kind: Kind, data: bytes) -> list[Any]:
+    """Whole and split it is the same."""
+    found, error, done = every_way(kind, data, FRAME_BYTES)
+    assert (error, done) == (None, True)
     return found
 
 
@@ -78,7 +69,7 @@ def test_original_messages(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["setup_append", "setup_append_mutf8", "read_segment", "keep_alive"])
 def test_original_requests(name: str) -> None:
-    assert decoded(OriginalDecoder(FRAME_BYTES), ORIGINAL[name]["data"]) == ORIGINAL_MESSAGES[name]
+    assert decoded(OriginalDecoder, ORIGINAL[name]["data"]) == ORIGINAL_MESSAGES[name]
 
 
 HELLO, WORLD = b"\0\0\0\0\0\0\0\5hello", b"\0\0\0\0\0\0\0\6world!"
@@ -97,7 +88,7 @@ PARTIAL = b"\0\0\0\0\0\0\0\rpartial-event"
     ],
 )
 def test_original_blocks(name: str, blocks: list[tuple[bytes, int, bytes]]) -> None:
-    found = decoded(OriginalDecoder(FRAME_BYTES), ORIGINAL[name]["data"])
+    found = decoded(OriginalDecoder, ORIGINAL[name]["data"])
     assert [each for each in found if isinstance(each, original.Block)] == [
         original.Block(*block, 1 + (len(block[2]) > 14)) for block in blocks
     ]
@@ -169,7 +160,7 @@ def test_todays_replies(name: str) -> None:
 @pytest.mark.parametrize("name", TODAY_REQUESTS)
 def test_todays_requests(name: str) -> None:
     data, meant = TODAY[name]["data"], TODAY_REQUESTS[name]
-    assert decoded(TodayDecoder(FRAME_BYTES), data) == meant
+    assert decoded(TodayDecoder, data) == meant
     if not any(isinstance(each, Append) for each in meant):
         assert b"".join(map(today.MESSAGES.encode, meant)) == data
 
@@ -177,7 +168,7 @@ def test_todays_requests(name: str) -> None:
 @pytest.mark.parametrize("name", TODAY_REQUESTS)
 def test_todays_requests_are_what_pravega_read(name: str) -> None:
     """Pravega's own decoder wrote down what it made of these bytes."""
-    ours = decoded(TodayDecoder(FRAME_BYTES), TODAY[name]["data"])
+    ours = decoded(TodayDecoder, TODAY[name]["data"])
     theirs = TODAY[name]["decoded"]
     assert len(ours) == len(theirs)
     for mine, other in zip(ours, theirs, strict=True):
@@ -224,6 +215,6 @@ OTHER_THEN = {"invalid_event_number"}
 def test_shorter_messages_of_an_early_version() -> None:
     assert EARLY.keys() == EARLY_REQUESTS.keys() | EARLY_REPLIES.keys() | OTHER_THEN
     for name, meant in EARLY_REQUESTS.items():
-        assert decoded(TodayDecoder(FRAME_BYTES), EARLY[name]["data"]) == meant
+        assert decoded(TodayDecoder, EARLY[name]["data"]) == meant
     for name, reply in EARLY_REPLIES.items():
         assert [today.MESSAGES.decode(*message) for message in cut(EARLY[name]["data"])] == [reply]
