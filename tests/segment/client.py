@@ -175,9 +175,9 @@ def new_writer() -> bytes:
     return os.urandom(16)
 
 
-def segment_topics(bootstrap: str, partitions: int = 2) -> KafkaSettings:
+def segment_topics(bootstrap: str) -> KafkaSettings:
     """Topics of a test's own."""
-    return own_topics(bootstrap, TopicSettings(events_partitions=2, segments_partitions=partitions))
+    return own_topics(bootstrap, TopicSettings(events_partitions=2, segments_partitions=2))
 
 
 async def log_start(kafka: KafkaSettings) -> int:

@@ -43,9 +43,9 @@ def append_if(expected: int, level: int, data: bytes, writer: bytes = W1, reques
     return say(said.ConditionalAppend(writer, level, expected, data, request))
 
 
-def append_bytes(level: int, data: bytes, count: int = 1, writer: bytes = W1, request: int = REQUEST) -> bytes:
+def append_bytes(level: int, data: bytes, count: int = 1, writer: bytes = W1) -> bytes:
     """A block without frames, all of it in its end."""
-    return say(said.AppendBlockEnd(writer, 0, data, count, level, request))
+    return say(said.AppendBlockEnd(writer, 0, data, count, level, REQUEST))
 
 
 def create(segment: str = "a", request: int = REQUEST) -> bytes:
@@ -60,12 +60,12 @@ def info(segment: str = "a", request: int = REQUEST) -> bytes:
     return say(said.GetSegmentInfo(request, segment))
 
 
-def seal(segment: str = "a", request: int = REQUEST) -> bytes:
-    return say(said.SealSegment(request, segment))
+def seal(segment: str = "a") -> bytes:
+    return say(said.SealSegment(REQUEST, segment))
 
 
-def truncate(offset: int, segment: str = "a", request: int = REQUEST) -> bytes:
-    return say(said.TruncateSegment(request, segment, offset))
+def truncate(offset: int, segment: str = "a") -> bytes:
+    return say(said.TruncateSegment(REQUEST, segment, offset))
 
 
 def delete(segment: str = "a", request: int = REQUEST) -> bytes:
@@ -76,8 +76,8 @@ def get(attribute: bytes, segment: str = "a", request: int = REQUEST) -> bytes:
     return say(said.GetSegmentAttribute(request, segment, attribute))
 
 
-def update(attribute: bytes, value: int, expected: int, segment: str = "a", request: int = REQUEST) -> bytes:
-    return say(said.UpdateSegmentAttribute(request, segment, attribute, value, expected))
+def update(attribute: bytes, value: int, expected: int, segment: str = "a") -> bytes:
+    return say(said.UpdateSegmentAttribute(REQUEST, segment, attribute, value, expected))
 
 
 KEEP_ALIVE = say(said.KeepAlive())

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from headrace_segment.store import state
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, NotAppended, NotOpened, Opened, Refusal, Renewed
+from headrace_segment.store.outcomes import Appended, NotAppended, Opened, Refusal, Renewed
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import (
     Block,
@@ -162,50 +162,6 @@ def block(before: int, data: bytes, session: bytes = S, **more: Any) -> Block:
     return Block(W, session, before, before + len(data), 1, data, **more)
 
 
-def test_a_zombie_counts_for_nobody() -> None:
-    fold = Fold()
-    outcomes = opened(fold, OPEN, block(0, b"one"), Open(W, T, Numbering.BYTES), block(3, b"two"), block(3, b"TWO", T))
-    assert outcomes[2] == Opened("a", W, T, 3)
-    assert outcomes[3] == NotAppended("a", W, S, 6, Refusal.SESSION, 3)
-    assert outcomes[4] == Appended("a", W, T, 6, 6)
-
-
-def test_event_numbers_may_skip() -> None:
-    fold = Fold()
-    lowest = -(1 << 63)
-    outcomes = opened(
-        fold,
-        Open(W, S, Numbering.EVENTS, create=True),
-        Block(W, S, lowest, 100, 1, b"x"),
-        Block(W, S, 100, 100, 1, b"x"),
-        Block(W, S, 99, 101, 1, b"x"),
-    )
-    assert outcomes[0] == Opened("a", W, S, lowest)
-    assert outcomes[1] == Appended("a", W, S, 100, 1)
-    assert [each.why for each in outcomes[2:]] == [Refusal.REPEAT, Refusal.GAP]
-
-
-def test_an_attribute_is_set_where_it_has_the_expected_value() -> None:
-    fold = Fold()
-    first, second, gone = identity(8), identity(9), -(1 << 63)
-    outcomes = opened(
-        fold,
-        Create(S),
-        SetAttribute(S, first, 5, gone),
-        SetAttribute(S, first, 6, gone),
-        SetAttribute(S, first, 7, 5),
-        SetAttribute(S, second, 1, gone),
-        SetAttribute(S, second, gone, 1),
-        SetAttribute(S, second, gone, gone),
-        Seal(S),
-        SetAttribute(S, first, 8, 7),
-    )
-    assert [outcome.why for outcome in outcomes] == [
-        None, None, Refusal.CONDITION, None, None, None, None, None, Refusal.SEALED
-    ]  # fmt: skip
-    assert fold.segments["a"].attributes == {first: 7}
-
-
 def test_a_set_without_attributes_is_of_the_version_that_knows_none() -> None:
     """So who goes back to an earlier release can read it, and who cannot does not take half of it."""
     fold = Fold()
@@ -217,17 +173,6 @@ def test_a_set_without_attributes_is_of_the_version_that_knows_none() -> None:
     begun = restored(as_snapshot(fold))
     assert begun is not None
     assert begun.segments["a"].attributes == {S: 5}
-
-
-def test_a_segment_that_is_made_anew_knows_nobody() -> None:
-    fold = Fold()
-    outcomes = opened(fold, OPEN, block(0, b"one"), Delete(T), Create(T), block(0, b"old"), OPEN, block(0, b"new"))
-    assert outcomes[4].why is Refusal.SESSION
-    assert fold.segments["a"].length == 3
-
-
-def test_who_is_not_to_create_a_segment_does_not() -> None:
-    assert opened(Fold(), Open(W, S, Numbering.BYTES)) == [NotOpened("a", W, S, Refusal.NO_SEGMENT)]
 
 
 def test_after_all_is_truncated_nothing_before_is_needed() -> None:

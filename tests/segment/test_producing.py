@@ -13,7 +13,6 @@ import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_common.kafka import producer as module
-from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.replica.producing import LogProducer
@@ -158,29 +157,6 @@ async def pumped(bench: Bench) -> None:
     await bench.producer.close()
 
 
-@pytest.mark.parametrize(
-    "trouble", [ConfigError("KAFKA__CA /ca.pem: no such file"), OSError("away"), KeyError("a bug")], ids=repr
-)
-async def test_it_is_made_again_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch, trouble: Exception) -> None:
-    bench = Bench(monkeypatch)
-    bench.starts.append(trouble)
-    bench.producer.put(0, b"s", b"first")
-    await pumped(bench)
-    assert bench.sent == [[b"first"]]
-    assert bench.lost == 0
-
-
-async def test_who_asks_hears_where_a_batch_stands_with_the_time_that_the_log_gives_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bench = Bench(monkeypatch)
-    bench.answer = Answer(offset=7, timestamp=1234, timestamp_type=1)
-    bench.producer.put(0, b"s", b"first")
-    bench.producer.put(0, b"t", b"second")
-    await pumped(bench)
-    assert bench.stored == [(0, 7, [(b"s", b"first"), (b"t", b"second")], 1234)]
-
-
 async def test_a_batch_without_a_place_is_left_to_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     bench.answer = Answer(offset=-1)
@@ -213,29 +189,6 @@ async def test_of_a_large_batch_so_many_are_told_before_the_loop_turns(monkeypat
         (7 + 2 * SLICE, 1),
     ]
     assert len(set(told_in)) == 3
-
-
-async def test_where_the_log_keeps_the_producers_time_a_batch_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    bench.producer.put(0, b"s", b"first")
-    bench.producer.put(0, b"s", b"second")
-    await pumped(bench)
-    [(_, first, own, time_ms)] = bench.stored
-    assert (first, len(own)) == (7, 2)
-    assert bench.times == [{time_ms}]
-
-
-@pytest.mark.parametrize("trouble", [OSError("cut"), KeyError("a bug")], ids=repr)
-async def test_what_failed_is_not_sent_again_and_its_sessions_hear_it(
-    monkeypatch: pytest.MonkeyPatch, trouble: Exception
-) -> None:
-    bench = Bench(monkeypatch)
-    bench.troubles.append(trouble)
-    bench.producer.put(0, b"s", b"first")
-    await pumped(bench)
-    assert bench.sent == [[b"first"], [b"after"]]
-    assert bench.lost == 1
-    assert [own for _, _, own, _ in bench.stored] == [[(b"s", b"after")]]
 
 
 class Silent(Client):

@@ -28,7 +28,7 @@ from headrace_segment.wire.original import (
 
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
-from tests.contract.topic import events, quarantined, stored
+from tests.contract.topic import stored
 from tests.contract.waiting import until
 from tests.segment.client import Client, ClosedError, Services, log_start, new_writer, restart, segment_topics
 from tests.segment.instant import Conversation
@@ -63,33 +63,6 @@ async def test_the_recorded_conversations(conversation: str, kafka: EmbeddedKafk
             assert got, heard.hex()
             heard += got
     writer.close()
-
-
-async def test_what_is_written_is_read(service: Receiver, name: str) -> None:
-    writer = new_writer()
-    async with await Client.connect(service.address) as client:
-        assert await client.setup(name, writer) == 0
-        assert await client.append(0, HELLO, writer) == len(HELLO)
-        assert await client.append(len(HELLO), WORLD, writer) == len(HELLO + WORLD)
-        assert await client.read(name) == SegmentRead(name, 0, AT_TAIL, HELLO + WORLD)
-        assert await client.read(name, 3, 5) == SegmentRead(name, 3, 0, HELLO[3:8])
-    there = {record.value for record in await events(service.kafka)}
-    assert {b"hello", b"world!"} <= there
-
-
-async def test_a_reader_at_the_end_hears_the_next_block(service: Receiver, name: str, start: Services) -> None:
-    writer = new_writer()
-    patient = await start(service.kafka, segment={"tail_wait": 60})
-    async with await Client.connect(patient.address) as client, await Client.connect(patient.address) as reader:
-        await client.setup(name, writer)
-        reader.say(read(name))
-        await reader.hears_nothing(0.2)
-        await client.append(0, HELLO, writer)
-        answer = await reader.reply()
-        assert (answer.offset, answer.data) == (0, HELLO)
-    async with await Client.connect(service.address) as reader:
-        assert await reader.read(name, len(HELLO)) == SegmentRead(name, len(HELLO), AT_TAIL, b"")
-        assert await reader.read(name, 1000) == SegmentRead(name, 1000, AT_TAIL, b"")
 
 
 async def test_there_is_no_such_segment(service: Receiver, name: str, start: Services) -> None:
@@ -160,37 +133,6 @@ async def test_a_failure_of_the_producer_ends_every_session_and_stores_nothing_t
         assert await client.append(0, noise, one) == len(noise)
         assert await client.content("a") == noise
         assert await client.setup("b", two) == len(HELLO)
-
-
-@pytest.mark.long
-async def test_who_waits_too_long_is_ended(own_kafka: EmbeddedKafka, start: Services) -> None:
-    kafka = segment_topics(own_kafka.bootstrap)
-    service = await start(kafka, kafka={"ack_deadline": 2})
-    writer = new_writer()
-
-    async def waits() -> bool:
-        """Whether it was known before Kafka stood still: that may take too long, too, and then it comes again."""
-        async with await Client.connect(service.address) as client:
-            with contextlib.suppress(ClosedError):
-                await client.setup("a", writer)
-                with stopped(own_kafka.pid):
-                    client.say(block(0, HELLO, writer))
-                    await client.sees_end()
-                    return True
-        return False
-
-    async def stored_again() -> bool:
-        async with await Client.connect(service.address) as client:
-            with contextlib.suppress(ClosedError):
-                level = await client.setup("a", writer)
-                assert level in (0, len(HELLO), len(HELLO + WORLD))
-                if rest := (HELLO + WORLD)[level:]:
-                    assert await client.append(level, rest, writer) == len(HELLO + WORLD)
-                return await client.content("a") == HELLO + WORLD
-        return False
-
-    await until(waits, "it is ended")
-    await until(stored_again, "what it sends again is stored")
 
 
 @pytest.mark.long
@@ -285,21 +227,6 @@ async def test_sigterm_answers_what_is_pending(
         assert isinstance(await reader.reply(), SegmentRead)
         await client.sees_end()
     assert await service.ended() == 0
-
-
-async def test_events_that_are_too_large_go_to_quarantine_and_their_block_counts(
-    own_segments: KafkaSettings, start: Services
-) -> None:
-    service = await start(own_segments, limits={"event_bytes": 1024})
-    writer = new_writer()
-    content = framed(b"small", bytes(1025), b"x" * 1024)
-    async with await Client.connect(service.address) as client:
-        await client.setup("a", writer)
-        assert await client.append(0, content, writer) == len(content)
-        assert await client.content("a") == content
-    assert [record.value for record in await events(own_segments)] == [b"small", b"x" * 1024]
-    (reject,) = await quarantined(own_segments)
-    assert (reject["reason"], reject.value) == ("oversized", bytes(1025))
 
 
 async def test_limits_of_the_service(own_segments: KafkaSettings, start: Services) -> None:

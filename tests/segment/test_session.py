@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -53,8 +52,8 @@ def replies(*said: Any) -> bytes:
     return b"".join(map(say, said))
 
 
-def level(value: int, writer: bytes = W1) -> bytes:
-    return say(DataAppended(writer, value))
+def level(value: int) -> bytes:
+    return say(DataAppended(W1, value))
 
 
 # Levels
@@ -113,19 +112,6 @@ def test_one_connection_has_so_many_writers() -> None:
     assert "more than 3 writers" in str(drive([data + setup("a", writers[3])], writers=3).error)
 
 
-def test_a_writer_may_go_over_to_another_segment() -> None:
-    driven = Driven()
-    driven.hear(setup("a"), block(0, HELLO), setup("b"), block(0, WORLD), setup("a"))
-    assert (driven.store.content("a"), driven.store.content("b")) == (HELLO, WORLD)
-    assert driven.outcome.replies == (
-        replies(AppendSetup("a", W1, 0))
-        + level(13)
-        + replies(AppendSetup("b", W1, 0))
-        + level(14)
-        + replies(AppendSetup("a", W1, 13))
-    )
-
-
 # What the store says
 
 
@@ -146,14 +132,6 @@ def test_a_segment_that_is_not_there() -> None:
     assert driven.outcome.error is None
     driven.hear(begin(0, 99), HELLO + end(13, 13))
     assert "not set up" in str(driven.outcome.error)
-
-
-def test_a_segment_that_is_deleted_under_a_writer() -> None:
-    driven = Driven()
-    driven.hear(setup(), block(0, HELLO))
-    driven.store.append("a", records.Delete(REQUEST))
-    assert driven.hear(block(13, WORLD)) == replies(NoSuchSegment("a"))
-    assert driven.hear(setup(), block(0, WORLD)) == replies(AppendSetup("a", W1, 0)) + level(14)
 
 
 def test_a_truncated_segment() -> None:
@@ -192,13 +170,6 @@ def test_a_connection_that_loses_many_writers_ends_once() -> None:
         first.session.told(SessionLost(*lost))
 
 
-def test_a_reply_has_a_limit() -> None:
-    store = InstantStore()
-    Driven(store).hear(setup(), block(0, HELLO + WORLD))
-    driven = Driven(store, limits=LIMITS.__class__(1 << 20, 1 << 16, 20, 99, 9))
-    assert driven.hear(read()) == replies(SegmentRead("a", 0, 0, (HELLO + WORLD)[:20]))
-
-
 def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
     outcome = drive([setup() + block(0, events(b"x" * 9, b"small"))], event_bytes=8)
     reject, kept = outcome.flat
@@ -210,6 +181,14 @@ def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
 
 
 # One thing at a time
+
+
+def begun() -> Slow:
+    """A conversation whose writer is set up."""
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    return slow
 
 
 def test_a_block_is_asked_for_only_when_its_events_are_stored_and_acknowledged_when_it_is() -> None:
@@ -229,9 +208,7 @@ def test_a_block_is_asked_for_only_when_its_events_are_stored_and_acknowledged_w
 
 
 def test_blocks_are_asked_for_in_order_whatever_is_stored_first() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.frames.rotate()
     slow.store()
@@ -241,9 +218,7 @@ def test_blocks_are_asked_for_in_order_whatever_is_stored_first() -> None:
 
 
 def test_acknowledgements_of_one_writer_are_merged_as_they_come() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO), block(13, WORLD), block(27, HELLO))
     for _ in range(3):
         slow.store()
@@ -270,9 +245,7 @@ def test_what_comes_before_the_level_is_known_waits_and_others_do_not() -> None:
 
 
 def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO), setup(), block(0, HELLO))
     assert not slow.questions
     slow.store()
@@ -282,9 +255,7 @@ def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
 
 
 def test_a_read_waits_for_the_blocks_before_it() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO), read(), read("b"), block(13, WORLD))
     assert [question.segment for question in slow.questions] == ["b"]
     assert slow.answer() == replies(NoSuchSegment("b"))
@@ -295,9 +266,7 @@ def test_a_read_waits_for_the_blocks_before_it() -> None:
 
 
 def test_reads_wait_until_replies_have_left() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(*[read(length=1 << 20)] * (READ_BYTES >> 20), read("b", length=1 << 20))
     assert {question.segment for question in slow.questions} == {"a"}
     question = slow.questions.popleft()
@@ -336,16 +305,6 @@ def test_replies_leave_one_by_one_and_the_service_hears_when_they_have() -> None
     assert slow.session.status().idle
 
 
-def test_a_read_at_the_tail_keeps_no_other_read_waiting() -> None:
-    slow = Slow()
-    slow.hear(setup(), setup("b", W2))
-    slow.answer()
-    slow.answer()
-    slow.hear(read("a"), read("b"))
-    slow.questions.rotate()
-    assert slow.answer() == replies(SegmentRead("b", 0, AT_TAIL, b""))
-
-
 def test_a_reply_that_is_larger_than_all_together_may_be_is_asked_for_alone() -> None:
     slow = Slow()
     slow.session = OriginalSession(PEER, replace(LIMITS, reply_bytes=4 * READ_BYTES))
@@ -382,9 +341,7 @@ def test_a_limit_of_the_service_ends_the_conversation() -> None:
 
 
 def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     assert slow.hear(block(0, HELLO), block(0, HELLO)) == b""
     assert len(slow.frames) == 1
     slow.store()
@@ -393,9 +350,7 @@ def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:
 
 
 def test_nothing_of_what_is_abandoned_is_asked_for() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.session.abandon(slow.frames.popleft().ticket)
     assert slow.store() == b""
@@ -403,9 +358,7 @@ def test_nothing_of_what_is_abandoned_is_asked_for() -> None:
 
 
 def test_after_a_loss_nothing_more_is_asked_for() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.store()
     slow.session.answered(slow.questions.popleft().ticket, Lost())
@@ -414,9 +367,7 @@ def test_after_a_loss_nothing_more_is_asked_for() -> None:
 
 
 def test_many_refusals_end_a_conversation_once() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.store()
     slow.store()
@@ -425,18 +376,6 @@ def test_many_refusals_end_a_conversation_once() -> None:
     with pytest.raises(ProtocolError):
         slow.answer()
     assert slow.answer() == b""
-
-
-def test_an_end_within_a_block_drops_it() -> None:
-    outcome = drive([setup() + begin(0, 99) + HELLO])
-    assert "ends inside" in str(outcome.error)
-    assert outcome.parts == []
-    assert outcome.idle
-
-
-def test_what_a_read_finds_depends_on_when_it_is_asked_and_nothing_else_does() -> None:
-    data = setup() + block(0, HELLO) + read(length=13) + block(13, WORLD)
-    assert drive(one_by_one(data)).comparable() == drive([data]).comparable()
 
 
 @settings(max_examples=examples(4_000))
@@ -454,13 +393,6 @@ def test_any_bytes(data: bytes, chance: Any) -> None:
     stored = b"".join(store.content(name) for name in store.fold.segments)
     published = [part.raw if isinstance(part, Reject) else part.value for part in whole.flat]
     assert len(stored) == sum(8 + len(each) for each in published)
-
-
-def test_every_way_to_split_a_conversation() -> None:
-    data = setup() + block(0, HELLO) + setup("b", W2) + block(0, WORLD, W2) + keep_alive() + block(13, WORLD) + read()
-    whole = drive([data])
-    for seed in range(20):
-        assert drive(at_random(data, random.Random(seed))).comparable() == whole.comparable()
 
 
 def test_a_block_far_below_the_level_is_acknowledged_again() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import uuid
 from functools import partial
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.wire import messages as said
+from headrace_segment.wire.original import AT_TAIL, SegmentRead
 from headrace_segment.wire.today import NO_LEVEL
 
 from tests.contract.receiver import Receiver
@@ -19,7 +19,6 @@ from tests.contract.waiting import until
 from tests.segment.client import Client, ClosedError, Services, TodayClient, new_writer, restart
 from tests.segment.speaking import events as framed
 from tests.segment.speaking_today import (
-    KEEP_ALIVE,
     REQUEST,
     append,
     append_if,
@@ -68,24 +67,6 @@ async def test_the_life_of_a_segment(service: Receiver, name: str) -> None:
         assert await client.ask(read(name)) == said.NoSuchSegment(REQUEST, name, "", 0)
     there = {(record["ce_subject"], record.value) for record in await events(service.kafka)}
     assert {(name, b"one"), (name, b"two"), (name, b"three")} <= there
-
-
-async def test_in_one_breath(service: Receiver, name: str) -> None:
-    """Requests about one segment are done in their order, also where nobody waits for replies."""
-    writer = new_writer()
-    async with await TodayClient.connect(service.address) as client:
-        client.say(create(name) + setup(name, writer) + append(1, b"x", writer=writer) + seal(name) + KEEP_ALIVE)
-        client.say(append(2, b"y", writer=writer) + read(name))
-        replies = [await client.reply() for _ in range(7)]
-    replies.remove(said.KeepAlive())  # it waits for nothing
-    assert replies == [
-        said.SegmentCreated(REQUEST, name),
-        said.AppendSetup(REQUEST, name, writer, NO_LEVEL),
-        said.DataAppended(writer, 1, NO_LEVEL, REQUEST, 9),
-        said.SegmentSealed(REQUEST, name),
-        said.SegmentIsSealed(REQUEST, name, "", 2),
-        said.SegmentRead(name, 0, False, True, framed(b"x"), REQUEST),
-    ]
 
 
 async def test_readers_at_the_end_of_many_segments_over_one_connection(service: Receiver, name: str) -> None:
@@ -164,22 +145,6 @@ async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings
         assert await second.content("a") == framed(b"x", b"y")
 
 
-async def test_told_to_stop_it_acknowledges_what_is_pending(own_segments: KafkaSettings, start: Services) -> None:
-    service = await start(own_segments)
-    writer = new_writer()
-    async with await TodayClient.connect(service.address) as client:
-        await client.ask(create("a"))
-        await client.setup("a", writer)
-        client.say(b"".join(append(n, b"x", writer=writer) for n in range(1, 200)))
-        level = (await client.reply()).level
-        service.signal(signal.SIGTERM)
-        with contextlib.suppress(ClosedError):
-            while True:
-                level = (await client.reply()).level
-    await service.ended()
-    assert len(await events(own_segments)) == level
-
-
 async def test_a_condition_holds_for_one_of_two_replicas(own_segments: KafkaSettings, start: Services) -> None:
     """Both expect the same length, at once: the log decides, and one of them hears that nothing has moved."""
     one, two = await start(own_segments), await start(own_segments)
@@ -243,4 +208,5 @@ async def test_both_dialects_share_a_segment(service: Receiver, name: str) -> No
         await today.append(1, b"by today", writer=two)
         both = framed(b"by the original", b"by today")
         assert await original.content(name) == both
+        assert await original.read(name, 1000) == SegmentRead(name, 1000, AT_TAIL, b"")
         assert await today.content(name) == both
