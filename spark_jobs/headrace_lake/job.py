@@ -180,7 +180,7 @@ class Job:
             policies=Policies.of(self._settings.lake.quarantine),
             events=events,
             markers=GapMarkers(this, every=self._settings.lake.gaps_every),
-            routes=self._routes(this, route_tables, shape),
+            routes=self._routes(this, events, route_tables, shape),
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )
@@ -236,7 +236,9 @@ class Job:
             slack=kafka.ack_deadline,
         )
 
-    def _routes(self, epoch: Epoch, tables: Mapping[str, RouteTable | None], shape: Shape) -> Routes:
+    def _routes(
+        self, epoch: Epoch, events: EventsLanding, tables: Mapping[str, RouteTable | None], shape: Shape
+    ) -> Routes:
         settings = self._settings.lake
 
         def name_it(table: str) -> None:
@@ -245,6 +247,7 @@ class Job:
 
         return Routes(
             epoch,
+            erased=events.erased,
             routes=settings.routes,
             tables=tables,
             shape=shape,

@@ -388,3 +388,22 @@ def test_a_replay_routes_nothing_that_is_being_erased() -> None:
         assert [row["event_id"] for row in table.rows] == ["d.2"]
 
     assert script.play(act) == []
+
+
+def test_a_batch_routes_nothing_that_is_being_erased() -> None:
+    """A job is killed between a batch's events and its routes, an erasure when it has listed one of the events."""
+    script = Script()
+    script.world.routes[LAKE] = ROUTES
+
+    def act() -> None:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        first = script.start("before")
+        while not script.disk.table(f"{LAKE}/{EVENTS_TABLE}").rows:
+            script.take(first, 1)
+        script.stage.kill(first)
+        with mock.patch.object(Erase, "_delete", return_value=0):
+            script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
+        script.finish(script.start("before"))
+        assert [row["event_id"] for row in script.disk.table(f"{LAKE}/all").rows] == ["d.2"]
+
+    assert script.play(act) == []

@@ -17,7 +17,7 @@ from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import rows_in
 from headrace_lake.landing import route_tables
 from headrace_lake.rows.decode import Topics
-from headrace_lake.tables.erasures import ERASED, ErasedIds
+from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS
 
@@ -96,10 +96,4 @@ class RoutesReplay:
         if wanted is not None:
             events = events.unionByName(wanted.select(*(column for column in wanted.columns if column in events.columns)),
                                         allowMissingColumns=True)  # fmt: skip
-        return self._without_erased(events.where(places).join(there, list(_KEY), "left_anti"))
-
-    def _without_erased(self, events: DataFrame) -> DataFrame:
-        """An erasure may have listed an event, and not yet deleted it."""
-        if not self._erased.any():
-            return events
-        return self._erased.marked(events, "event_id").where(~sf.col(ERASED)).drop(ERASED)
+        return self._erased.left_out(events.where(places).join(there, list(_KEY), "left_anti"), "event_id")

@@ -25,6 +25,7 @@ from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.rows.routed import MISFITS, OWN, RouteTable, matches
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.digest import Sums, of_route
+from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
 from headrace_lake.tables.shape import BODY_VARIANT, Shape
 from headrace_lake.tables.transaction_log import plain_parquet
@@ -60,6 +61,7 @@ class RouteCounts:
 class Routes:
     """Lands the routes of one batch after the other. `tables`: see `route_tables.prepare`.
 
+    `erased`: the events that must not land again, as of the beginning of the batch.
     `on_new` is called with the name of a table that a batch has made.
     """
 
@@ -67,6 +69,7 @@ class Routes:
         self,
         epoch: Epoch,
         *,
+        erased: ErasedIds,
         routes: Mapping[str, RouteSettings],
         tables: Mapping[str, RouteTable | None],
         shape: Shape,
@@ -74,6 +77,7 @@ class Routes:
         on_new: Callable[[str], None],
     ) -> None:
         self._epoch = epoch
+        self._erased = erased
         self._routes = routes
         self._tables = dict(tables)
         self._change_feed = change_feed
@@ -122,8 +126,9 @@ class Routes:
         return rows.withColumn(DAY, sf.to_date("landed_at"))
 
     def _of_table(self, ranges: list[Range]) -> DataFrame:
+        """The rows that the table has of the batch; another run may have written them before an erasure listed some."""
         events = self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{EVENTS}")
-        return events.where(within(ranges, self._epoch.topics.ids))
+        return self._erased.left_out(events.where(within(ranges, self._epoch.topics.ids)), "event_id")
 
     def _matching(self, events: DataFrame) -> dict[str, Counter[int]]:
         """Route -> partition -> rows that it gets: most batches have nothing for most routes, and those are not written."""

@@ -150,3 +150,7 @@ class ErasedIds:
         listed = sf.broadcast(ids.withColumn(ERASED, sf.lit(True)))
         joined = rows.join(listed, sf.col(column) == sf.col("erased_id"), "left").drop("erased_id")
         return joined.withColumn(ERASED, sf.coalesce(ERASED, sf.lit(False)))
+
+    def left_out(self, rows: DataFrame, column: str) -> DataFrame:
+        """`rows` of a table without those whose id in `column` is listed: an erasure may not have deleted them yet."""
+        return self.marked(rows, column).where(~sf.col(ERASED)).drop(ERASED) if self.any() else rows

@@ -464,7 +464,8 @@ class Run:
             this, checkpoint=self._checkpoint, brokers=self._brokers, policies=Policies({}), events=events,
             markers=Ignored(), stopping=lambda: False,  # type: ignore[arg-type]
             routes=Routes(
-                this, routes=settings.routes, tables=tables, shape=shape, change_feed=False, on_new=lambda _: None
+                this, erased=events.erased, routes=settings.routes, tables=tables, shape=shape, change_feed=False,
+                on_new=lambda _: None,
             ),
             on_landed=lambda result: self._landed(result, epoch),
         )  # fmt: skip
