@@ -153,9 +153,6 @@ def conform(
         int, typer.Option(metavar="MIB", min=1, max=4096, help="What the compressed frame inflates to.")
     ] = 100,
     only: Annotated[list[str] | None, typer.Option(metavar="PROBE", help="Only this probe; may be repeated.")] = None,
-    show: Annotated[
-        bool, typer.Option("--list", help="Print the probes and how they are judged; ask nothing.")
-    ] = False,
     style: Annotated[str, typer.Option("--format", metavar="FORMAT", help="table or json.")] = "table",
 ) -> None:
     """Ask any server when it acknowledges, and what bad input does to it. It sends events and harmful bytes; exit status 1
@@ -163,8 +160,6 @@ def conform(
     """
     from headrace_cli.wire.conform import verb
 
-    if show:
-        raise typer.Exit(verb.list_probes(protocol))
     options = verb.ConformOptions(
         target, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style
     )

@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
-from headrace_cli.wire.conform import bench, verb
+from headrace_cli.wire.conform import bench
 from headrace_cli.wire.conform.bench import Storage
 from headrace_cli.wire.conform.verb import PROBES, ConformOptions, conform
 from headrace_cli.wire.line import Line, connected
 from headrace_cli.wire.target import ASKED
-from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
 
 from tests.cli.operating.serving import HOST, Serve, serving
@@ -209,28 +208,13 @@ def test_nothing_listens_or_a_command_fails(tmp_path: Path) -> None:
     assert raised.value.status == 1
 
 
-def test_every_probe_is_declared_once_and_documented(capfd: pytest.CaptureFixture[str]) -> None:
-    names = [probe.name for probe in PROBES]
-    assert len(set(names)) == len(names)
-    page = (Path(__file__).parents[3] / "docs" / "conformance.md").read_text()
-    assert [name for name in names if f"| `{name}` |" not in page] == []
-    assert verb.list_probes("courier") == 0
-    listed = capfd.readouterr().out
-    assert "before-storage\n" in listed
-    assert "version-1" not in listed
-
-
-def test_what_a_client_hears(tmp_path: Path) -> None:
-    for protocol, make in ASKED.items():
-        client = make()
-        receiver = receiver_of(protocol, 0)
-        said = b"".join(
-            receiver.feed(client.greeting() + client.frame([{"a": 1}, {"a": 2}]), 1_700_000_000_000).replies
-        )
-        heard = [answer for answer in client.receive(said) if getattr(answer, "whole", False)]
-        assert [(answer.frame, answer.count) for answer in heard] == [(0, 2)]  # type: ignore[union-attr]
-        with pytest.raises(ProtocolError):
-            make().receive(said[-28:] if protocol == "courier" else said)
+def test_the_page_says_what_each_probe_sends_and_how_it_is_judged() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "conformance.md").read_text().partition("## The probes")[2]
+    told = re.findall(r"^\| `(\S+)`(?: \((.+)\))? \| (.+?) \| .+ \| .+ \|$", page, re.MULTILINE)
+    protocols = {
+        probe.name: "" if probe.protocols == ASKED.keys() else ", ".join(sorted(probe.protocols)) for probe in PROBES
+    }
+    assert told == [(probe.name, protocols[probe.name], probe.question) for probe in PROBES]
 
 
 @pytest.mark.long

@@ -92,15 +92,10 @@ Ask = Callable[[Bench], Awaitable[Finding]]
 
 @dataclass(frozen=True)
 class Probe:
-    """One question to a server: what is `sent`, and how the answer is judged, in words. `held`: it needs a stalled storage.
-
-    `risky`: afterwards a new client must still be served.
-    """
+    """One question to a server. `held`: it needs a stalled storage; `risky`: afterwards a new client must still be served."""
 
     name: str
     question: str
-    sent: str
-    judged: str
     ask: Ask
     protocols: Collection[str] = EVERY
     held: bool = False

@@ -27,104 +27,30 @@ _LUMBERJACK: Final = frozenset({"lumberjack"})
 _FORWARD: Final = frozenset({"forward"})
 _COUNTED: Final = frozenset({"lumberjack", "courier"})
 PROBES: Final = (
-    Probe(
-        "acknowledges", "How soon does it acknowledge?",
-        "a frame of 100 events, and another when the first is acknowledged",
-        "broken if one is not acknowledged", probes.acknowledges,
-    ),
-    Probe(
-        "before-storage", "Does it acknowledge before it stores?",
-        "a frame while the storage stands still, which then goes on",
-        "broken if any event is acknowledged meanwhile, or nothing afterwards", probes.before_storage, held=True,
-    ),
-    Probe(
-        "version-1", "Does it keep clients of version 1 alive?",
-        "the same in version 1, whose clients take any reply as success for the whole window",
-        "broken if it says anything meanwhile", probes.version_one, _LUMBERJACK, held=True,
-    ),
-    Probe(
-        "half-closed", "Does a client that has finished sending still hear?",
-        "a frame and the end of the client's side, while the storage stands still",
-        "broken if it is acknowledged meanwhile; noted if the connection is closed", probes.half_closed, held=True,
-    ),
-    Probe(
-        "gone", "What if the client goes away with a frame in flight?",
-        "a frame, and a reset while the storage stands still", "broken if a new client is not served afterwards",
-        probes.gone, held=True, risky=True,
-    ),
-    Probe(
-        "forms", "Which forms of a frame does it take?", "three events in each form, each over a connection of its own",
-        "noted if one is not acknowledged", probes.forms,
-    ),
-    Probe(
-        "partial", "Does it say how far it is?", "a frame of 10,000 events",
-        "broken if it takes back what it has acknowledged", probes.partial, _COUNTED,
-    ),
-    Probe(
-        "in-flight", "Does it take several frames at once?", f"{probes.IN_FLIGHT} frames in one piece",
-        "broken if one is never acknowledged though the connection stays open", probes.in_flight,
-    ),
-    Probe(
-        "resend", "Does it acknowledge what it has already?", "the same bytes over two connections",
-        "broken if the second are not acknowledged: the client would send them for ever", probes.resend,
-    ),
-    Probe(
-        "half-close", "Does it answer a client that has finished sending?", "a frame and the end of the client's side",
-        "noted if it is not acknowledged", probes.half_close,
-    ),
-    Probe(
-        "empty-frame", "What does it say to a frame without events?", "an empty frame, and one with three events",
-        "noted if either is not acknowledged", probes.empty_frame,
-    ),
-    Probe(
-        "no-chunk", "What does it do without a chunk?", "a message that asks for no acknowledgement, and one that does",
-        "broken if the second is not acknowledged though the connection stays open", probes.no_chunk, _FORWARD,
-    ),
-    Probe(
-        "large-frame", "How large may a frame be?",
-        "frames of events of 1 KiB, from 64 KiB on, each four times as large, up to --largest",
-        "noted where it stops", probes.large_frame, risky=True,
-    ),
-    Probe(
-        "large-event", "How large may an event be?", "the same with a single event", "noted where it stops",
-        probes.large_event, risky=True,
-    ),
-    Probe(
-        "late-byte", "Does it wait for a frame's end?", "a frame without its last byte, and that byte after a pause",
-        "broken if it acknowledges before the last byte, or not afterwards", probes.late_byte,
-    ),
-    Probe(
-        "half-frame", "What does half a frame do?", "a frame, half of another, and the end of the client's side",
-        "broken if the half is acknowledged; noted if the frame before it is not", probes.half_frame, risky=True,
-    ),
-    Probe(
-        "malformed", "What do bytes do with which no frame begins?", "a frame, such bytes, and another frame",
-        "broken if it says what no server may say; noted if it goes on, or does not acknowledge the frame before them",
-        probes.malformed, risky=True,
-    ),
-    Probe(
-        "unknown", "What does a message do that nobody knows?",
-        "a frame, a message of an unknown kind or version, and another frame", "as malformed", probes.unknown, risky=True,
-    ),
-    Probe(
-        "bad-event", "What does one event do that is not understood?",
-        "a sound frame with one such event among ten others",
-        "noted: who closes gets it again for ever, who acknowledges must keep it somewhere", probes.faulty, risky=True,
-    ),
-    Probe(
-        "overfull", "What do more events do than a window announces?", "a window of five events with ten in it",
-        "noted if it acknowledges the five", probes.overfull, _LUMBERJACK, risky=True,
-    ),
-    Probe(
-        "bomb", "What does a compressed frame do that inflates a thousandfold?",
-        "one that inflates to --inflated bytes", "broken if a new client is not served afterwards", probes.bomb, risky=True,
-    ),
-    Probe(
-        "no-frame", "What do connections do that say nothing?", "three that close at once",
-        "broken if a new client is not served afterwards", probes.no_frame, risky=True,
-    ),
-)  # fmt: skip
-"""Each is asked of servers of its `protocols`."""
+    Probe("acknowledges", "How soon does it acknowledge?", probes.acknowledges),
+    Probe("before-storage", "Does it acknowledge before it stores?", probes.before_storage, held=True),
+    Probe("version-1", "Does it keep clients of version 1 alive?", probes.version_one, _LUMBERJACK, held=True),
+    Probe("half-closed", "Does a client that has finished sending still hear?", probes.half_closed, held=True),
+    Probe("gone", "What if the client goes away with a frame in flight?", probes.gone, held=True, risky=True),
+    Probe("forms", "Which forms of a frame does it take?", probes.forms),
+    Probe("partial", "Does it say how far it is?", probes.partial, _COUNTED),
+    Probe("in-flight", "Does it take several frames at once?", probes.in_flight),
+    Probe("resend", "Does it acknowledge what it has already?", probes.resend),
+    Probe("half-close", "Does it answer a client that has finished sending?", probes.half_close),
+    Probe("empty-frame", "What does it say to a frame without events?", probes.empty_frame),
+    Probe("no-chunk", "What does it do without a chunk?", probes.no_chunk, _FORWARD),
+    Probe("large-frame", "How large may a frame be?", probes.large_frame, risky=True),
+    Probe("large-event", "How large may an event be?", probes.large_event, risky=True),
+    Probe("late-byte", "Does it wait for a frame's end?", probes.late_byte),
+    Probe("half-frame", "What does half a frame do?", probes.half_frame, risky=True),
+    Probe("malformed", "What do bytes do with which no frame begins?", probes.malformed, risky=True),
+    Probe("unknown", "What does a message do that nobody knows?", probes.unknown, risky=True),
+    Probe("bad-event", "What does one event do that is not understood?", probes.faulty, risky=True),
+    Probe("overfull", "What do more events do than a window announces?", probes.overfull, _LUMBERJACK, risky=True),
+    Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", probes.bomb, risky=True),
+    Probe("no-frame", "What do connections do that say nothing?", probes.no_frame, risky=True),
+)
+"""Each is asked of servers of its `protocols`. docs/conformance.md says what each sends, and how the answer is judged."""
 
 
 @dataclass(frozen=True)
@@ -172,21 +98,10 @@ def conform(protocol: str, state: Path, options: ConformOptions) -> int:
     return EXIT_FAILED if any(each.finding.verdict is Verdict.BROKEN for each in asked) else 0
 
 
-def list_probes(protocol: str) -> int:
-    """Print what is asked of servers of a protocol (empty: of any), and how it is judged."""
-    if protocol:
-        _check_protocol(protocol)
-    for probe in PROBES:
-        if not protocol or protocol in probe.protocols:
-            of = "" if probe.protocols == ASKED.keys() else f" ({', '.join(sorted(probe.protocols))})"
-            console.OUT.print(Text(f"{probe.name}{of}", style="bold"))
-            console.OUT.print(f"  {probe.question} Sent: {probe.sent}. It is {probe.judged}.", markup=False)
-    return 0
-
-
 def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
     """The probes of a run. Raises `CommandError`."""
-    _check_protocol(protocol)
+    if protocol not in ASKED:
+        raise CommandError(f"--protocol {protocol}: it is one of {', '.join(sorted(ASKED))}.", status=2)
     if options.style not in FORMATS:
         raise CommandError(f"--format {options.style}: it is one of {', '.join(FORMATS)}.", status=2)
     if bool(options.hold) != bool(options.release):
@@ -198,11 +113,6 @@ def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
                 f"--only {name}: of {protocol} it is one of {', '.join(p.name for p in known)}.", status=2
             )
     return [probe for probe in known if not options.only or probe.name in options.only]
-
-
-def _check_protocol(protocol: str) -> None:
-    if protocol not in ASKED:
-        raise CommandError(f"--protocol {protocol}: it is one of {', '.join(sorted(ASKED))}.", status=2)
 
 
 async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
@@ -250,8 +160,6 @@ def _described(bench: Bench, asked: Sequence[Asked]) -> dict[str, Any]:
             {
                 "name": each.probe.name,
                 "question": each.probe.question,
-                "sent": each.probe.sent,
-                "judged": each.probe.judged,
                 "verdict": each.finding.verdict.value,
                 "answer": each.finding.answer,
                 "seconds": round(each.seconds, 3),
