@@ -1,18 +1,17 @@
-"""Asks parts of Headrace for their metrics and their readiness over HTTP."""
+"""Asks parts of Headrace for their metrics and their readiness over HTTP, each by itself: one that hangs holds up no other."""
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import re
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
+import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_cli.ground import CommandError
@@ -21,15 +20,23 @@ from headrace_cli.stack.state import StateFolder
 SECONDS: Final = 3.0
 """Time that a part has for each answer."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-AT_ONCE: Final = 16
-_OPEN: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
-"""Parts are asked directly, as the live page does: a proxy of the environment does not reach this machine, or a cluster."""
+LATE: Final = 0.8
+"""A look of the live page takes no longer than this: who has not answered by then is shown as before, until he is away."""
+READY_EVERY: Final = 6
+"""Only each sixth look asks `/readyz`, too, while the answer is that it is ready: it costs a third of `/metrics`."""
+MOST: Final = 500
+"""Most processes."""
+_DNS: Final = re.compile(r"(?:([A-Za-z0-9_-]+)=)?dns://([A-Za-z0-9.-]+):([0-9]{1,5})")
+_NUMBER: Final = re.compile(r"-[0-9]+$")
 _TITLE: Final = re.compile(r"<title>(.{1,40}?)</title>")
 _UNREAD: Final = ("#", "python_", "process_c", "process_v", "process_r", "process_o", "process_m")
 
 Labels = tuple[tuple[str, str], ...]
 Answer = tuple[int, str]
 """Status and text; status 0 with the reason when there is no answer."""
+Parts = Sequence[tuple[str, str]]
+"""Names and addresses; a name is empty if nobody has said it."""
+Finder = Callable[[], Awaitable[Parts]]
 
 
 @dataclass(frozen=True)
@@ -89,31 +96,17 @@ def named(text: str) -> tuple[str, str]:
     return name, url.rstrip("/").removesuffix("/metrics")
 
 
-def scrape_all(parts: Iterable[tuple[str, str]]) -> list[Scrape]:
-    """Ask all parts at the same time. Blocks for at most a few seconds for every 16 of them."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda part: scrape(*part), parts))
-
-
-def scrape(service: str, url: str) -> Scrape:
-    """Ask one part. What does not answer has a `problem`."""
-    metrics = _get(f"{url}/metrics")
-    at = monotonic()
-    name = service or name_on(_get(f"{url}/")) or url.partition("://")[2]
-    return read(name, url, at, metrics, _get(f"{url}/readyz") if metrics[0] == http.client.OK else (0, ""))
-
-
 def read(service: str, url: str, at: float, metrics: Answer, ready: Answer) -> Scrape:
     """Return a part's answers to ``/metrics`` and ``/readyz``, read. Pure."""
     status, text = metrics
-    if status != http.client.OK:
+    if status != 200:
         return Scrape(service, url, at, problem=text if status == 0 else f"/metrics answers {status}")
     try:
         values = _values(text)
     except ValueError as error:
         return Scrape(service, url, at, problem=f"/metrics cannot be read: {error}")
     lines = [line for line in ready[1].splitlines() if line and line != "ok"]
-    return Scrape(service, url, at, ready[0] == http.client.OK, lines, values)
+    return Scrape(service, url, at, ready[0] == 200, lines, values)
 
 
 def _values(text: str) -> dict[str, dict[Labels, float]]:
@@ -128,16 +121,124 @@ def _values(text: str) -> dict[str, dict[Labels, float]]:
 
 def name_on(page: Answer) -> str:
     """The name of the part whose status page this is; empty if it has none."""
-    title = _TITLE.search(page[1]) if page[0] == http.client.OK else None
+    title = _TITLE.search(page[1]) if page[0] == 200 else None
     return title[1] if title is not None else ""
 
 
-def _get(url: str) -> Answer:
+def finder(state: Path, urls: Sequence[str]) -> Finder:
+    """Return who knows the parts: those of `urls`, or what the stack in `state` runs at the moment.
+
+    ``NAME=dns://HOST:PORT`` is every address that the name has, asked again each time. Raises `CommandError` for what is no
+    address.
+    """
+    if not urls:
+
+        async def of_state() -> Parts:
+            try:  # a receiver's processes are one service here
+                return [(_NUMBER.sub("", name), url) for name, url in await asyncio.to_thread(parts_of, state, ())]
+            except CommandError:
+                return []
+
+        return of_state
+    for text in urls:
+        if "dns:" in text and _DNS.fullmatch(text) is None:
+            raise CommandError(f"--url {text}: expected NAME=dns://HOST:PORT.", status=2)
+    names = [found for text in urls if (found := _DNS.fullmatch(text)) is not None]
+    fixed = [named(text) for text in urls if _DNS.fullmatch(text) is None]
+
+    async def of_urls() -> Parts:
+        resolved = await asyncio.gather(*(_resolve(found[1] or found[2], found[2], int(found[3])) for found in names))
+        return [*fixed, *(part for parts in resolved for part in parts)][:MOST]
+
+    return of_urls
+
+
+async def _resolve(service: str, host: str, port: int) -> Parts:
     try:
-        with _OPEN(url, timeout=SECONDS) as answer:
-            return answer.status, answer.read(MOST_BYTES).decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        return error.code, error.read(65_536).decode(errors="replace")
-    except (OSError, http.client.HTTPException, UnicodeError) as error:  # an address with letters that no URL has
-        reason = getattr(error, "reason", error)
-        return 0, f"does not answer ({getattr(reason, 'strerror', None) or reason or type(error).__name__})"
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return [(service, f"http://{host}:{port}")]  # it is shown as what does not answer
+    addresses = sorted({str(info[4][0]) for info in found})
+    return [(service, f"http://[{each}]:{port}" if ":" in each else f"http://{each}:{port}") for each in addresses]
+
+
+class Scraper:
+    """Asks all parts for their metrics, over connections that stay open."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._latest: dict[str, Scrape] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._names: dict[str, str] = {}
+        self._ready: dict[str, Answer] = {}
+        self._count = 0
+
+    async def look(self, parts: Parts, seconds: float) -> list[Scrape]:
+        """Ask all of them, for at most `seconds`."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=SECONDS),
+                connector=aiohttp.TCPConnector(limit=0),
+                trust_env=False,  # a proxy reaches neither this machine nor a cluster
+            )
+        self._count += 1
+        for service, url in parts:
+            if url not in self._asking:
+                task = asyncio.create_task(self._ask(service, url))
+                self._asking[url] = task
+                task.add_done_callback(lambda _, url=url: self._asking.pop(url, None))  # type: ignore[misc]
+        waited_for = [self._asking[url] for _, url in parts if url in self._asking]
+        if waited_for:
+            await asyncio.wait(waited_for, timeout=seconds)
+        urls = {url for _, url in parts}
+        for known in (self._latest, self._names, self._ready):
+            for url in [url for url in known if url not in urls]:
+                del known[url]
+        return [self._latest[url] for url in dict.fromkeys(url for _, url in parts) if url in self._latest]
+
+    async def _ask(self, service: str, url: str) -> None:
+        metrics = await self._get(f"{url}/metrics")
+        at = monotonic()
+        ready = self._ready.get(url, (0, ""))
+        if metrics[0] == 200 and (ready[0] != 200 or self._count % READY_EVERY == 0):
+            ready = self._ready[url] = await self._get(f"{url}/readyz")
+        elif metrics[0] != 200:
+            self._ready.pop(url, None)
+        name = service or self._names.get(url, "")
+        if not name and metrics[0]:
+            name = self._names[url] = name_on(await self._get(f"{url}/"))
+        self._latest[url] = read(name or url.partition("://")[2], url, at, metrics, ready)
+
+    async def _get(self, url: str) -> Answer:
+        assert self._session is not None
+        try:
+            async with self._session.get(url, allow_redirects=False) as answer:
+                text = b""
+                while len(text) < MOST_BYTES and (piece := await answer.content.read(MOST_BYTES)):
+                    text += piece
+                return answer.status, text.decode(errors="replace")
+        except TimeoutError:
+            return 0, "does not answer in time"
+        except aiohttp.ClientConnectorError as error:
+            return 0, f"does not answer ({error.os_error.strerror or type(error.os_error).__name__})"
+        except (aiohttp.ClientError, OSError) as error:
+            return 0, f"does not answer ({error or type(error).__name__})"
+
+    async def close(self) -> None:
+        for task in list(self._asking.values()):
+            task.cancel()
+        if self._session is not None:
+            await self._session.close()
+
+
+def scrape_all(parts: Parts) -> list[Scrape]:
+    """Ask all parts at the same time; what does not answer has a `problem`. Blocks for a few seconds at most."""
+
+    async def look() -> list[Scrape]:
+        scraper = Scraper()
+        try:
+            return await scraper.look(parts, 4 * SECONDS)
+        finally:
+            await scraper.close()
+
+    return asyncio.run(look())

@@ -34,6 +34,9 @@ class TestFigures:
         assert (found.connections, found.oldest, found.budget, found.ready) == (6, 9, 2000, 2)
         assert figures.events == found.events
 
+    def test_a_counter_that_began_anew_grew_from_nothing(self) -> None:
+        assert last(look(0, receiver(0, 1000)), look(1, receiver(1, 7))).events == 7
+
     def test_the_first_look_has_no_rate(self) -> None:
         figures = last(look(0, receiver(0, 100), lake(0)))
         assert (figures.events, figures.lake.landed) == (None, None)

@@ -14,10 +14,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
+from headrace_cli.operating.exposition import LATE, Scraper, finder
 from headrace_cli.operating.live import follow as following
-from headrace_cli.operating.live import scraping, server, tables
+from headrace_cli.operating.live import server, tables
 from headrace_cli.operating.live.broker import SHOWN, sample
-from headrace_cli.operating.live.scraping import Scraper, finder
 from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
 from headrace_cli.operating.live.service import VIEWERS, LiveService
 from headrace_cli.operating.watch.filters import Filters
@@ -249,7 +249,7 @@ class TestSamples:
 
 
 class TestParts:
-    async def test_one_that_hangs_holds_up_nobody_and_is_shown_as_it_was(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_one_that_hangs_holds_up_nobody_and_is_shown_as_it_was(self) -> None:
         hangs = asyncio.Event()
         metrics = ReceiverMetrics()
 
@@ -268,20 +268,19 @@ class TestParts:
         app.router.add_get("/metrics", answer)
         app.router.add_get("/readyz", ready)
         app.router.add_get("/", page_of_courier)
-        monkeypatch.setattr(scraping, "LATE", 0.2)
         async with TestServer(app) as one:
             scraper = Scraper()
             parts = [("", f"http://127.0.0.1:{one.port}")]
 
             async def seen() -> bool:
-                found = await scraper.look(parts)
+                found = await scraper.look(parts, LATE)
                 return [scrape.service for scrape in found] == ["courier"] and found[0].ready
 
             await until(seen, "an answer")
             hangs.set()
-            (found,) = await scraper.look(parts)
+            (found,) = await scraper.look(parts, LATE)
             assert found.ready
-            assert await scraper.look([]) == []
+            assert await scraper.look([], LATE) == []
             await scraper.close()
 
     async def test_who_does_not_answer_has_a_problem(self) -> None:
@@ -289,7 +288,7 @@ class TestParts:
         parts = [("forward", f"http://127.0.0.1:{free_port()}")]
 
         async def seen() -> bool:
-            found = await scraper.look(parts)
+            found = await scraper.look(parts, LATE)
             return bool(found) and "does not answer" in found[0].problem
 
         await until(seen, "the problem")

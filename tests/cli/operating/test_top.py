@@ -15,44 +15,19 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from headrace_cli.operating.exposition import Scrape, scrape
-from headrace_cli.operating.watch.rates import quantile, rows
-from headrace_cli.operating.watch.top import PROBLEMS, seconds, short, table, top
+from headrace_cli.operating.exposition import Scrape, scrape_all
+from headrace_cli.operating.live.model import quantile
+from headrace_cli.operating.watch.top import PROBLEMS, rows, seconds, short, table, top
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
 from rich.console import Console
 
-INF = float("inf")
-
-
-def receiver(at: float, stored: float, url: str = "http://h:1", service: str = "forward", **values: float) -> Scrape:
-    figures = {"headrace_connections": 3.0, "headrace_events_stored_total": stored, **values}
-    return Scrape(service, url, at, True, (), {name: {(): value} for name, value in figures.items()})
+from tests.cli.live.seen import INF, lake, look, receiver
+from tests.cli.live.test_model import last
 
 
 class TestRates:
-    def test_replicas_are_added_up(self) -> None:
-        before = [receiver(10, 100), receiver(10, 50, "http://h:2")]
-        after = [
-            receiver(12, 300, headrace_oldest_pending_seconds=4),
-            receiver(14, 90, "http://h:2", headrace_oldest_pending_seconds=9),
-        ]
-        (row,) = rows(before, after)
-        assert (row.parts, row.ready, row.connections, row.oldest) == (2, 2, 6, 9)
-        assert row.events_per_second == 200 / 2 + 40 / 4
-
-    def test_a_counter_that_began_anew_grew_from_nothing(self) -> None:
-        (row,) = rows([receiver(0, 1000)], [receiver(1, 7)])
-        assert row.events_per_second == 7
-
-    def test_a_part_that_was_not_there_before_has_no_rate(self) -> None:
-        gone = Scrape("forward", "http://h:1", 0, problem="does not answer")
-        (row,) = rows([gone], [receiver(1, 7)])
-        assert (row.events_per_second, row.ready) == (None, 1)
-        (row,) = rows([receiver(0, 7)], [gone])
-        assert (row.ready, row.parts, row.problems) == (0, 1, ("does not answer",))
-
     @pytest.mark.parametrize(
         ("buckets", "share", "value"),
         [
@@ -67,17 +42,12 @@ class TestRates:
         assert quantile(buckets, share) == value
 
     def test_the_lake_has_its_own_figures(self) -> None:
-        values = {
-            "headrace_lake_records_total": {(): 10.0},
-            "headrace_lake_lag_offsets": {(("partition", "0"),): 3.0, (("partition", "1"),): 4.0},
-            "headrace_lake_freshness_last_seconds": {(("quantile", "0.5"),): 1.5},
-        }
-        (row,) = rows([], [Scrape("lake", "u", 0, True, (), values)])
-        assert (row.lag, row.freshness_p50, row.freshness_p95, row.connections) == (7, 1.5, None, None)
+        (row,) = rows(last(look(0, lake(0, 10, lag=7))))
+        assert (row["lag"], row["freshness_p50"], row["freshness_p95"], row["connections"]) == (7, 1.5, 2.5, None)
 
     def test_a_lag_that_the_job_does_not_know_is_not_shown_as_0(self) -> None:
-        (row,) = rows([], [Scrape("lake", "u", 0, True, (), {"headrace_lake_records_total": {(): 10.0}})])
-        assert row.lag is None
+        (row,) = rows(last(look(0, Scrape("lake", "u", 0, True, (), {"headrace_lake_records_total": {(): 10.0}}))))
+        assert row["lag"] is None
 
     def test_every_metric_that_it_reads_exists(self) -> None:
         declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
@@ -110,14 +80,14 @@ def test_the_table_fits_80_columns_and_problems_stand_below() -> None:
     busy = receiver(
         1, 123_456, service="lumberjack", headrace_budget_used_bytes=123_456_789, headrace_oldest_pending_seconds=99
     )
-    found = rows([receiver(0, 0, service="lumberjack")], [busy])
+    found = rows(last(look(0, receiver(0, service="lumberjack")), look(1, busy)))
     console = Console(width=80)
     with console.capture() as captured:
         console.print(table(found, 80))
     assert all(len(line) <= 80 for line in captured.get().splitlines())
     many = [Scrape("forward", f"http://h:{n}", 0, problem="does not answer") for n in range(PROBLEMS + 2)]
     with console.capture() as captured:
-        console.print(table(rows([], many), 80))
+        console.print(table(rows(last(look(0, *many))), 80))
     assert f"0/{PROBLEMS + 2}" in captured.get()
     assert "… and 2 more" in captured.get()
 
@@ -129,7 +99,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_each_of_them_whole(width: int
     )
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(table(rows([receiver(0, 0, service="lumberjack")], [busy]), width))
+        console.print(table(rows(last(look(0, receiver(0, service="lumberjack")), look(1, busy))), width))
     lines = captured.get().splitlines()
     assert "…" not in lines[0] + lines[1]
     assert 12 - len(lines[0].split()) == left
@@ -157,7 +127,7 @@ def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
     metrics.connections.set(5)
     answers = {
         "/": (200, "<!doctype html><title>courier</title>"),
-        "/metrics": (200, metrics.exposition().decode()),
+        "/metrics": (200, "# more than arrives at once\n" * 40_000 + metrics.exposition().decode()),
         "/readyz": (200, "ok\n"),
     }
     handler = type("Part", (_Part,), {"answers": answers})
@@ -167,18 +137,14 @@ def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
         server.shutdown()
 
 
-def test_no_proxy_stands_between_and_no_address_is_a_traceback(
+def test_a_part_says_its_name_no_proxy_stands_between_and_no_address_is_a_traceback(
     part: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    assert not scrape("courier", part[0]).problem
-    assert "does not answer" in scrape("courier", f"{part[0]}/p\u00e4d").problem
-
-
-def test_a_part_says_its_name(part: tuple[str, dict[str, tuple[int, str]]]) -> None:
-    found = scrape("", part[0])
+    found, nowhere = scrape_all([("", part[0]), ("courier", f"{part[0]}/p\u00e4d")])
+    assert nowhere.problem
     assert (found.service, found.ready, found.total("headrace_connections")) == ("courier", True, 5)
 
 

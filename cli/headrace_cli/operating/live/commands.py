@@ -59,8 +59,8 @@ def live(
     from headrace_common.operations.variables import variable
 
     from headrace_cli.lake.address import located
+    from headrace_cli.operating.exposition import finder
     from headrace_cli.operating.live.broker import KafkaWatch
-    from headrace_cli.operating.live.scraping import finder
     from headrace_cli.operating.live.server import LiveServer, allowed_names, is_loopback
     from headrace_cli.operating.live.service import LiveService
     from headrace_cli.stack.reach import kafka_settings

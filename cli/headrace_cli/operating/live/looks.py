@@ -149,6 +149,7 @@ class Lake:
     lag: int | None = None
     p50: float | None = None
     p95: float | None = None
+    quarantined: int = 0
     ago: float | None = None
     files: int | None = None
     bytes: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,7 +18,6 @@ from headrace_cli.operating.live.looks import (
     Replica,
     added,
 )
-from headrace_cli.operating.watch.rates import between, grown, quantile, rate
 
 SPAN: Final = 600.0
 """How far back the history goes."""
@@ -216,6 +215,7 @@ class Model:
             landed=rate(_pairs(self._earlier(look, LAKE_WINDOW), answering), "headrace_lake_records_total"),
             p50=fresh("0.5"),
             p95=fresh("0.95"),
+            quarantined=int(sum(scrape.total("headrace_lake_quarantined_total") for scrape in answering)),
             ago=max(0.0, look.time - last) if last else None,
             files=int(sum(scrape.total("headrace_lake_files") for scrape in answering)),
             bytes=int(sum(scrape.total("headrace_lake_table_bytes") for scrape in answering)),
@@ -281,3 +281,47 @@ def _pairs(before: Look | None, scrapes: Iterable[Scrape]) -> list[tuple[Scrape,
     """The same process in both looks, if it answered both times."""
     known = {scrape.url: scrape for scrape in before.scrapes if not scrape.problem} if before is not None else {}
     return [(known[new.url], new) for new in scrapes if not new.problem and new.url in known]
+
+
+def grown(before: float, after: float) -> float:
+    """How much a counter has grown; one that is smaller has begun again."""
+    return after - before if after >= before else after
+
+
+def rate(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> float | None:
+    """How much a counter has grown in a second, over all parts; None if nobody was asked twice."""
+    rates = [
+        grown(before.total(name), after.total(name)) / (after.at - before.at)
+        for before, after in pairs
+        if after.at > before.at
+    ]
+    return sum(rates) if rates else None
+
+
+def between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, float]:
+    """The histogram of what was observed between the two looks, over all parts; cumulative."""
+    found: dict[float, float] = defaultdict(float)
+    for before, after in pairs:
+        old, new = before.buckets(name), after.buckets(name)
+        restarted = new.get(float("inf"), 0) < old.get(float("inf"), 0)
+        for bound, count in new.items():
+            found[bound] += count if restarted else count - old.get(bound, 0)
+    return dict(found)
+
+
+def quantile(buckets: Mapping[float, float], share: float) -> float | None:
+    """The value below which `share` of the observations lie, interpolated within its bucket as Prometheus does.
+
+    None if there is no observation; above the last bound, that bound.
+    """
+    bounds = sorted(buckets)
+    if not bounds or buckets[bounds[-1]] <= 0:
+        return None
+    wanted = share * buckets[bounds[-1]]
+    below, under = 0.0, 0.0
+    for bound in bounds:
+        count = buckets[bound]
+        if count >= wanted and count > under:
+            return below if bound == float("inf") else below + (bound - below) * (wanted - under) / (count - under)
+        below, under = (below if bound == float("inf") else bound), count
+    return below

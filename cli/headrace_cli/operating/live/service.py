@@ -11,11 +11,11 @@ from typing import Any, Final
 import orjson
 
 from headrace_cli.lake.address import LakeAddress
+from headrace_cli.operating.exposition import LATE, Finder, Parts, Scraper
 from headrace_cli.operating.live import tables
 from headrace_cli.operating.live.broker import KafkaWatch
 from headrace_cli.operating.live.looks import Figures, KafkaLook, Look, TablesLook
 from headrace_cli.operating.live.model import FIELDS, Model
-from headrace_cli.operating.live.scraping import Finder, Parts, Scraper
 from headrace_cli.operating.live.words import behind_seconds, verdict
 
 WATCHED: Final = 1.0
@@ -115,7 +115,7 @@ class LiveService:
         while True:
             self._wake.clear()
             began = time.monotonic()
-            scrapes = await self._scraper.look(self._parts)
+            scrapes = await self._scraper.look(self._parts, LATE)
             samples = self._kafka.samples if self._kafka is not None else ()
             look = Look(time.monotonic(), time.time(), scrapes, self._kafka_look, self._tables_look, samples)
             self.figures = self._model.add(look)

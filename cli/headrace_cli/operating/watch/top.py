@@ -6,9 +6,8 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group
 from rich.live import Live
@@ -16,8 +15,9 @@ from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
-from headrace_cli.operating.watch.rates import ServiceRow, rows
+from headrace_cli.operating.exposition import parts_of, scrape_all
+from headrace_cli.operating.live.looks import Figures, Lake, Look, Receiver
+from headrace_cli.operating.live.model import Model
 from headrace_cli.verbs import console
 
 ONCE_SECONDS: Final = 1.0
@@ -26,6 +26,12 @@ LEFT_OUT: Final = ("wait", "p50", "fresh", "budget", "oldest", "conn", "p99", "q
 """Columns that a narrow terminal does without, in this order."""
 PROBLEMS: Final = 8
 """Most problems below the table."""
+_FIGURES: Final = (
+    "events_per_second", "connections", "ack_p50", "ack_p99", "budget_used_bytes", "pending", "oldest", "quarantined", "lag",
+    "freshness_p50", "freshness_p95",
+)  # fmt: skip
+
+Row = dict[str, Any]
 
 
 def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: float) -> int:
@@ -33,15 +39,19 @@ def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: fl
 
     Raises `CommandError` (nothing runs, no terminal to draw on, what is no address).
     """
-    parts = parts_of(path, urls)
+    parts, model = parts_of(path, urls), Model()
+
+    def look() -> list[Row]:
+        return rows(model.add(Look(time.monotonic(), time.time(), scrape_all(parts))))
+
     if as_json and not once:
         raise CommandError("--json prints one document: add --once.", status=2)
     if once:
-        before, parts = _first(parts)
+        look()
         time.sleep(ONCE_SECONDS)
-        found = rows(before, scrape_all(parts))
+        found = look()
         if as_json:
-            sys.stdout.write(json.dumps([asdict(row) for row in found], indent=1, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         else:
             console.OUT.print(table(found, console.OUT.width), soft_wrap=False)
         return _status(found)
@@ -49,12 +59,11 @@ def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: fl
         raise CommandError("top draws on a terminal: --once prints one table.", status=2)
     found = []
     try:
-        before, parts = _first(parts)
+        look()
         with Live(console=console.OUT, auto_refresh=False) as live:
             while True:
-                time.sleep(min(every, ONCE_SECONDS) if not found else every)
-                after = scrape_all(parts)
-                before, found = after, rows(before, after)
+                time.sleep(every if found else min(every, ONCE_SECONDS))
+                found = look()
                 live.update(
                     Group(table(found, console.OUT.width), Text(f"every {every:g} s; Ctrl-C ends", style="dim")),
                     refresh=True,
@@ -63,31 +72,48 @@ def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: fl
         return _status(found)
 
 
-def _first(parts: Sequence[tuple[str, str]]) -> tuple[list[Scrape], list[tuple[str, str]]]:
-    """The first look, and the parts with the names that they gave."""
-    found = scrape_all(parts)
-    return found, [(each.service, each.url) for each in found]
+def rows(figures: Figures) -> list[Row]:
+    """A row for each service over all its replicas, the landing job's last. None: it has no such figure, or nothing happened."""
+    services: list[Receiver | Lake] = [*figures.receivers, figures.lake]
+    return [_row(found) for found in services if found.replicas]
 
 
-def _status(found: Sequence[ServiceRow]) -> int:
-    return 0 if all(row.ready == row.parts for row in found) else EXIT_FAILED
+def _row(found: Receiver | Lake) -> Row:
+    replicas = found.replicas
+    several = len(replicas) > 1
+    row: Row = {
+        "service": "lake" if isinstance(found, Lake) else found.service,
+        "parts": len(replicas),
+        "ready": found.ready,
+        **dict.fromkeys(_FIGURES),
+        "problems": [f"{each.url}: {each.note}" if several else each.note for each in replicas if each.note],
+    }
+    if all(each.state == "away" for each in replicas):
+        return row
+    values: tuple[float | None, ...]
+    if isinstance(found, Lake):
+        values = (found.landed, None, None, None, None, None, None, found.quarantined, found.lag, found.p50, found.p95)
+    else:
+        values = (
+            found.events, found.connections, found.p50, found.p99, found.used, found.pending, found.oldest, found.quarantined,
+            None, None, None,
+        )  # fmt: skip
+    return row | dict(zip(_FIGURES, values, strict=True))
 
 
-def table(found: Sequence[ServiceRow], width: int) -> Group:
+def _status(found: Sequence[Row]) -> int:
+    return 0 if all(row["ready"] == row["parts"] for row in found) else EXIT_FAILED
+
+
+def table(found: Sequence[Row], width: int) -> Group:
     """The table, without the columns for which `width` has no room, and the problems below it."""
     columns: dict[str, list[Text]] = {
-        "service": [Text(printable(row.service)) for row in found],
-        "ready": [Text(f"{row.ready}/{row.parts}", "green" if row.ready == row.parts else "bold red") for row in found],
-        "conn": [Text(short(row.connections)) for row in found],
-        "ev/s": [Text(short(row.events_per_second)) for row in found],
-        "p50": [Text(seconds(row.ack_p50)) for row in found],
-        "p99": [Text(seconds(row.ack_p99)) for row in found],
-        "budget": [Text(short(row.budget_used_bytes)) for row in found],
-        "wait": [Text(short(row.pending)) for row in found],
-        "oldest": [Text(seconds(row.oldest)) for row in found],
-        "quar": [Text(short(row.quarantined), "yellow" if row.quarantined else "") for row in found],
-        "lag": [Text(short(row.lag)) for row in found],
-        "fresh": [Text(seconds(row.freshness_p50)) for row in found],
+        "service": [Text(printable(row["service"])) for row in found],
+        "ready": [
+            Text(f"{row['ready']}/{row['parts']}", "green" if row["ready"] == row["parts"] else "bold red")
+            for row in found
+        ],
+        **{name: [Text(shown(row[figure])) for row in found] for name, (figure, shown) in _COLUMNS.items()},
     }
     left = list(LEFT_OUT)
     while left and sum(max(len(name), *map(len, cells)) + 1 for name, cells in columns.items()) > width:
@@ -96,7 +122,7 @@ def table(found: Sequence[ServiceRow], width: int) -> Group:
     shown.padding = (0, 1, 0, 0)
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
-    problems = [Text(f"{row.service}: {printable(text)}", style="red") for row in found for text in row.problems]
+    problems = [Text(f"{row['service']}: {printable(text)}", style="red") for row in found for text in row["problems"]]
     more = [Text(f"… and {len(problems) - PROBLEMS} more")] if len(problems) > PROBLEMS else []
     gone = LEFT_OUT[: len(LEFT_OUT) - len(left)]
     narrow = [Text(f"left out: {', '.join(gone)}", style="dim")] if gone else []
@@ -123,3 +149,11 @@ def seconds(number: float | None) -> str:
     if number < 1:
         return f"{max(1, number * 1000):.0f}ms"
     return f"{number:.1f}s" if number < 100 else f"{number / 60:.0f}m"
+
+
+_COLUMNS: Final = {
+    "conn": ("connections", short), "ev/s": ("events_per_second", short), "p50": ("ack_p50", seconds),
+    "p99": ("ack_p99", seconds), "budget": ("budget_used_bytes", short), "wait": ("pending", short),
+    "oldest": ("oldest", seconds), "quar": ("quarantined", short), "lag": ("lag", short), "fresh": ("freshness_p50", seconds),
+}  # fmt: skip
+"""Columns of the table, their figures, and how these are shown."""
