@@ -16,7 +16,6 @@ from headrace_cli.operating.commands import app as operating
 from headrace_cli.operating.options import LakeOption, StateOption, brokers_named, examples
 from headrace_cli.verbs import parts
 from headrace_cli.wire.commands import app as wire
-from headrace_cli.wire.quarantined.commands import app as quarantine
 
 app = typer.Typer(
     name="headrace",
@@ -283,7 +282,6 @@ def images(
 
 
 app.add_typer(operating)
-app.add_typer(quarantine)
 app.add_typer(parts.lake)
 app.add_typer(parts.segment)
 app.add_typer(wire)

@@ -18,10 +18,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
 from headrace_cli.ground import CommandError
 from headrace_cli.lake import against_kafka
-from headrace_cli.lake.meaning import meaning
 from headrace_cli.lake.tables import TABLES, connect, rows
 from headrace_cli.lake.written import Format, Output, write_query
 from headrace_cli.verbs import console, query
+from headrace_cli.verbs.query import meaning
 from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction

@@ -14,7 +14,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.checks import COVERED
+from headrace_cli.lake.proof import COVERED
 from headrace_cli.lake.tables import Row
 from headrace_cli.lake.text import compact
 

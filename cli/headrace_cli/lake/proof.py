@@ -7,12 +7,233 @@ comparison with Kafka shows whether the ends agree.
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+import duckdb
+
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.checks import EXACTLY_ONCE, ROWS_BEYOND, TABLES_THERE, checked, of_route
-from headrace_cli.lake.tables import ROUTES, Row, connect, rows
+from headrace_cli.lake.tables import RETAINED, RETAINED_SAID, ROUTES, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_cli.lake.text import compact
+
+
+@dataclass(frozen=True)
+class ProofCheck:
+    """One check of the proof: its name, and a query for the rows that contradict it."""
+
+    name: str
+    sql: str
+
+
+_MAX_OFFSET: Final = "9223372036854775807"
+COVERED: Final = f"""
+    select topic_id, "partition", "from", "to", epoch, batch, false as is_gap from batches
+    union all
+    select topic_id, "partition", "from", coalesce("to", {_MAX_OFFSET}), epoch, null, true from gaps
+    where "from" is not null and "partition" is not null"""
+"""All offset ranges that the lake accounts for: landed in a batch, or lost and accepted.
+
+A gap has no end when its topic no longer exists.
+"""
+_RANGES: Final = f"""
+    select *, row_number() over (partition by topic_id, "partition" order by "from", "to") as place,
+        lag("to") over (partition by topic_id, "partition" order by "from", "to") as previous
+    from ({COVERED})"""
+_ENDS: Final = f"""select topic_id, "partition", max("to") as landed_to from ({COVERED}) group by all"""
+
+_LAST: Final = "select max(epoch * 4294967296 + batch) from batches"
+"""The transaction of the last batch in `batches`; see `headrace_lake.tables.fence`."""
+_OF_A_BATCH: Final = "(version & 4294967295) < 2147483648"
+"""Whether a transaction is that of a batch, not of a claim or of a replay."""
+_UNDER_WAY: Final = f"""(
+    exists (from {TRANSACTIONS} where "table" in ('events', 'quarantine') and {_OF_A_BATCH}
+        and version > coalesce(({_LAST}), -1))
+    or exists (from {TRANSACTIONS} e, {TRANSACTIONS} g where e."table" = 'events' and g."table" = 'gaps'
+        and ((g.version + 1) >> 32) < ((e.version + 1) >> 32)))"""
+"""Whether a batch has rows that `batches` does not have yet, or a job is claiming the tables at this moment."""
+
+
+def _erased_from(table: str) -> str:
+    return f"""select distinct topic_id, "partition", unnest(offsets) as "offset" from erasures where "table" = '{table}'"""
+
+
+def _present(table: str) -> str:
+    """Return a query for the places of the rows of `table`, and of those that were erased: they count as if they were there."""
+    view = f'main."{table}"'  # the queries around this one give names, too, and a route may have the same
+    there = f'select topic_id, "partition", "offset" from {view}'
+    gone = f'select * from ({_erased_from(table)}) anti join {view} using (topic_id, "partition", "offset")'
+    return f"({there} union all {gone})"
+
+
+def dropped(table: str, line: str) -> str:
+    """SQL: retention may have dropped rows of `table` that a `line` of `batches` covers.
+
+    Lines with a digest are of a version whose job says in the table's log what it drops.
+    """
+    kept = f"""k."table" = '{table}' and {line}.landed_at < k."from" and (k.by_job or {line}.digest is null)"""
+    return f"exists (from {RETAINED} k where {kept})"
+
+
+def _rows_agree(table: str, column: str) -> str:
+    """Return a query that compares the rows of `table` with the counts in `batches` (an expression `column`), range by range.
+
+    Rows of an unfinished batch lie beyond all ranges, so they do not count. Retention may have dropped rows of ranges that
+    landed before the first kept day: of those, no more rows may be there than were landed.
+    """
+    return f"""
+    with covered as ({COVERED}),
+    landed as (
+        select r.topic_id, r."partition", r."offset" from {_present(table)} r join ({_ENDS}) e using (topic_id, "partition")
+        where r."offset" < e.landed_to),
+    placed as (
+        select l.topic_id, l."partition", c."from", count(*) as found, count(distinct l."offset") as different
+        from landed l asof left join covered c
+            on l.topic_id = c.topic_id and l."partition" = c."partition" and l."offset" >= c."from"
+        where c.is_gap is not true group by all)
+    select topic_id, "partition", "from", {column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
+    from batches b full join placed p using (topic_id, "partition", "from")
+    where coalesce(found, 0) <> coalesce(different, 0) or {column} is null or {column} < coalesce(found, 0)
+        or {column} > coalesce(found, 0) and not {dropped(table, "b")}"""
+
+
+def _beyond(table: str) -> str:
+    return f"""select '{table}' as "table", r.topic_id, r."partition", r."offset", e.landed_to
+        from {table} r left join ({_ENDS}) e using (topic_id, "partition")
+        where e.landed_to is null or r."offset" >= e.landed_to"""
+
+
+ROWS_BEYOND: Final = f"{_beyond('events')} union all {_beyond('quarantine')}"
+
+_ROWS_IN_GAPS: Final = f"""
+    with kept as (from {_present("events")} union all from {_present("quarantine")}),
+    placed as (
+        select g.topic_id, g."partition", g."from", g."rows" as said, count(k."offset") as found,
+            count(distinct k."offset") as different
+        from gaps g left join kept k on g.topic_id = k.topic_id and g."partition" = k."partition"
+            and k."offset" >= g."from" and k."offset" < coalesce(g."to", {_MAX_OFFSET})
+        where g."from" is not null and g."partition" is not null group by all)
+    select * from placed
+    where found <> different or found > said or said is null or (found < said and not exists (from {RETAINED}))"""
+
+_GAPS_OF_NO_CLAIM: Final = f"""
+    select g.topic_id, g."partition", g."from", g."to", g.epoch from gaps g
+    where g."from" is not null and (
+        g.epoch > (select max((version + 1) >> 32) from {TRANSACTIONS} where "table" = 'gaps' and version >= 0)
+        or exists (from batches b where b.topic_id = g.topic_id and b."partition" = g."partition" and b."from" < g."from"
+            and b.epoch >= g.epoch and b.landed_at > g.landed_at))"""
+"""A job records gaps in the commit that claims its epoch, before it lands its first batch."""
+
+_NOT_ERASED: Final = " union all ".join(
+    [
+        *(
+            f"""select '{table}' as "table", topic_id, "partition", "offset" from {table}
+            semi join ({_erased_from(table)}) using (topic_id, "partition", "offset")"""
+            for table in ("events", "quarantine")
+        ),
+        """select 'events' as "table", topic_id, "partition", "offset" from events
+        where exists (from erasures) and event_id in (select unnest(ids) from erasures)""",
+    ]
+)
+
+_ERASURES_LISTED: Final = f"""
+    select * from (
+        select count(distinct erasure) as listed, count(b.digest) as of_these,
+            (select max(version) from {TRANSACTIONS} where "table" = 'erasures') as by_command
+        from erasures e left join batches b using (epoch, batch, topic_id, "partition", "from"))
+    where case when by_command >= 0 then listed <> by_command else of_these > 0 end"""
+"""The command says in the table's log how many erasures there are. Older versions do not, nor do they erase what has a digest."""
+
+EXACTLY_ONCE: Final = (
+    ProofCheck(
+        "the ranges of each partition have no hole that is not in gaps, and no overlap",
+        f'select topic_id, "partition", epoch, batch, is_gap, "from", "to", previous from ({_RANGES}) '
+        'where "from" >= "to" or (place > 1 and "from" <> previous)',
+    ),
+    ProofCheck(
+        "no row of batches is missing, and none is there twice",
+        "select rows_there, last_number, different from (select count(*) filter (number is not null or (epoch, batch) < "
+        "(select max((epoch, batch)) from batches where number is not null)) as rows_there, max(number) as last_number, "
+        "count(number) - count(distinct number) as different from batches) "
+        "where last_number <> rows_there or different > 0",
+    ),
+    ProofCheck(
+        "the last batch that was committed is in batches",
+        f"select version >> 32 as epoch, version & 4294967295 as batch from {TRANSACTIONS} t where \"table\" = 'batches' "
+        f"and version >= 0 and {_OF_A_BATCH} and not exists "
+        "(from batches b where b.epoch = t.version >> 32 and b.batch = (t.version & 4294967295))",
+    ),
+    ProofCheck(
+        "records = events + duplicates + quarantined + skipped",
+        "select * from batches where records is distinct from events + duplicates + quarantined + skipped "
+        'or least(events, duplicates, quarantined, skipped) < 0 or records > "to" - "from"',
+    ),
+    ProofCheck("the events table has what batches says, each record once", _rows_agree("events", "b.events")),
+    ProofCheck(
+        "the quarantine table has what batches says, each record once", _rows_agree("quarantine", "b.quarantined")
+    ),
+    ProofCheck("the gaps hold the rows that they say, each once", _ROWS_IN_GAPS),
+    ProofCheck("each gap was recorded by the job that claimed its epoch", _GAPS_OF_NO_CLAIM),
+    ProofCheck(
+        "no table says that days were dropped which are not over",
+        f'select "table", "from"::date as kept_from from {RETAINED_SAID} where "from" > now()',
+    ),
+    ProofCheck(
+        "no record is in both tables",
+        'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")',
+    ),
+    ProofCheck("nothing is there that was erased", _NOT_ERASED),
+    ProofCheck("each erasure was listed by the command", _ERASURES_LISTED),
+    ProofCheck(
+        "rows beyond all ranges are of a batch under way, or of one that a job left",
+        f'select b.* from ({ROWS_BEYOND}) b left join {STRAYED} s using (topic_id, "partition") '
+        f'where b."offset" >= coalesce(s."to", 0) and not {_UNDER_WAY}',
+    ),
+)
+"""The proof: each of these queries must return no row."""
+
+
+def of_route(name: str) -> tuple[ProofCheck, ...]:
+    """Return the checks of a route: it has what `batches` says, nothing that `events` lacks, and nothing that was erased.
+
+    Rows of a route whose day retention has dropped from `events` may be there a moment longer.
+    """
+    return (
+        ProofCheck(
+            f"the route {name} has what batches says, each record once",
+            _rows_agree(name, f"coalesce(try_cast(b.routed->>'$.{name}' as bigint), 0)"),
+        ),
+        ProofCheck(
+            f"what the route {name} has is in events",
+            f"""select topic_id, "partition", "offset" from "{name}" r
+            anti join {_present("events")} e using (topic_id, "partition", "offset")
+            where not exists (from {RETAINED} k where k."table" = 'events' and r.landed_at < k."from")""",
+        ),
+        ProofCheck(
+            f"nothing is in the route {name} that was erased",
+            f"""select topic_id, "partition", "offset" from "{name}"
+            semi join (select topic_id, "partition", "offset" from ({_erased_from(name)} union {_erased_from("events")}))
+            using (topic_id, "partition", "offset")
+            union all
+            select topic_id, "partition", "offset" from "{name}"
+            where exists (from erasures) and event_id in (select unnest(ids) from erasures)""",
+        ),
+    )
+
+
+TABLES_THERE: Final = ProofCheck(
+    "all tables are there",
+    f"select 'no table ' || name as missing from (select unnest({list(TABLES)}) as name union all from {ROUTES}) "
+    "where name not in (select view_name from duckdb_views() where not internal)",
+)
+"""The other checks need it."""
+
+
+def checked(connection: duckdb.DuckDBPyConnection, check: ProofCheck) -> Row:
+    """Return a row that says whether `check` holds, and what contradicts it first."""
+    wrong = rows(connection, f"select * from ({check.sql}) limit 1000")
+    detail = "" if not wrong else f"{len(wrong)} contradict it, the first: {compact(wrong[0])}"
+    return {"check": check.name, "ok": not wrong, "detail": detail}
+
 
 _NAMED: Final = 20  # most erasures that the proof names
 

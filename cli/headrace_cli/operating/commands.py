@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
-from headrace_cli.operating.live.commands import app as live
-from headrace_cli.operating.options import KafkaOption, StateOption, UrlOption, examples
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
 
 app = typer.Typer()
-app.add_typer(live)
 
 
 @app.command(
@@ -134,3 +136,86 @@ def validate(
     from headrace_cli.operating.check import validate as verb
 
     raise typer.Exit(verb.validate(verb.ValidateOptions(parts or (), config, offline, strict, as_json)))
+
+
+@app.command(
+    epilog=examples(
+        "./headrace live",
+        "./headrace live --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080 --kafka kafka-1:9092",
+        "./headrace live --url forward=dns://headrace-forward-ops:8080 --host 0.0.0.0 --allow-host live.example.org",
+    )
+)
+def live(
+    state: StateOption = DEFAULT_STATE,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url",
+            metavar="[NAME=]URL",
+            help="Where a part has its metrics; NAME=dns://HOST:PORT for all addresses of a name. Default: the stack in --state.",
+        ),
+    ] = None,
+    kafka: KafkaOption = None,
+    lake: LakeOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 8080,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also answer to this name in a browser's address, several with commas; may be repeated.",
+        ),
+    ] = None,
+    group: Annotated[
+        str, typer.Option(metavar="NAME", help="The landing job's LAKE__GROUP: where it notes how far it is.")
+    ] = "headrace-lake",
+    samples: Annotated[
+        bool | None,
+        typer.Option(
+            "--samples/--no-samples",
+            help="Show what clients sent: messages, and the quarantine's. Default: only where nobody else can look, on loopback.",
+        ),
+    ] = None,
+) -> None:
+    """Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."""
+    from headrace_common.operations.variables import variable
+
+    from headrace_cli.lake.address import located
+    from headrace_cli.operating.exposition import finder
+    from headrace_cli.operating.live.broker import KafkaWatch
+    from headrace_cli.operating.live.server import LiveServer, allowed_names, is_loopback
+    from headrace_cli.operating.live.service import LiveService
+    from headrace_cli.stack.reach import kafka_settings
+
+    known = not url or kafka is not None or variable("kafka", "bootstrap_servers") in os.environ
+    settings = kafka_settings(state, kafka) if known else None
+    tables = located(lake) if lake else state / "lake" if not url else None
+    names = [name for text in allow_host or () for name in text.split(",")]
+    show = is_loopback(host) if samples is None else samples
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what is wrong is on the page
+    find = finder(state, url or ())
+
+    async def serve() -> None:
+        from aiohttp import web
+
+        service = LiveService(
+            find, KafkaWatch(settings, show=show, group=group) if settings is not None else None, tables
+        )
+        server = LiveServer(service, settings, tables, allowed_names(host, names), show=show)
+        runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        try:
+            await web.TCPSite(runner, host, port).start()
+            typer.echo(f"The live page is http://{f'[{host}]' if ':' in host else host}:{port}/", err=True)
+            service.start()
+            await stop.wait()
+        except OSError as error:
+            raise CommandError(f"--port {port}: {error.strerror or error}.") from error
+        finally:
+            await service.stop()
+            await runner.cleanup()
+
+    asyncio.run(serve())

@@ -15,9 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
-from headrace_cli.lake.meaning import NAMES, meaning
 from headrace_cli.lake.proof import exactly_once
-from headrace_cli.lake.tables import Row, connect, rows
+from headrace_cli.lake.tables import TABLES, Row, connect, rows
 from headrace_cli.lake.text import printable, text
 from headrace_cli.lake.written import PLAIN, Format, Output, into, write_query, write_rows
 from headrace_cli.verbs import console
@@ -55,10 +54,29 @@ def query(
     return 0
 
 
+_MEANT: Final = ("table", "column", "type", "meaning")
+
+_MEANING: Final = f"""
+    select view_name as "table", '' as "column", '' as "type", coalesce(comment, '') as meaning, -1 as place
+    from duckdb_views() where not internal and not temporary
+    union all
+    select table_name, column_name, lower(data_type), coalesce(comment, ''), column_index
+    from duckdb_columns() where not internal and table_name in (
+        select view_name from duckdb_views() where not internal and not temporary)
+    order by coalesce(list_position({list(TABLES)}, "table"), {len(TABLES)}), "table", place"""  # noqa: S608
+"""Temporary views are those of DuckDB's own that read an object store."""
+
+
+def meaning(lake: Path | str) -> list[Row]:
+    """Return a row for each table (without a column) and for each of its columns. Raises `CommandError`."""
+    with connect(lake) as connection:
+        return [{name: row[name] for name in _MEANT} for row in rows(connection, _MEANING)]
+
+
 def explain(lake: Path | str, output: Output) -> int:
     """Write the tables and their columns, with what each means. Return 0. Raises `CommandError`."""
     found = meaning(lake)
-    _show(found, output, NAMES)
+    _show(found, output, _MEANT)
     if missing := [row["table"] for row in found if not row["column"] and not row["meaning"]]:
         console.ERR.print(
             f"No meaning of {', '.join(missing)}: the landing job writes what it knows into the tables when it starts.",

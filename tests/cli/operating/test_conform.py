@@ -18,9 +18,8 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.conform import bench
-from headrace_cli.wire.conform.bench import Storage
+from headrace_cli.wire.conform.bench import Line, Storage, connected
 from headrace_cli.wire.conform.verb import PROBES, ConformOptions, conform
-from headrace_cli.wire.line import Line, connected
 from headrace_cli.wire.target import ASKED
 from headrace_lumberjack.wire import V1, acknowledgement
 

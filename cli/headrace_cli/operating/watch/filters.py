@@ -74,11 +74,10 @@ class Filters:
     stream: str = ""
     source: str = ""
     id: str = ""
-    reasons: Sequence[str] = ()
     where: Sequence[Where] = ()
 
     def __bool__(self) -> bool:
-        return any((self.protocols, self.stream, self.source, self.id, self.reasons, self.where))
+        return any((self.protocols, self.stream, self.source, self.id, self.where))
 
     def passes(self, row: Row) -> bool:
         """Whether the row is wanted."""
@@ -87,7 +86,6 @@ class Filters:
             and (not self.stream or fnmatchcase(str(row.get("stream", "")), self.stream))
             and (not self.source or fnmatchcase(str(row.get("source", "")), self.source))
             and (not self.id or self.id == row.get("event_id", row.get("id")))
-            and (not self.reasons or row.get("reason") in self.reasons)
             and all(each.holds(row) for each in self.where)
         )
 

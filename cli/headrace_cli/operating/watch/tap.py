@@ -22,7 +22,6 @@ from headrace_cli.operating.watch.topic import TopicReader, reading
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 
-LAST: Final = 10_000
 LAST_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of records that `--last` holds."""
 

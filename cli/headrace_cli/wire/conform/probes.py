@@ -13,8 +13,7 @@ from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
 
 from headrace_cli.verbs.console import format_size
-from headrace_cli.wire.conform.bench import Bench, Finding, Verdict
-from headrace_cli.wire.line import Line, outcome
+from headrace_cli.wire.conform.bench import Bench, Finding, Line, Verdict, outcome
 from headrace_cli.wire.target import ASKED
 
 IN_FLIGHT: Final = 8
