@@ -62,13 +62,14 @@ async def test_a_kafka_that_is_reached_late_is_waited_for_and_a_topic_is_not(mon
     monkeypatch.setattr(module, "describe", describe)
     monkeypatch.setattr(module, "AGAIN", 0)
     answers[:] = [refused(), refused(), ["events"]]
-    assert await module.described(KafkaSettings(), seconds=60) == "events"
+    await module.reached(KafkaSettings(), seconds=60)
+    assert answers == []
     answers[:] = [refused()]
     with pytest.raises(DeliveryError, match="refused"):
-        await module.described(KafkaSettings(), seconds=-1)
+        await module.reached(KafkaSettings(), seconds=-1)
     answers[:] = [DeliveryError("topic events is missing", DeliveryPolicy.RETRY)]
     with pytest.raises(DeliveryError, match="missing"):
-        await module.described(KafkaSettings(), seconds=60)
+        await module.reached(KafkaSettings(), seconds=60)
 
 
 @pytest.fixture

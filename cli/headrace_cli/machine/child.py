@@ -273,3 +273,12 @@ def rotate_log(path: Path) -> None:
                 log.seek(-LOG_BYTES, os.SEEK_END)
                 path.with_name(f"{path.name}.1").write_bytes(log.read(LOG_BYTES))
             os.truncate(path, 0)
+
+
+def written_since(log: Path, position: int) -> tuple[list[str], int]:
+    """Return the whole lines since `position`, and where they end. A log that became shorter is read from its start."""
+    with log.open("rb") as source:
+        source.seek(position if log.stat().st_size >= position else 0)
+        begin, text = source.tell(), source.read()
+    whole = text[: text.rfind(b"\n") + 1]
+    return whole.decode(errors="replace").split("\n")[:-1], begin + len(whole)

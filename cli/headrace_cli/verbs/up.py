@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, command
+from headrace_cli.machine.child import written_since
 from headrace_cli.machine.tether import tethered
 from headrace_cli.stack.stack import Stack, StackOptions, module, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
@@ -175,14 +176,11 @@ def _arguments(options: StackOptions) -> list[str]:
 
 def _relay_log(log: Path, position: int) -> int:
     """Show what the supervisor has logged since `position`; return the new position."""
-    with log.open("rb") as source:
-        source.seek(position)
-        text = source.read()
-    whole = text[: text.rfind(b"\n") + 1]
-    for row in whole.decode(errors="replace").splitlines():
+    rows, position = written_since(log, position)
+    for row in rows:
         found = console.parse_line(row)
         if found is not None:
             console.line(*found)
         else:
             print(row, file=sys.stderr)
-    return position + len(whole)
+    return position

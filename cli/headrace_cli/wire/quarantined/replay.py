@@ -7,12 +7,11 @@ import json
 import sys
 from binascii import crc32
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -37,6 +36,7 @@ AT_ONCE: Final = 2_000
 AT_ONCE_BYTES: Final = 16 << 20
 
 _SOURCE: Final = EventHeader.SOURCE
+Publish = Callable[[Sequence[Published]], Counter[str]]
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ def replay(source: Source, wanted: Wanted, options: ReplayOptions) -> int:
     total = Total()
     with ExitStack() as stack:
         look = None if options.blind else _lake_of(source)
-        publisher = None
+        publish = None
         if options.apply:
-            publisher = stack.enter_context(Publisher(kafka_settings(source.state, source.kafka)))
+            publish = stack.enter_context(publishing(kafka_settings(source.state, source.kafka)))
         for batch in _batches(_read(source.items(wanted, content=True), Reader(options.config), total)):
-            _settle(batch, look, publisher, total)
+            _settle(batch, look, publish, total)
     if options.as_json:
         sys.stdout.write(json.dumps(_described(total)) + "\n")
     else:
@@ -136,14 +136,14 @@ def _batches(found: Iterable[tuple[Row, Replayed]]) -> Iterator[list[tuple[Row, 
 
 
 def _settle(
-    batch: list[tuple[Row, Published]], look: LakeAddress | None, publisher: Publisher | None, total: Total
+    batch: list[tuple[Row, Published]], look: LakeAddress | None, publish: Publish | None, total: Total
 ) -> None:
     there = landed(look, [event.id for _, event in batch]) if look is not None else set()
     for row, event in batch:
         row.there += event.id in there
     new = [event for _, event in batch if event.id not in there]
-    if publisher is not None and new:
-        refused = publisher.publish(new)
+    if publish is not None and new:
+        refused = publish(new)
         total.refused += refused
         total.published += len(new) - refused.total()
 
@@ -190,76 +190,57 @@ def _print(total: Total, options: ReplayOptions) -> None:
         console.ERR.print(Text(f"Kafka refused {count:,} events: {printable(why)}", style="red"))
 
 
-class Publisher:
-    """An idempotent producer to the events topic. A context manager; it blocks while Kafka works."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._runner = asyncio.Runner()
-        self._producer: AIOKafkaProducer | None = None
-        self._topic: Topic
-
-    def __enter__(self) -> Self:
+@contextmanager
+def publishing(settings: KafkaSettings) -> Iterator[Publish]:
+    """Open an idempotent producer to the events topic. Gives a function that stores events, and returns why some were refused,
+    with how many; those of one source keep their order. It blocks while Kafka works.
+    """
+    with asyncio.Runner() as runner:
+        topic, producer = runner.run(_started(settings))
         try:
-            self._runner.run(self._start())
-        except BaseException:
-            self._runner.close()
-            raise
-        return self
-
-    async def _start(self) -> None:
-        await check_reachable(self._settings)
-        self._topic = (await describe(self._settings))[0]
-        size = self._topic.max_message_bytes
-        producer = AIOKafkaProducer(
-            **client_arguments(self._settings),
-            enable_idempotence=True,
-            acks="all",
-            compression_type="zstd",
-            max_request_size=size,
-            max_batch_size=size,
-        )
-        try:
-            with CONNECT_TROUBLE.told():
-                await producer.start()
-        except (KafkaError, OSError) as error:
-            await producer.stop()
-            raise CommandError(f"Kafka at {self._settings.bootstrap_servers}: {explain(error)}") from error
-        self._producer = producer
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if self._producer is not None:
-                self._runner.run(self._producer.stop())
+            yield lambda events: runner.run(_publish(topic, producer, events))
         finally:
-            self._runner.close()
+            runner.run(producer.stop())
 
-    def publish(self, events: Sequence[Published]) -> Counter[str]:
-        """Store events; return why some were refused, with how many. Those of one source keep their order."""
-        return self._runner.run(self._publish(events))
 
-    async def _publish(self, events: Sequence[Published]) -> Counter[str]:
-        assert self._producer is not None
-        refused: Counter[str] = Counter()
-        waiting: list[asyncio.Future[Any]] = []
-        for event in events:
-            partition = crc32(dict(event.headers)[_SOURCE]) % self._topic.partitions
-            try:
-                waiting.append(
-                    await self._producer.send(self._topic.name, event.value, partition=partition, headers=event.headers)
-                )
-            except MessageSizeTooLargeError:
-                refused[f"larger than the topic's max.message.bytes ({self._topic.max_message_bytes})"] += 1
-            except KafkaError as error:
-                refused[explain(error)] += 1
-        for answer in await asyncio.gather(*waiting, return_exceptions=True):
-            if isinstance(answer, KafkaError):
-                refused[explain(answer)] += 1
-            elif isinstance(answer, BaseException):
-                raise answer
-        return refused
+async def _started(settings: KafkaSettings) -> tuple[Topic, AIOKafkaProducer]:
+    await check_reachable(settings)
+    topic = (await describe(settings))[0]
+    size = topic.max_message_bytes
+    producer = AIOKafkaProducer(
+        **client_arguments(settings),
+        enable_idempotence=True,
+        acks="all",
+        compression_type="zstd",
+        max_request_size=size,
+        max_batch_size=size,
+    )
+    try:
+        with CONNECT_TROUBLE.told():
+            await producer.start()
+    except (KafkaError, OSError) as error:
+        await producer.stop()
+        raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
+    return topic, producer
+
+
+async def _publish(topic: Topic, producer: AIOKafkaProducer, events: Sequence[Published]) -> Counter[str]:
+    refused: Counter[str] = Counter()
+    waiting: list[asyncio.Future[Any]] = []
+    for event in events:
+        partition = crc32(dict(event.headers)[_SOURCE]) % topic.partitions
+        try:
+            waiting.append(await producer.send(topic.name, event.value, partition=partition, headers=event.headers))
+        except MessageSizeTooLargeError:
+            refused[f"larger than the topic's max.message.bytes ({topic.max_message_bytes})"] += 1
+        except KafkaError as error:
+            refused[explain(error)] += 1
+    for answer in await asyncio.gather(*waiting, return_exceptions=True):
+        if isinstance(answer, KafkaError):
+            refused[explain(answer)] += 1
+        elif isinstance(answer, BaseException):
+            raise answer
+    return refused
 
 
 def landed(lake: LakeAddress, ids: Sequence[str]) -> set[str]:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import Topic, describe, explain, make_consumer
+from headrace_common.kafka.client import describe
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED
+from headrace_cli.operating.watch.filters import NOW
+from headrace_cli.operating.watch.topic import TopicReader, reading
 from headrace_cli.stack.reach import environments_kafka
 from headrace_cli.verbs import console
 from headrace_cli.wire.send.connections import Tally
@@ -50,32 +50,28 @@ def parse(targets: Sequence[str], tls: ssl.SSLContext | None = None) -> list[Tar
     return found
 
 
-async def described(kafka: KafkaSettings, seconds: float) -> Topic:
-    """Return the events topic as Kafka has it. Raises `DeliveryError` if it lacks one, or cannot be reached for `seconds`.
+async def reached(kafka: KafkaSettings, seconds: float) -> None:
+    """Wait for Kafka. Raises `DeliveryError` if it lacks the events topic, or cannot be reached for `seconds`.
 
     Where NetworkPolicies are enforced, a network lets a new pod through a moment after its start.
     """
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return (await describe(kafka))[0]
+            await describe(kafka)
         except DeliveryError as error:
             if error.__cause__ is None or time.monotonic() > deadline:
                 raise
+        else:
+            return
         await asyncio.sleep(AGAIN)
 
 
 async def _try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: float) -> int:
     """Return how many protocols have failed."""
-    topic = await described(kafka, seconds)
-    consumer = make_consumer(kafka)
-    try:
-        await consumer.start()
-        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        consumer.assign(partitions)
-        await consumer.seek_to_end(*partitions)
-        for partition in partitions:
-            await consumer.position(partition)  # only now the end is where it was before we sent
+    await reached(kafka, seconds)
+    async with reading(kafka) as reader:
+        await reader.begin_at(NOW)
         numbers: dict[str, int] = {}
         for target in targets:
             number, tally = secrets.randbelow(NUMBERS), Tally()
@@ -85,26 +81,21 @@ async def _try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: flo
                 console.line(target.protocol, "good", f"{target.address} acknowledged in {tally.took * 1000:.0f} ms")
             else:
                 console.line(target.protocol, "bad", next(iter(tally.problems)))
-        found = await _find(consumer, numbers, seconds)
-    except KafkaError as error:
-        raise CommandError(f"Kafka at {kafka.bootstrap_servers}: {explain(error)}") from error
-    finally:
-        await consumer.stop()
+        found = await _find(reader, numbers, seconds)
     for protocol in numbers:
-        where = found.get(protocol)
-        text = f"on {topic.name}, {where}" if where else f"acknowledged, but not on {topic.name} after {seconds:.0f} s"
+        where, topic = found.get(protocol), reader.topic
+        text = f"on {topic}, {where}" if where else f"acknowledged, but not on {topic} after {seconds:.0f} s"
         console.line(protocol, "good" if where else "bad", text)
     return len(targets) - len(found)
 
 
-async def _find(consumer: AIOKafkaConsumer, numbers: Mapping[str, int], seconds: float) -> dict[str, str]:
+async def _find(reader: TopicReader, numbers: Mapping[str, int], seconds: float) -> dict[str, str]:
     """Read on until every event is found or the time is over; return where each is."""
     missing = {b'"n":%d,' % number: protocol for protocol, number in numbers.items()}
     found: dict[str, str] = {}
     deadline = time.monotonic() + seconds
     while missing and time.monotonic() < deadline:
-        for partition, records in (await consumer.getmany(timeout_ms=500)).items():
-            for record in records:
-                for mark in [mark for mark in missing if record.value is not None and mark in record.value]:
-                    found[missing.pop(mark)] = f"partition {partition.partition}, offset {record.offset}"
+        for record in await reader.step():
+            for mark in [mark for mark in missing if record.value is not None and mark in record.value]:
+                found[missing.pop(mark)] = f"partition {record.partition}, offset {record.offset}"
     return found
