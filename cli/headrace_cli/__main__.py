@@ -107,11 +107,12 @@ def up(
     ] = False,
 ) -> None:
     """Start the stack: Kafka, the topics, the receivers and the landing job. Ctrl-C stops it."""
-    from headrace_cli.stack.stack import StackOptions, check_processes
+    from headrace_cli.stack.stack import StackOptions, check_processes, select_receivers
     from headrace_cli.verbs import up as verb
 
     check_processes(processes)
     names = tuple(name.strip() for name in services.split(",") if name.strip())
+    select_receivers(names)
     options = StackOptions(kafka, names, any_port, host, tls, processes, live, live_port)
     raise typer.Exit((verb.detach if detach else verb.up)(state, options))
 

@@ -38,6 +38,7 @@ FILES = {
         ("conform h:1", 2, "--protocol"),
         ("conform h --protocol forward", 2, "expected HOST:PORT"),
         ("conform --protocol forward", 3, "Nothing runs"),
+        ("conform 127.0.0.1:1 --protocol forward", 1, "refuses connections"),
         ("conform h:1 --protocol forward --hold-command true", 2, "name both"),
         ("conform h:1 --protocol forward --format xml", 2, "--format xml"),
         ("conform h:1 --protocol forward --only version-1", 2, "--only version-1"),
@@ -64,6 +65,12 @@ FILES = {
         ("quarantine show x", 1, "There are no tables"),
         ("send syslog", 2, "syslog is no protocol"),
         ("send forward", 3, "Nothing runs"),
+        ("send forward 127.0.0.1:1 --rate 1 --connections 3", 1, "refuses connections"),
+        ("send logjam 127.0.0.1:1 --rate 1", 1, "refuses connections"),
+        *(
+            (f"send forward h:1 --rate 1 --for {text}", 2, f"--for {text}: expected how long")
+            for text in ("0s", "5", "soon")
+        ),
         ("send forward host", 2, "expected HOST:PORT"),
         ("send forward host:99999", 2, "expected HOST:PORT"),
         ("send forward h:1 --file missing", 2, "--file missing"),
@@ -73,7 +80,13 @@ FILES = {
         ("send forward h:1 --cert /dev/null", 2, "--cert /dev/null"),
         ("send forward h:1 --login missing", 2, "--login missing: No such file"),
         ("send logjam h:1 --ca system", 2, "ZeroMQ has no TLS"),
+        *(
+            (f"smoke {target}", 2, "expected HOST:PORT")
+            for target in ("forward=host", "forward=:1", "forward=host:http")
+        ),
+        ("smoke carrier=host:1", 2, "carrier is no protocol"),
         ("snippet nginx", 2, "There is no client called nginx"),
+        ("snippet fluentbit", 2, "did you mean fluent-bit"),
         ("tap", 3, "Nothing runs on"),
         ("tap --format xml", 2, "--format xml: it is one of pretty, json, raw."),
         ("tap --protocol http", 2, "--protocol http: it is one of courier, forward, logjam, lumberjack, segment."),
@@ -87,6 +100,7 @@ FILES = {
         ("top --url 127.0.0.1:1", 2, "--once prints one table"),
         ("top --url 127.0.0.1:1 --json", 2, "add --once"),
         ("top --url ftp://x --once", 2, "expected http://HOST:PORT"),
+        ("up --services forward,nonsense", 2, "There is no service called nonsense; the services are: "),
         *((f"up --processes {number}", 2, "a receiver has 1 to 32 processes.") for number in ("0", "-1", "33")),
         *(
             (f"up --any-port --kafka {broker}", 2, f"--kafka {broker}: expected HOST:PORT")

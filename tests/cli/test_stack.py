@@ -30,7 +30,6 @@ from headrace_cli.stack.stack import (
     _kafka_disk_bytes,
     _PortAllocator,
     plan,
-    select_receivers,
 )
 from headrace_cli.stack.state import StateFolder
 from headrace_common.operations.settings import environment
@@ -299,12 +298,6 @@ class TestOptions:
         assert stack.live is not None
         assert stack.live.command[-1] == stack.live_url.rpartition(":")[2].rstrip("/")
 
-    def test_services_by_name(self) -> None:
-        assert select_receivers([]) == list(SERVICES)
-        assert [service.name for service in select_receivers(["forward"])] == ["forward"]
-        with pytest.raises(CommandError, match=r"no service called nonsense; the services are: .*forward"):
-            select_receivers(["forward", "nonsense"])
-
     @pytest.fixture(autouse=True)
     def nothing_fetched(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(planning, "jars", lambda *_: tmp_path)
@@ -321,22 +314,12 @@ class TestOptions:
         shared = {spec.name for spec, _ in stack.receivers if "HEADRACE_LISTEN__REUSE_PORT" in spec.environment}
         assert shared == set(names) - {"logjam"}
 
-    def test_one_process_shares_nothing(self, tmp_path: Path) -> None:
-        stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True))
-        assert [spec.name for spec, _ in stack.receivers] == [service.name for service in SERVICES]
-        assert not any("HEADRACE_LISTEN__REUSE_PORT" in spec.environment for spec, _ in stack.receivers)
-
     def test_processes_and_a_unix_socket(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_LISTEN__SOCKET", "/tmp/x")
         done = headrace("up", "--state", str(tmp_path / "state"), "--processes", "2")
         assert done.returncode == 1
         assert done.stderr.startswith("headrace: HEADRACE_LISTEN__SOCKET is set: only one process can have that socket")
         assert not (tmp_path / "state").exists()
-
-    def test_ports_are_distinct(self) -> None:
-        ports = [service.ops_port for service in SERVICES]
-        ports += [listener.port for service in SERVICES for listener in service.listeners]
-        assert len(set(ports)) == len(ports)
 
     def test_ports_of_several_processes_are_distinct(self) -> None:
         ports = [service.ops_port + OPS_STEP * number for service in SERVICES for number in range(MOST_PROCESSES)]

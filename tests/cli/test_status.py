@@ -6,8 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.operating.snippets import snippet
+from headrace_cli.ground import EXIT_NOTHING_RUNS
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console, status
 from rich.console import Console
@@ -70,8 +69,3 @@ def test_a_record_that_is_left_says_that_the_last_run_was_killed(
     assert (result, "killed" in shown) == (EXIT_NOTHING_RUNS, True)
     state.delete_record()
     assert "killed" not in told(capsys, state)[1]
-
-
-def test_a_misspelt_client_is_recognised(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="did you mean fluent-bit"):
-        snippet("fluentbit", tmp_path, "")

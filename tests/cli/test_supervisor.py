@@ -191,15 +191,6 @@ def test_a_log_stays_bounded_while_its_process_writes(tmp_path: Path, monkeypatc
         assert log.read_bytes() == b"c"
 
 
-@pytest.mark.long
-def test_down_ends_one_that_does_not_want_to(run: Callable[..., Run]) -> None:
-    stack = run("stubborn")
-    stack.until_ready()
-    pids = stack.pids()
-    assert stack.headrace("down").returncode == 0
-    assert gone(pids)
-
-
 @pytest.mark.parametrize(
     "kind", ["well", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("family", "stubborn"))]
 )

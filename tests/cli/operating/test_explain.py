@@ -16,7 +16,6 @@ from headrace_cli.ground import CommandError
 from headrace_cli.wire.explain import stream
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explainer
 from headrace_cli.wire.explain.verb import ExplainOptions, explain, lines
-from headrace_common.protocol import installed
 from headrace_courier import wire as courier
 from headrace_forward import wire as forward
 from headrace_logjam import wire as logjam
@@ -72,11 +71,6 @@ def explained(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[...
 
 
 Explained = Callable[..., tuple[int, list[Any], Any]]
-
-
-def test_every_protocol_is_known() -> None:
-    assert set(EXPLANATIONS) == {protocol.name for protocol in installed()}
-    assert set(DRIVERS) < set(EXPLANATIONS)
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)

@@ -16,7 +16,6 @@ from headrace_cli.wire.quarantined import items
 from headrace_cli.wire.quarantined.items import Wanted, gathered, name_of
 from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, dump, export_items, list_items, show_item
 from headrace_logjam import wire as logjam
-from typer.testing import CliRunner
 
 from tests.cli.operating.topics import lead_to, put, reject_headers
 from tests.contract.topic import own_topics
@@ -119,10 +118,6 @@ def test_the_newest_of_those_without_an_id_come_first(
     make(tmp_path / "lake", quarantine=[*rows, kept(2, 2, b"y")])
     found = listed(Source(tmp_path, tmp_path / "lake"), capsysbinary, Wanted(), 3)
     assert [item["name"] for item in found] == ["q-0-4", "q-0-3", named(2)]
-
-
-def test_at_most_so_many(lake: Source, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert len(listed(lake, capsysbinary, Wanted(), 2)) == 2
 
 
 def test_a_list_for_people(lake: Source, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,14 +233,3 @@ def test_the_topics_items(
         export_items(Source(tmp_path, tmp_path, kafka.bootstrap), Wanted(reasons=["bad_record"]), tmp_path / "out") == 0
     )
     assert (tmp_path / "out" / f"{named(1)}.bin").read_bytes() == WHOLE
-
-
-VERBS = [[name] for name in ("tap", "check-loss", "snippet", "top", "validate")]
-VERBS += [["quarantine", name] for name in ("list", "show", "export")]
-
-
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_help_has_an_example(verb: list[str]) -> None:
-    from headrace_cli.__main__ import app
-
-    assert f"./headrace {' '.join(verb)}" in CliRunner().invoke(app, [*verb, "--help"]).output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_cli.operating.watch.records import Kept, event
+from headrace_cli.operating.watch.shown import pretty
 from headrace_common.record.contract import RecordFault
 
 from tests.lake.records import Record
@@ -17,7 +18,9 @@ def kept(record: Record) -> Kept:
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_record_that_the_landing_job_quarantines(name: str) -> None:
     record, fault, _ = FAULTY[name]
-    assert event(kept(record))["fault"] is fault
+    row = event(kept(record))
+    assert row["fault"] is fault
+    assert pretty(row).plain  # it is shown all the same
 
 
 @pytest.mark.parametrize("name", SOUND)

@@ -23,8 +23,6 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.ports import free_port
-from headrace_cli.operating.watch.filters import parse_span
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
@@ -215,12 +213,6 @@ def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.C
     assert "which was not sent" in capfd.readouterr().err
 
 
-def test_nothing_listens(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="refuses connections") as raised:
-        send("forward", tmp_path, SendOptions(f"{HOST}:{free_port()}", rate=10, connections=3))
-    assert raised.value.status == 1
-
-
 def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     certificates = ensure(tmp_path / "certificates", HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -244,15 +236,6 @@ def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
             tmp_path,
             SendOptions(server.target, rate=10, timeout=2, security=Security(str(certificates.ca))),
         )
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("5m", 300.0), ("0s", None), ("5", None), ("", None)])
-def test_how_long(text: str, seconds: float | None) -> None:
-    if seconds is not None:
-        assert parse_span(text, "--for") == seconds
-        return
-    with pytest.raises(CommandError, match="--for"):
-        parse_span(text, "--for")
 
 
 class Quiet(Source):

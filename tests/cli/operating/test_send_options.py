@@ -18,14 +18,12 @@ from typing import Any
 import pytest
 import zmq
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.channel import opened
 from headrace_cli.wire.send.verb import SendOptions, send
 from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
-from headrace_forward.wire import Decoder
 from headrace_logjam.wire import Compression as Method
 from headrace_logjam.wire import decode_meta
 
@@ -117,11 +115,6 @@ def test_what_logjam_does_not_acknowledge(
     assert "events were not acknowledged" in err
 
 
-def test_no_logjam_listens(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="refuses connections"):
-        send("logjam", tmp_path, SendOptions(f"{HOST}:{free_port()}", rate=10, timeout=30))
-
-
 @pytest.mark.long
 def test_a_server_that_is_no_zeromq(tmp_path: Path) -> None:
     with (
@@ -141,20 +134,6 @@ def key_files(folder: Path, keys: curve.CurveKeys) -> Security:
     return secrets(
         folder, curve_server=keys.server[0].read_text().strip(), curve_key=keys.client[1].read_text().strip()
     )
-
-
-@pytest.mark.long
-def test_curve(tmp_path: Path) -> None:
-    keys, others = curve.ensure_curve(tmp_path / "keys"), curve.ensure_curve(tmp_path / "others")
-    with device(accepts, keys) as (address, heard):
-        assert (
-            send("logjam", tmp_path, SendOptions(address, rate=100, duration=0.1, security=key_files(tmp_path, keys)))
-            == 0
-        )
-        assert len(heard) == 10
-        for wrong in (key_files(tmp_path, others), Security()):
-            with pytest.raises(CommandError, match=f"{address} (refuses|ends|took no connection)"):
-                send("logjam", tmp_path, SendOptions(address, rate=10, timeout=1, security=wrong))
 
 
 # Compression
@@ -211,19 +190,6 @@ def test_our_receivers_take_each(protocol: str, text: str, tmp_path: Path) -> No
     sizes = sum(map(len, server.heard))
     plain = text in ("none", "zlib:0")
     assert (sizes > 200 * 200) == plain  # what is made up compresses well
-
-
-def test_forward_says_what_it_compresses_with(tmp_path: Path) -> None:
-    for text, said in (("zstd", [b"zstd"]), ("gzip", [b"gzip"]), ("none", []), ("", [])):
-        stored = Stored("forward")
-        with Server(stored).running() as server:
-            options = SendOptions(
-                server.target, rate=1000, duration=0.02, batch=1, compression=compression_of(text, "forward")
-            )
-            assert send("forward", tmp_path, options) == 0
-        messages = list(Decoder(1 << 20, 1000).receive(b"".join(server.heard)))
-        found = {word for each in messages for word in (b"gzip", b"zstd") if b"\xaacompressed\xa4" + word in each.raw}
-        assert sorted(found) == said
 
 
 @pytest.mark.parametrize("method", CLIENTS["logjam"].methods)
