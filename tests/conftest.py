@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
 from tests import tiers
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.waiting import BROKER_TIME
 
 os.environ["PATH"] += f"{os.pathsep}{Path(__file__).parents[1] / '.tools' / 'bin'}"  # release/tools.sh puts them there

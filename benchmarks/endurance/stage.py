@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
 from benchmarks.landings.stage import machine
+from tests.contract.embedded import EmbeddedKafka
 from tests.lake.lander import Lander
 
 RESULTS: Final = Path(__file__).parent.parent / "results"

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace_cli.machine.toolchain import jars
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_common.record.contract import HEADERS
 from headrace_lake.configuration.settings import LakeSettings
@@ -28,6 +27,8 @@ from headrace_lake.tables.layout import EVENTS as TABLE
 from headrace_lake.tables.layout import SCHEMAS
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+
+from tests.contract.embedded import EmbeddedKafka
 
 from .stage import PARTITIONS, Meter, fill, land, machine, prove, stage, write
 

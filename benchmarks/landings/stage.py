@@ -27,7 +27,6 @@ import psutil
 import pyspark
 from aiokafka import AIOKafkaProducer
 from headrace_cli.machine.toolchain import jars, java_home, listed
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations import log as logs
 from headrace_common.operations.settings import KafkaSettings, LogSettings, TopicSettings
@@ -42,6 +41,8 @@ from headrace_lake.spark.engine import session
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import DataFrame, SparkSession
+
+from tests.contract.embedded import EmbeddedKafka
 
 RESULTS = Path(__file__).parent.parent / "results"
 PARTITIONS = 4

@@ -24,8 +24,9 @@ from typing import Any, Protocol
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import environment
+
+from tests.contract.embedded import EmbeddedKafka
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from headrace_cli.ground import CommandError
-from headrace_cli.stack.broker import EmbeddedKafka, answers, reason
+from headrace_cli.stack.broker import answers, reason
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.processes import bytes_of, gone
 from tests.contract.waiting import PATIENCE, wait_for
 
@@ -112,7 +113,7 @@ def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
         other.listen()
         taken = other.getsockname()[1]
         real = iter([taken])
-        from headrace_cli.stack import broker as module
+        from tests.contract import embedded as module
 
         free = module.free_port
         monkeypatch.setattr(module, "free_port", lambda: next(real, None) or free())
@@ -129,7 +130,7 @@ def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
 def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from headrace_cli.stack.broker import EmbeddedKafka;"
+        "import sys, time; from pathlib import Path; from tests.contract.embedded import EmbeddedKafka;"
         "k = EmbeddedKafka(Path(sys.argv[1])); k.start(); print(k.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(

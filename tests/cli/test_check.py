@@ -148,7 +148,14 @@ def test_pytest_runs_the_tier_and_says_what_it_leaves_out(
 
 def ran(folder: Path, tests: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
     """Runs pytest with these tests, by folder, as the project's own run."""
-    for name in ("__init__.py", "conftest.py", "tiers.py", "contract/__init__.py", "contract/waiting.py"):
+    for name in (
+        "__init__.py",
+        "conftest.py",
+        "tiers.py",
+        "contract/__init__.py",
+        "contract/embedded.py",
+        "contract/waiting.py",
+    ):
         (folder / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "tests" / name).write_text((ROOT / "tests" / name).read_text())
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.send import smoke as module
 from headrace_cli.wire.send.smoke import parse, smoke
 from headrace_cli.wire.target import CLIENTS
@@ -16,6 +15,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
 
 from tests.contract.conftest import DIALECTS
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.topic import events, own_topics
 

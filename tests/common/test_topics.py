@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common import topics
 from headrace_common.kafka.client import describe
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings, environment
 from headrace_common.topics import TopicPlan, changes, ensure, plans
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.waiting import PATIENCE, until
 
 DAY_MS = 86_400_000

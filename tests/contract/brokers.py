@@ -18,9 +18,10 @@ from typing import Final
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import HOST, EmbeddedKafka, answers
+from headrace_cli.stack.broker import HOST, answers
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.waiting import until, wait_for
 
 BROKERS: Final = 3

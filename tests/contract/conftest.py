@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Can, Dialect
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect, PythonForwardDialect
 from tests.contract.installed import without_adapter
 from tests.contract.logjam import LogjamDialect

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 
 from tests.contract.certificates import Authority
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST
 
 

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
-from headrace_cli.stack.broker import EmbeddedKafka
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, in_order, quarantined, reassembled

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.metrics import LIMITS, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 
 from tests.contract.dialect import Can, ContractClient, Dialect, Values, values
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import HOST, Receiver, occupied
 from tests.contract.stopping import stopped

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import MIB
 from headrace_courier.wire import HEADER, PING
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import ContractClient, values
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events as on_topic

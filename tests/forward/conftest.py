@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
 from tests.native import core as core

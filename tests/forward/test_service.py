@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.listening.proxy import SIGNATURE_V2
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from fluent.sender import FluentSender
-from headrace_cli.stack.broker import EmbeddedKafka
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import TopicSettings
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.stopping import stopped
 from tests.contract.topic import own_topics
 from tests.contract.waiting import wait_for

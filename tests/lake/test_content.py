@@ -18,7 +18,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from headrace_cli.lake import xxh64
 from headrace_cli.lake.content import _AT_ONCE, _hashes
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
@@ -42,6 +41,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.lake.runs import Runs
 
 WORD = 1 << 64

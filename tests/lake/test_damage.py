@@ -18,7 +18,6 @@ import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.proof import exactly_once
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
@@ -30,6 +29,7 @@ from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.lake.runs import Runs
 from tests.tiers import sized
 

@@ -12,7 +12,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.record.contract import HEADERS
@@ -24,6 +23,7 @@ from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, GAPS
 from pyspark.sql import SparkSession
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.waiting import until
 from tests.lake.lander import TIMEOUT, version
 from tests.lake.runs import Runs

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import zmq.asyncio
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import zmq
 import zmq.asyncio
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KafkaSettings, environment, load
 from headrace_logjam.peers.access import Admission, Refusal, Verdict, names_of
 from headrace_logjam.settings import LogjamSettings
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until

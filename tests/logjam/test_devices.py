@@ -16,12 +16,12 @@ import pytest
 import zmq
 import zmq.asyncio
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings, load
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import LAST_NUMBER, Meta, encode_meta
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import Stored, events

@@ -11,12 +11,12 @@ import pytest
 import zmq
 import zmq.asyncio
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 from headrace_logjam.publication import Publication
 from headrace_logjam.sockets import host_name
 from headrace_logjam.wire import LAST_NUMBER, Meta, decode_meta
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.stopping import stopped
 from tests.contract.topic import own_topics
 from tests.contract.waiting import until

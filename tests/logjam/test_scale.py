@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import zmq
 import zmq.asyncio
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_logjam.reading import ALIVE, SILENCE_MS
 from headrace_logjam.wire import Meta, encode_meta
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.logjam import GREETING, READY, message
 from tests.contract.receiver import HOST
 from tests.contract.stopping import stopped

@@ -16,12 +16,12 @@ import pytest
 import zmq
 import zmq.asyncio
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import KafkaSettings, environment, load
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import split
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import Stored, events, now, own_topics, quarantined, reassembled

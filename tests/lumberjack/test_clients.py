@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import Stored, events, in_order, own_topics, quarantined
 from tests.real_clients import NPM, built, run

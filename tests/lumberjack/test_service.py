@@ -11,11 +11,11 @@ from pathlib import Path
 import orjson
 import psutil
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_lumberjack.wire import compressed, json_frame, window
 
 from tests.contract.dialect import ContractClient, values
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.session.client import Answer
 from headrace_lumberjack.wire import json_frame
 
 from tests.contract.dialect import ContractClient
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.lumberjack import LumberjackConversation, LumberjackDialect
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import now
 from tests.segment.client import segment_topics, services

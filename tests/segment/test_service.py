@@ -13,7 +13,6 @@ import psutil
 import pytest
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.structs import TopicPartition
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.kafka.client import make_producer
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing.partitions import partition_of
@@ -26,6 +25,7 @@ from headrace_segment.wire.original import (
     SegmentRead,
 )
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import stored

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 
 import pytest
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import MIB
 from headrace_segment.wire.original import DataAppended, KeepAlive
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.waiting import until

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.brokers import ProxiedListener
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
 from tests.contract.waiting import BROKER_TIME

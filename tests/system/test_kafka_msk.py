@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from headrace_cli.machine.ports import free_port
 from headrace_cli.machine.toolchain import jars
-from headrace_cli.stack.broker import HOST, EmbeddedKafka
+from headrace_cli.stack.broker import HOST
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.common.test_msk import REGION, at_aws
 from tests.contract.certificates import Authority
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.msk import Door
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import NodeNotReadyError
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import HOST, EmbeddedKafka
+from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.dialect import ContractClient, values
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE, until

@@ -11,16 +11,13 @@ import os
 import socket
 import struct
 import subprocess
-import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.java import find_java
-from headrace_cli.machine.ports import free_port
-from headrace_cli.machine.tether import tethered
 from headrace_cli.machine.toolchain import class_path
 
 HOST: Final = "127.0.0.1"
@@ -87,59 +84,19 @@ def reason(said: str) -> str:
     return lines[-1].strip() if lines else ""
 
 
-class EmbeddedKafka:
-    """One broker in `folder`, which may be empty or hold the data of an earlier run.
+class Broker:
+    """One broker in `folder`, which may be empty or hold the data of an earlier run, on two ports of the loopback interface."""
 
-    `prepare` chooses free ports for a `port` or `controller_port` of 0. `properties` add to the broker's own and override
-    them. `heap` is as in Java's ``-Xmx``. The broker writes to `log`, by default ``server.log`` in `folder`. `scram_users`
-    (passwords by name) can log in by SCRAM-SHA-512 from the first start on.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        port: int = 0,
-        controller_port: int = 0,
-        properties: Mapping[str, str] | None = None,
-        *,
-        heap: str = "128m",
-        log: Path | None = None,
-        scram_users: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, port: int, controller_port: int) -> None:
         self.folder = folder.absolute()
-        self.log = log or self.folder / "server.log"
-        self._requested_ports = (port, controller_port)
-        self._extra_properties = dict(properties or {})
-        self._heap = heap
-        self._scram_users = dict(scram_users or {})
-        self._process: subprocess.Popen[bytes] | None = None
         self.port = port
         self.controller_port = controller_port
 
-    @property
-    def bootstrap(self) -> str:
-        """The address for clients, `host:port`."""
-        return f"{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """The pid of the broker's process, which may be dead. Call `start` first."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether the broker's process is alive."""
-        return self._process is not None and self._process.poll() is None
-
     def prepare(self) -> None:
-        """Choose the ports, write the configuration, and format new storage (about 2 s).
+        """Write the configuration, and format new storage (about 2 s).
 
         Raises `CommandError` (no Java, no jars, an unusable folder).
         """
-        port, controller_port = self._requested_ports
-        self.port = port or free_port()
-        self.controller_port = controller_port or free_port()
         data = self.folder / "data"
         try:
             data.mkdir(parents=True, exist_ok=True)
@@ -159,18 +116,11 @@ class EmbeddedKafka:
             "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
             "log.dirs": str(data),
-            **self._extra_properties,
         }
 
     def _format(self) -> None:
-        cluster = (
-            "H" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        )  # an id must not begin with a dash
-        command = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties_file())
-        for name, password in self._scram_users.items():
-            command += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
         done = subprocess.run(
-            command,
+            self._format_command(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -181,71 +131,22 @@ class EmbeddedKafka:
             why = reason(done.stderr + done.stdout) or f"exit status {done.returncode}"
             raise CommandError(f"Kafka's storage in {self.folder} could not be formatted: {why}")
 
+    def _format_command(self) -> list[str]:
+        # an id must not begin with a dash
+        cluster = "H" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        return self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties_file())
+
     def _properties_file(self) -> str:
         return str(self.folder / "server.properties")
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        options = [f"-Xmx{self._heap}", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options = ["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}"]
         return [str(find_java().executable), *options, "-cp", class_path("kafka"), main, *arguments]
 
     def command(self) -> list[str]:
         """Return the broker's command line. Call `prepare` first."""
         return self._java("kafka.Kafka", self._properties_file())
-
-    def start(self, timeout: float = 300) -> None:
-        """Start the broker and wait until it answers, for at most `timeout` seconds.
-
-        `stop` ends it; it also ends together with this process. If another process takes a port that `prepare` has chosen,
-        the broker tries again with other ports. Raises `CommandError` as soon as the broker has died, with its last line.
-        """
-        deadline = time.monotonic() + timeout
-        for attempt in range(3):
-            self.prepare()
-            self._spawn()
-            while self.running:
-                if answers(HOST, self.port):
-                    return
-                if time.monotonic() > deadline:
-                    self.stop()
-                    raise CommandError(f"Kafka did not answer within {timeout:.0f} s; see {self.log}.")
-                time.sleep(0.05)
-            if attempt == 2 or all(self._requested_ports) or "Address already in use" not in self._log_tail():
-                break
-        raise CommandError(f"Kafka stopped at its start: {reason(self._log_tail()) or 'no output'}")
-
-    def _spawn(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        output: IO[bytes]
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                tethered(self.command()),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env={**os.environ, **LOCALE},
-            )
-
-    def _log_tail(self) -> str:
-        return self.log.read_text(errors="replace")[-10_000:] if self.log.exists() else ""
-
-    def stop(self, timeout: float = 20) -> None:
-        """End the broker with SIGTERM, after `timeout` seconds with SIGKILL. Does nothing if it has already ended."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def kill(self) -> None:
-        """End the broker with SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
 
 def answers(host: str, port: int, timeout: float = 1) -> bool:

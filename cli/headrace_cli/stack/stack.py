@@ -18,7 +18,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.machine.child import ProcessSpec
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.machine.toolchain import FetchProgress, jars, java_home
-from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, EmbeddedKafka
+from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, Broker
 from headrace_cli.stack.certificates import CLIENT, Certificates, CurveKeys, ensure, ensure_curve
 from headrace_cli.stack.probes import http_probe, kafka_probe
 from headrace_cli.stack.services import (
@@ -80,7 +80,7 @@ class Stack:
 
     state: StateFolder
     bootstrap: str
-    broker: EmbeddedKafka | None
+    broker: Broker | None
     kafka: ProcessSpec | None
     topics: tuple[Sequence[str], Mapping[str, str]]
     receivers: list[tuple[ProcessSpec, Endpoint]]
@@ -135,7 +135,7 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     broker = kafka = None
     if options.kafka is None:
         jars("kafka", progress)
-        broker = EmbeddedKafka(state.kafka, kafka_port, controller_port)
+        broker = Broker(state.kafka, kafka_port, controller_port)
         broker.prepare()
     bootstrap = options.kafka or f"{HOST}:{kafka_port}"
     base = base_environment(state, bootstrap, embedded=broker is not None)

@@ -13,7 +13,6 @@ import pytest
 from headrace_cli.ground import EXIT_DOUBT
 from headrace_cli.operating.check.parts import Finding, Verdict
 from headrace_cli.operating.exposition import Scrape, parts_of
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire import loss
 from headrace_cli.wire.loss import LOW, Waiting, waiting
 from headrace_cli.wire.quarantined.reading import Reader
@@ -23,6 +22,7 @@ from headrace_common.session.again import Published
 
 from tests.cli.operating.test_replay import EVENTS, lake_of, rejected
 from tests.cli.operating.topics import event_headers, lead_to, put
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 from tests.lake.test_query import batch, event, gap, make, reject
 

@@ -16,9 +16,9 @@ from headrace_cli.operating.watch.filters import Filters
 from headrace_cli.operating.watch.newest import messages, newest
 from headrace_cli.operating.watch.records import Kept
 from headrace_cli.operating.watch.topic import TopicReader
-from headrace_cli.stack.broker import EmbeddedKafka
 
 from tests.cli.operating.topics import event_headers, produce, put, reject_headers
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 from tests.contract.waiting import PATIENCE
 

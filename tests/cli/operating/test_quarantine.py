@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.watch.records import Row
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.quarantined import items
 from headrace_cli.wire.quarantined.items import Wanted, gathered, name_of
 from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, dump, export_items, list_items, show_item
 from headrace_logjam import wire as logjam
 
 from tests.cli.operating.topics import lead_to, put, reject_headers
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 from tests.lake.test_query import make, reject
 

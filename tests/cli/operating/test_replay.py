@@ -11,7 +11,6 @@ from pathlib import Path
 import orjson
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.quarantined.items import Item, Wanted
 from headrace_cli.wire.quarantined.reading import Reader
 from headrace_cli.wire.quarantined.replay import ReplayOptions, replay
@@ -31,6 +30,7 @@ from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 
 from tests.cli.operating.topics import lead_to
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import Stored, events, now, own_topics
 from tests.lake.test_query import event as landed_event
 from tests.lake.test_query import make, reject

@@ -23,7 +23,6 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.send import connections, landed, source
@@ -34,6 +33,7 @@ from headrace_cli.wire.target import CLIENTS, Security, Target
 
 from tests.cli.operating.serving import HOST, serving
 from tests.contract import receiver as real
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
 from tests.explaining import receiver_of

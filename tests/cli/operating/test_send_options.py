@@ -19,7 +19,6 @@ import pytest
 import zmq
 from headrace_cli.ground import CommandError
 from headrace_cli.stack import certificates as curve
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.channel import opened
 from headrace_cli.wire.send.verb import SendOptions, send
 from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, compression_of, target_of, why_not
@@ -30,6 +29,7 @@ from headrace_logjam.wire import decode_meta
 from tests.cli.operating.serving import HOST
 from tests.cli.operating.test_send import Server, Stored, patient_to_connect
 from tests.contract.certificates import Authority
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver as Process
 from tests.contract.topic import events, own_topics
 

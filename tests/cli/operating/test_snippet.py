@@ -12,12 +12,12 @@ import pytest
 import yaml
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.snippets import CLIENTS, NAMED, PORTS, Address, Client, how_to, snippet
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.services import SERVICES
 from headrace_cli.stack.state import StateFolder
 from typer.testing import CliRunner
 
 from tests.contract.conftest import DIALECTS
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import until

@@ -21,11 +21,12 @@ from headrace_cli.operating.watch import tap as verb
 from headrace_cli.operating.watch.filters import Filters, parse_moment, parse_where
 from headrace_cli.operating.watch.records import Kept, as_json, event, moment, reject
 from headrace_cli.operating.watch.shown import LINE, pretty
-from headrace_cli.stack.broker import HOST, EmbeddedKafka
+from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault
 
 from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 
 START = int(time.time() * 1000) - 60_000

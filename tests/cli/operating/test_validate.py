@@ -16,7 +16,6 @@ from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.limits import SOON, check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class
 from headrace_cli.operating.check.validate import ValidateOptions, validate
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
 from headrace_cli.stack.services import SERVICES
 from headrace_common.kafka.client import Topic, describe
@@ -33,6 +32,7 @@ from headrace_common.operations.settings import (
 from headrace_common.operations.variables import each_setting, variable
 
 from tests.cli.operating.topics import lead_to
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 
 

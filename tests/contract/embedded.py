@@ -1,0 +1,129 @@
+"""The stack's Kafka, started and ended by a test or a benchmark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace_cli.ground import CommandError
+from headrace_cli.machine.ports import free_port
+from headrace_cli.machine.tether import tethered
+from headrace_cli.stack.broker import HOST, LOCALE, Broker, answers, reason
+from typing_extensions import override
+
+
+class EmbeddedKafka(Broker):
+    """One broker in `folder`. `prepare` chooses free ports for a `port` or `controller_port` of 0.
+
+    `properties` add to the broker's own and override them. `heap` is as in Java's ``-Xmx``. `scram_users` (passwords by name)
+    can log in by SCRAM-SHA-512 from the first start on.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int = 0,
+        controller_port: int = 0,
+        properties: Mapping[str, str] | None = None,
+        *,
+        heap: str = "128m",
+        scram_users: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(folder, port, controller_port)
+        self.log = self.folder / "server.log"
+        self._requested_ports = (port, controller_port)
+        self._extra_properties = dict(properties or {})
+        self._heap = heap
+        self._scram_users = dict(scram_users or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, `host:port`."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The pid of the broker's process, which may be dead. Call `start` first."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @override
+    def prepare(self) -> None:
+        port, controller_port = self._requested_ports
+        self.port, self.controller_port = port or free_port(), controller_port or free_port()
+        super().prepare()
+
+    @override
+    def _configuration(self, data: Path) -> dict[str, str]:
+        return {**super()._configuration(data), **self._extra_properties}
+
+    @override
+    def _format_command(self) -> list[str]:
+        users = [f"SCRAM-SHA-512=[name={name},password={password}]" for name, password in self._scram_users.items()]
+        return [*super()._format_command(), *(word for user in users for word in ("--add-scram", user))]
+
+    @override
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        java, heap, *rest = super()._java(main, *arguments)
+        return [java, heap, f"-Xmx{self._heap}", *rest]  # the last one counts
+
+    def start(self, timeout: float = 300) -> None:
+        """Start the broker and wait until it answers, for at most `timeout` seconds.
+
+        `stop` ends it; it also ends together with this process. If another process takes a port that `prepare` has chosen,
+        the broker tries again with other ports. Raises `CommandError` as soon as the broker has died, with its last line.
+        """
+        deadline = time.monotonic() + timeout
+        for attempt in range(3):
+            self.prepare()
+            self._spawn()
+            while self.running:
+                if answers(HOST, self.port):
+                    return
+                if time.monotonic() > deadline:
+                    self.stop()
+                    raise CommandError(f"Kafka did not answer within {timeout:.0f} s; see {self.log}.")
+                time.sleep(0.05)
+            if attempt == 2 or all(self._requested_ports) or "Address already in use" not in self._log_tail():
+                break
+        raise CommandError(f"Kafka stopped at its start: {reason(self._log_tail()) or 'no output'}")
+
+    def _spawn(self) -> None:
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                tethered(self.command()),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, **LOCALE},
+            )
+
+    def _log_tail(self) -> str:
+        return self.log.read_text(errors="replace")[-10_000:] if self.log.exists() else ""
+
+    def stop(self, timeout: float = 20) -> None:
+        """End the broker with SIGTERM, after `timeout` seconds with SIGKILL. Does nothing if it has already ended."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
