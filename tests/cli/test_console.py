@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace_cli.verbs.console import Reporter, format_size, parse_line
+from headrace_cli.verbs.console import Reporter, parse_line
 
 
 @pytest.mark.parametrize("kind", ["good", "bad", "note"])
@@ -16,10 +16,3 @@ def test_what_the_reporter_writes_can_be_read_back(tmp_path: Path, kind: str) ->
 @pytest.mark.parametrize("row", ["", "Traceback (most recent call last):", "2026 words", "headrace: no: way"])
 def test_another_line_is_none_of_its(row: str) -> None:
     assert parse_line(row) is None
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (5 * 2**20, "5 MiB"), (2**31, "2.0 GiB")]
-)
-def test_sizes_for_people(count: int, text: str) -> None:
-    assert format_size(count) == text

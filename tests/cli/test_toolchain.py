@@ -220,28 +220,22 @@ class TestJava:
             assert done.returncode == 0, done.stderr
         assert (found.home / "release").exists()
 
-    @pytest.mark.parametrize("version", ["11", "99"])
-    def test_an_unfit_one_is_passed_over(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    @pytest.mark.parametrize(("version", "fits"), [(11, False), (21, True), (99, False)])
+    def test_the_one_that_java_home_names_comes_first_if_it_fits(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, fits: bool
+    ) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         home = tmp_path / "theirs"
         (home / "bin").mkdir(parents=True)
         fake = home / "bin" / "java"
-        fake.write_text(
-            f"#!/bin/sh\necho '    java.home = {home}'\necho java.base@{version}\necho jdk.incubator.vector@1\n"
-        )
+        said = f"    java.home = {home}\njava.base@{version}\njdk.incubator.vector@1\n"
+        fake.write_text(f"#!/bin/sh\nprintf '{said}'\n")
         fake.chmod(0o755)
         monkeypatch.setenv("JAVA_HOME", str(home))
-        monkeypatch.setenv("PATH", "/usr/bin:/bin" if version == "none" else str(tmp_path))
-        assert java.find_java.__wrapped__().bundled
-
-    def test_the_one_that_java_home_names_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        home = tmp_path / "theirs"
-        (home / "bin").mkdir(parents=True)
-        fake = home / "bin" / "java"
-        fake.write_text(f"#!/bin/sh\necho '    java.home = {home}'\necho java.base@21\necho jdk.incubator.vector@21\n")
-        fake.chmod(0o755)
-        monkeypatch.setenv("JAVA_HOME", str(home))
-        assert java.find_java.__wrapped__() == java.Java(home, 21, bundled=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        found = java.find_java.__wrapped__()
+        assert (found == java.Java(home, version, bundled=False)) is fits
+        assert found.bundled is not fits
 
 
 @pytest.mark.usefixtures("listing")

@@ -329,19 +329,3 @@ async def test_a_page_without_its_process_says_so_and_comes_back(scene: Scene) -
             await page.until("!document.querySelector('#clock').className.includes('lost')")
         finally:
             looking.cancel()
-
-
-async def test_fifty_replicas_and_many_partitions(scene: Scene) -> None:
-    async with browser() as page:
-        await page.show(1440, 900)
-        parts = [receiver(0, url=f"http://10.0.0.{n}:8080") for n in range(50)]
-        many = tuple(replace(kafka(5).partitions[0], number=n) for n in range(48))
-        scene.show(*parts)
-        assert scene.service.figures is not None
-        look = Look(9, time.time(), [replace(part, at=9) for part in parts], replace(kafka(5), partitions=many))
-        await opened(page, scene, *parts)
-        scene.service.figures = scene.service._model.add(look)
-        scene.service._tell(scene.service.state(history=False))
-        await page.until("document.querySelectorAll('#lanes .cells span').length === 48")
-        assert await page.evaluate("document.querySelectorAll('#processes tr').length") == 50
-        assert await page.evaluate(text(".receiver small")) == "50 of 50 ready"

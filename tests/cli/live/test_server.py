@@ -13,9 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.ports import free_port
 from headrace_cli.operating.exposition import LATE, Scraper, finder
-from headrace_cli.operating.live import follow as following
 from headrace_cli.operating.live import server, tables
 from headrace_cli.operating.live.broker import SHOWN, sample
 from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
@@ -198,22 +196,6 @@ async def test_an_id_is_checked_and_unknown_places_are_said(page: Client) -> Non
     assert way["said"] == ["The tables cannot be read from here.", "Kafka is not known here."]
 
 
-async def test_two_events_are_not_followed_at_once(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, going = asyncio.Event(), asyncio.Event()
-
-    async def slow(*_: Any) -> following.Way:
-        begun.set()
-        await going.wait()
-        return following.Way("x")
-
-    monkeypatch.setattr("headrace_cli.operating.live.server.follow", slow)
-    first = asyncio.create_task(page.get("/follow", params={"id": "x"}))
-    await asyncio.wait_for(begun.wait(), PATIENCE)
-    assert (await page.get("/follow", params={"id": "x"})).status == 503
-    going.set()
-    assert (await first).status == 200
-
-
 async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: LiveService) -> None:
     async def broken() -> Sequence[tuple[str, str]]:
         raise RuntimeError("a bug")
@@ -282,17 +264,6 @@ class TestParts:
             assert found.ready
             assert await scraper.look([], LATE) == []
             await scraper.close()
-
-    async def test_who_does_not_answer_has_a_problem(self) -> None:
-        scraper = Scraper()
-        parts = [("forward", f"http://127.0.0.1:{free_port()}")]
-
-        async def seen() -> bool:
-            found = await scraper.look(parts, LATE)
-            return bool(found) and "does not answer" in found[0].problem
-
-        await until(seen, "the problem")
-        await scraper.close()
 
     async def test_a_name_is_every_address_that_it_has(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         async def known(*_: Any, **__: Any) -> list[Any]:

@@ -143,12 +143,6 @@ def test_a_segments_blocks_are_answered(explained: Explained) -> None:
     ]  # fmt: skip
 
 
-def test_todays_segment_messages(explained: Explained) -> None:
-    for path in (VECTORS / "segment/vectors").glob("pravega-*/*.bin"):
-        _, _, totals = explained(path.read_bytes(), protocol="segment")
-        assert totals["bytes"] == len(path.read_bytes())
-
-
 def test_a_logjam_message(explained: Explained) -> None:
     status, (message,), totals = explained(logjam.joined(FRAMES))
     assert (status, totals["events"], message["replies"]) == (0, 1, ["shop-production 202 Accepted"])
