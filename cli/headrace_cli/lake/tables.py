@@ -58,28 +58,15 @@ _UNREADABLE: Final = re.compile(r"[][\\^|*?]|%[0-9A-Fa-f]{2}")
 _FOREIGN: Final = re.compile(r"(?<=/)[a-z][a-z0-9+.-]*:/")
 """Where the address of a file begins that lies outside its table: deltalake puts it behind the table's own."""
 
-_NO_GAPS: Final = ", ".join(
-    f'null::{kind} as "{name}"'
-    for kind, names in {
-        "varchar": ("reason", "topic", "topic_id", "source", "consumer", "detail"),
-        "bigint": ("partition", "from", "to", "rows", "device", "from_sequence", "to_sequence", "epoch"),
-        "boolean": ("covered",),
-        "timestamptz": ("landed_at",),
-    }.items()
-    for name in names
-)
-
-_NO_ERASURES: Final = ", ".join(
-    f'null::{kind} as "{name}"'
-    for kind, names in {
-        "varchar": ("erasure", "requested_by", "reason", "predicate", "table", "topic", "topic_id", "digest"),
-        "bigint": ("partition", "epoch", "batch", "from", "to", "rows"),
-        "bigint[]": ("offsets",),
-        "varchar[]": ("ids",),
-        "timestamptz": ("landed_at", "erased_at"),
-    }.items()
-    for name in names
-)
+_EMPTY: Final = {
+    "gaps": """reason varchar, topic varchar, topic_id varchar, source varchar, consumer varchar, detail varchar,
+        "partition" bigint, "from" bigint, "to" bigint, "rows" bigint, device bigint, from_sequence bigint, to_sequence bigint,
+        epoch bigint, covered boolean, landed_at timestamptz""",
+    "erasures": """erasure varchar, requested_by varchar, reason varchar, predicate varchar, "table" varchar, topic varchar,
+        topic_id varchar, digest varchar, "partition" bigint, epoch bigint, batch bigint, "from" bigint, "to" bigint,
+        "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz, erased_at timestamptz""",
+}
+"""The columns of tables that may be missing: an older version has written the lake, or nothing was ever erased."""
 
 _LATER: Final = {
     "batches": (("number", "BIGINT"), ("routed", "VARCHAR"), ("digest", "VARCHAR")),
@@ -145,10 +132,11 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     found += [name for name in TABLES[1:] if _view(connection, place, name)]
     if not found:
         raise CommandError(f"There are no tables in {place}: the landing job has not run yet, or --lake is wrong.")
-    if "gaps" not in found:  # an older version has written the tables
-        connection.execute(f"create view gaps as select {_NO_GAPS} where false")
-    if "erasures" not in found:  # nothing was ever erased
-        connection.execute(f"create view erasures as select {_NO_ERASURES} where false")
+    for name, columns in _EMPTY.items():
+        if name not in found:
+            connection.execute(f"create table _no_{name} ({columns})")
+            connection.execute(f"create view {name} as from _no_{name}")
+    if "erasures" not in found:
         connection.execute(
             "comment on view erasures is 'Headrace: which records were deleted on request. None was yet'"
         )
