@@ -43,5 +43,4 @@ def printable(value: str) -> str:
 
 
 def compact(row: Mapping[str, Any]) -> str:
-    """Return the row in one line."""
     return ", ".join(f"{name} {text(value)}" for name, value in row.items())

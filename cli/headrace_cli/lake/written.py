@@ -23,8 +23,6 @@ _AT_ONCE: Final = 10_000
 
 
 class Format(StrEnum):
-    """How rows are written."""
-
     TABLE = "table"
     CSV = "csv"
     JSON = "json"

@@ -236,7 +236,6 @@ class Child:
 
 
 def describe_exit(status: int) -> str:
-    """Describe in words how a process ended."""
     if status >= 0:
         return f"exited with status {status}"
     try:

@@ -52,7 +52,6 @@ class Scrape:
     problem: str = ""
 
     def has(self, name: str) -> bool:
-        """Whether the part has this metric."""
         return name in self.values
 
     def total(self, name: str) -> float:

@@ -43,7 +43,6 @@ class StateFolder:
         self._ports = self.path / "run" / "ports.json"
 
     def log(self, name: str) -> Path:
-        """Return the log file of the process called `name`."""
         return self.logs / f"{name}.log"
 
     @property

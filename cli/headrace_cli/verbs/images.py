@@ -31,8 +31,6 @@ from headrace_cli.verbs import console
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """The options of `images`."""
-
     load: Target
     cluster: str
     tag: str
@@ -82,7 +80,6 @@ def images(names: Sequence[str], options: ImageOptions) -> int:
 
 
 def next_steps(options: ImageOptions, tag: str) -> str:
-    """Return what to paste next, for this target."""
     lines = []
     changed = tag != __version__
     if options.registry:

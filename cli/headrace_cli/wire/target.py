@@ -47,7 +47,6 @@ class Target:
 
     @property
     def address(self) -> str:
-        """As ``host:port``."""
         return f"{self.host}:{self.port}"
 
 

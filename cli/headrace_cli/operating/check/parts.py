@@ -75,12 +75,10 @@ class Finding:
 
     @property
     def bad(self) -> bool:
-        """Whether it counts."""
         return self.verdict in (Verdict.DOUBT, Verdict.WRONG)
 
 
 def show(findings: Sequence[Finding], verdict: str, *, fine: bool, as_json: bool) -> None:
-    """Print all findings and the verdict."""
     if as_json:
         document = {"verdict": verdict, "fine": fine, "checks": [asdict(found) for found in findings]}
         sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")

@@ -42,8 +42,6 @@ Point = tuple[float | None, ...]
 
 
 class Model:
-    """Takes one look after the other."""
-
     def __init__(self) -> None:
         self.history: deque[Point] = deque(maxlen=POINTS)
         self._looks: deque[Look] = deque()

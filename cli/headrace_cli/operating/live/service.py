@@ -50,7 +50,6 @@ class LiveService:
         self.figures: Figures | None = None
 
     def start(self) -> None:
-        """Begin to look."""
         work: list[Callable[[], Awaitable[None]]] = [self._find, self._look]
         work += [self._watch_kafka] if self._kafka is not None else []
         work += [self._watch_tables] if self._lake is not None else []
@@ -82,7 +81,6 @@ class LiveService:
         return viewer
 
     def leave(self, viewer: asyncio.Queue[bytes]) -> None:
-        """The viewer has gone."""
         self._viewers.discard(viewer)
 
     @property

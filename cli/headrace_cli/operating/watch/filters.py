@@ -34,7 +34,6 @@ class Where:
     value: str
 
     def holds(self, row: Row) -> bool:
-        """Whether the row has it."""
         found: Any = row
         for step in self.path:
             if isinstance(found, dict):
@@ -80,7 +79,6 @@ class Filters:
         return any((self.protocols, self.stream, self.source, self.id, self.where))
 
     def passes(self, row: Row) -> bool:
-        """Whether the row is wanted."""
         return (
             (not self.protocols or row.get("protocol") in self.protocols)
             and (not self.stream or fnmatchcase(str(row.get("stream", "")), self.stream))

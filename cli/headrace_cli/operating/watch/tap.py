@@ -27,8 +27,6 @@ LAST_BYTES: Final = 256 * 1024 * 1024
 
 
 class Format(StrEnum):
-    """How records are printed."""
-
     PRETTY = "pretty"
     JSON = "json"
     RAW = "raw"

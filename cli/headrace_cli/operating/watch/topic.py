@@ -50,7 +50,6 @@ class TopicReader:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has."""
         return len(self._partitions)
 
     @property

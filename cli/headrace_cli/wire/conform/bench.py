@@ -163,7 +163,6 @@ class Line:
                 self.writer.write_eof()
 
     def whole(self, frame: int) -> bool:
-        """Whether all of a frame is acknowledged."""
         return self.whole_at(frame) is not None
 
     def whole_at(self, frame: int) -> float | None:
@@ -180,7 +179,6 @@ class Line:
         return there()
 
     async def acknowledged(self, frame: int, seconds: float) -> bool:
-        """Wait until all of a frame is acknowledged."""
         return await self.until(lambda: self.whole(frame), seconds)
 
     async def silence(self, seconds: float) -> None:

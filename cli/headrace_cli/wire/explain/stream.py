@@ -73,7 +73,6 @@ class Summary:
 
     @property
     def fine(self) -> bool:
-        """Whether all of it is understood."""
         return not self.broken and not self.quarantine
 
 

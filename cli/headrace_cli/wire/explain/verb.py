@@ -125,7 +125,6 @@ def _print(summary: Summary, found: Iterable[Explained], most: int) -> None:
 
 
 def lines(each: Explained) -> Iterator[Text]:
-    """A frame for people."""
     unit = each.unit
     if unit is not None:
         head = Text(_PLACE.format(unit.offset), style="cyan")

@@ -56,16 +56,13 @@ class Item:
 
     @property
     def complete(self) -> bool:
-        """Whether all parts are there."""
         return len(self.sizes) == self.parts
 
     @property
     def size(self) -> int:
-        """Bytes of the parts that are there."""
         return sum(self.sizes.values())
 
     def content(self) -> bytes:
-        """The bytes of the parts that are there, in order."""
         return b"".join(self.pieces[number] for number in sorted(self.pieces))
 
     def problem(self) -> str:
@@ -77,7 +74,6 @@ class Item:
         return ""
 
     def described(self) -> Row:
-        """Its columns, for JSON."""
         return {
             "name": self.name,
             "reason": self.reason,

@@ -46,7 +46,6 @@ class Source:
 
     @property
     def newest_first(self) -> bool:
-        """In which order items come."""
         return not self.topic and self.kafka is None
 
 

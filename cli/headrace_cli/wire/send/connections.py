@@ -122,7 +122,6 @@ class Connection:
         return None
 
     def note(self, error: Exception | None) -> None:
-        """Tell the tally how it ended."""
         if isinstance(error, NoConnectionError):
             self.tally.problems[str(error)] += 1
         elif error is not None:
@@ -135,7 +134,6 @@ class Connection:
             channel.write(greeting)
 
     async def put(self, channel: Channel, numbers: range) -> None:
-        """Send these events."""
         channel.write(self.made(numbers))
         await channel.drain()
 

@@ -35,20 +35,16 @@ class Landed:
 
     @property
     def fine(self) -> bool:
-        """Whether each acknowledged event is there once."""
         return not self.missing and not self.double
 
     def described(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Rows of the table at the end."""
         yield "in the lake", f"{self.found:,}"
         yield "missing, double", f"{self.missing:,}, {self.double:,}"
 
     def problems(self) -> Iterator[str]:
-        """Sentences for what is wrong."""
         for number, what, examples in (
             (self.missing, "were acknowledged and are not in the lake", self.missing_examples),
             (self.double, "are in the lake more than once", self.double_examples),

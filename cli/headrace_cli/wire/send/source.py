@@ -62,7 +62,6 @@ class RateSource(Source):
         self._lock = asyncio.Lock()
 
     async def take(self, most: int) -> range:
-        """See `Source`."""
         async with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
@@ -74,7 +73,6 @@ class RateSource(Source):
             return range(0)
 
     def event(self, number: int) -> Mapping[str, Any]:
-        """See `Source`."""
         text = f"event {number} "
         plain = {"message": text, **self._mark(number)}
         return {**plain, "message": text + "x" * (self._size - len(orjson.dumps(plain)))}
@@ -93,11 +91,9 @@ class ShopSource(Source):
         self._first = first
 
     async def take(self, most: int) -> range:
-        """See `Source`."""
         return self._next(min(most, self._total - self.taken))
 
     def event(self, number: int) -> Mapping[str, Any]:
-        """See `Source`."""
         n = self._first + number
         return {
             "n": n,
@@ -136,7 +132,6 @@ class LineSource(Source):
             return
 
     async def take(self, most: int) -> range:
-        """See `Source`."""
         async with self._lock:
             if self._reading is None:
                 loop = asyncio.get_running_loop()
@@ -152,7 +147,6 @@ class LineSource(Source):
             return numbers
 
     def event(self, number: int) -> Mapping[str, Any]:
-        """See `Source`."""
         line = self._kept.pop(number)
         try:
             given = orjson.loads(line)
