@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -32,27 +32,18 @@ LIVENESS_GRACE: Final = 15.0
 _SESSION_GRACE: Final = 5.0
 _SESSION_INTERVAL: Final = 0.05
 
-
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 60.0
 STABLE_SECONDS: Final = 10.0
 """Seconds without a break that a process must be ready before its delays begin at the first again."""
 
 
-class Backoff:
-    """Delays of 1, 2, 4 … 60 seconds; `reset` begins again at the first."""
-
-    def __init__(self) -> None:
-        self._next = FIRST_DELAY
-
-    def next_delay(self) -> float:
-        """Return how many seconds to wait now. The next delay is twice as long."""
-        delay, self._next = self._next, min(2 * self._next, LONGEST_DELAY)
-        return delay
-
-    def reset(self) -> None:
-        """Begin at the first delay again: the process has been ready for a while."""
-        self._next = FIRST_DELAY
+def delays() -> Iterator[float]:
+    """Yield how many seconds to wait before each start in a row: 1, 2, 4 … 60."""
+    delay = FIRST_DELAY
+    while True:
+        yield delay
+        delay = min(2 * delay, LONGEST_DELAY)
 
 
 class ChildState(StrEnum):
@@ -97,7 +88,7 @@ class Child:
 
     spec: ProcessSpec
     on_change: Callable[[Child, str], None]
-    backoff: Backoff = field(default_factory=Backoff)
+    delays: Iterator[float] = field(default_factory=delays)
     state: ChildState = ChildState.STARTING
     restarts: int = 0
     was_ready: bool = False
@@ -122,7 +113,7 @@ class Child:
                     break
                 if self.settings_refused:
                     return
-            delay = self.backoff.next_delay()
+            delay = next(self.delays)
             self._set_state(ChildState.RESTARTING, f"starting again in {delay:.0f} s")
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay)
@@ -177,7 +168,7 @@ class Child:
                 self.was_ready = True
                 self._set_state(ChildState.READY, "ready")
                 if now - ready_since >= STABLE_SECONDS:
-                    self.backoff.reset()
+                    self.delays = delays()
             else:
                 ready_since = None
                 if self.state is not ChildState.STARTING:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headrace_common.operations.errors import EXIT_CONFIG
 
 from headrace_cli.ground import EXIT_FAILED
-from headrace_cli.machine.child import Backoff, Child, ChildState, ProcessSpec, last_line
+from headrace_cli.machine.child import Child, ChildState, ProcessSpec, delays, last_line
 from headrace_cli.machine.tether import tethered
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.stack import Stack
@@ -104,10 +104,10 @@ class Supervisor:
 
     async def _make_topics(self) -> int:
         """Run the module that makes the topics until it succeeds. Return 0, or 78 when its settings are wrong."""
-        backoff = Backoff()
+        pauses = delays()
         while not self._stop.is_set():
             if self._kafka is None and await self._cannot_reach_kafka():
-                await self._sleep(backoff.next_delay())
+                await self._sleep(next(pauses))
             elif self._kafka is None or self._kafka.state is ChildState.READY:
                 status = await self._run_topics()
                 if status == 0:
@@ -120,7 +120,7 @@ class Supervisor:
                 self._report("topics", "bad", last_line(self._stack.state.log("topics")) or f"status {status}")
                 if status == EXIT_CONFIG:
                     return EXIT_CONFIG
-                await self._sleep(backoff.next_delay())
+                await self._sleep(next(pauses))
             else:
                 await self._sleep(0.1)
         return 0

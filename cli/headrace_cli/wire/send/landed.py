@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress
@@ -36,9 +36,6 @@ class Landed:
     @property
     def fine(self) -> bool:
         return not self.missing and not self.double
-
-    def described(self) -> dict[str, Any]:
-        return asdict(self)
 
     def rows(self) -> Iterator[tuple[str, str]]:
         yield "in the lake", f"{self.found:,}"
@@ -83,8 +80,8 @@ def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
     there = f"select n from ({_of(run)}) where n is not null"
     missing = f"select i from range({tally.sent}) t(i) where i not in ({there}) and {_outside(tally.open)}"
     double = f"select n as i from ({_of(run)}) group by n having count(*) > 1"
-    counts = [_rows(lake, f"select count(*) as n from ({sql})")[0]["n"] for sql in (missing, double)]
-    some = [[row["i"] for row in _rows(lake, f"{sql} order by i limit {LISTED}")] for sql in (missing, double)]
+    counts = [query.run(f"select count(*) as n from ({sql})", lake)[0]["n"] for sql in (missing, double)]
+    some = [[row["i"] for row in query.run(f"{sql} order by i limit {LISTED}", lake)] for sql in (missing, double)]
     return Landed(max(found, 0), counts[0], counts[1], some[0], some[1])
 
 
@@ -92,10 +89,6 @@ def _count(lake: LakeAddress, run: str, condition: str = "true") -> int:
     """Different events of the run whose number `i` meets the condition; -1 if there are no tables yet."""
     events = f"select n as i from ({_of(run)})"
     try:
-        return int(_rows(lake, f"select count(distinct i) as n from ({events}) where {condition}")[0]["n"])
+        return int(query.run(f"select count(distinct i) as n from ({events}) where {condition}", lake)[0]["n"])
     except CommandError:
         return -1
-
-
-def _rows(lake: LakeAddress, sql: str) -> list[dict[str, Any]]:
-    return query.run(sql, lake)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,7 +148,7 @@ def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, An
         "p99": tally.quantile(0.99),
         "problems": dict(tally.problems),
     }
-    return found if landed is None else {**found, "lake": landed.described()}
+    return found if landed is None else {**found, "lake": asdict(landed)}
 
 
 def _print(tally: Tally, run: str, landed: Landed | None) -> None:
