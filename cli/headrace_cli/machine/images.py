@@ -1,4 +1,7 @@
-"""The images: their names, the commands that build, measure and load them, and what pip and cargo in a build must know."""
+"""The images: their names, the commands that build, measure and load them, and what pip and cargo in a build must know.
+
+It imports nothing but Python's own: release/images.py runs without our packages' dependencies.
+"""
 
 from __future__ import annotations
 
