@@ -213,13 +213,18 @@ def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.C
     assert "which was not sent" in capfd.readouterr().err
 
 
-def test_a_certificate_that_is_not_trusted_and_a_server_without_tls(tmp_path: Path) -> None:
+def test_tls(tmp_path: Path) -> None:
     certificates = ensure(tmp_path / "certificates", HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificates.server)
-    for tls, ca, said in ((context, "system", "not trusted"), (None, str(certificates.ca), HOST)):
-        with Server(silent, tls).running() as server, pytest.raises(CommandError, match=said):
-            send("lumberjack", tmp_path, SendOptions(server.target, rate=10, timeout=2, security=Security(ca)))
+    stored, ours = Stored("lumberjack"), Security(str(certificates.ca))
+    with Server(stored, context).running() as server:
+        assert send("lumberjack", tmp_path, SendOptions(server.target, rate=100, duration=0.1, security=ours)) == 0
+        assert len(stored.bodies) == 10
+        with pytest.raises(CommandError, match="not trusted"):
+            send("lumberjack", tmp_path, SendOptions(server.target, rate=10, security=Security("system")))
+    with Server(silent).running() as server, pytest.raises(CommandError, match=server.target):
+        send("lumberjack", tmp_path, SendOptions(server.target, rate=10, timeout=2, security=ours))
 
 
 class Quiet(Source):
