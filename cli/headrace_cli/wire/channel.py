@@ -19,8 +19,6 @@ from zmq.utils.monitor import parse_monitor_message, recv_monitor_message
 
 from headrace_cli.wire.target import Login, RefusedError, Target, over_zeromq
 
-LINGER_MS: Final = 5000
-"""Time that a message has to leave when its socket is closed in order."""
 _READ: Final = 65_536
 
 _SALT: Final = 16
@@ -40,9 +38,6 @@ class Channel(Protocol):
     async def drain(self) -> None:
         """Wait until there is room for more. Raises `OSError`."""
 
-    async def close(self) -> None:
-        """End it in order: what was written leaves."""
-
     def abort(self) -> None:
         """End it at once. Nothing to do if it is closed."""
 
@@ -51,7 +46,7 @@ class StreamChannel(Channel):
     """TCP, with or without TLS."""
 
     def __init__(self, streams: Streams) -> None:
-        self._reader, self.writer = streams
+        self._reader, self._writer = streams
 
     @override
     async def read(self) -> bytes:
@@ -59,20 +54,15 @@ class StreamChannel(Channel):
 
     @override
     def write(self, data: bytes) -> None:
-        self.writer.write(data)
+        self._writer.write(data)
 
     @override
     async def drain(self) -> None:
-        await self.writer.drain()
-
-    @override
-    async def close(self) -> None:
-        self.writer.close()
-        await self.writer.wait_closed()
+        await self._writer.drain()
 
     @override
     def abort(self) -> None:
-        self.writer.transport.abort()
+        self._writer.transport.abort()
 
 
 class MessageChannel(Channel):
@@ -150,23 +140,15 @@ class MessageChannel(Channel):
                 await self._dealer.send_multipart(frames[first : first + MESSAGE_FRAMES])
 
     @override
-    async def close(self) -> None:
-        await self.drain()
-        self._close(LINGER_MS)
-        await asyncio.to_thread(self._context.term)
-
-    @override
     def abort(self) -> None:
-        if not self._dealer.closed:
-            self._close(0)
-            self._context.term()
-
-    def _close(self, linger_ms: int) -> None:
+        if self._dealer.closed:
+            return
         if self._ended is not None:
             self._ended.cancel()
         self._dealer.disable_monitor()
         self._monitor.close(0)
-        self._dealer.close(linger_ms)
+        self._dealer.close(0)
+        self._context.term()
 
 
 async def channel_to(target: Target, seconds: float) -> Channel:

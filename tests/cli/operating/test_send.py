@@ -227,28 +227,6 @@ def test_tls(tmp_path: Path) -> None:
         send("lumberjack", tmp_path, SendOptions(server.target, rate=10, timeout=2, security=ours))
 
 
-class Quiet(Source):
-    """Nothing is to be sent."""
-
-    async def take(self, most: int) -> range:
-        await asyncio.Event().wait()
-        return range(0)
-
-    def event(self, number: int) -> dict[str, Any]:
-        return {}
-
-
-async def test_a_connection_that_ends_while_nothing_is_to_be_sent_gives_its_room_back() -> None:
-    connection = Connection(Target("forward", HOST, 1), Quiet(), Tally(), 1, 5)
-    channel: Any = SimpleNamespace(drain=lambda: asyncio.sleep(0))
-    for _ in range(connection.window):
-        sending = asyncio.create_task(connection._send(channel))
-        await asyncio.sleep(0.001)
-        sending.cancel()
-        await asyncio.wait({sending})
-    assert not connection.room.locked()
-
-
 async def test_what_is_in_flight_at_ctrl_c_is_still_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "GRACE", 600.0)
     stop, tally = asyncio.Event(), Tally()

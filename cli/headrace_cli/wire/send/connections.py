@@ -74,8 +74,6 @@ class Waiting:
 class Connection:
     """One connection of a run."""
 
-    window = WINDOW
-
     def __init__(
         self,
         target: Target,
@@ -85,87 +83,61 @@ class Connection:
         timeout: float,
         compression: Compression | None = None,
     ) -> None:
-        self.target = target
-        self.source = source
-        self.tally = tally
-        self.timeout = timeout
-        self.client = client_of(target.protocol)(compression)
-        self.waiting: dict[int, Waiting] = {}
-        """By the frames' numbers, in the order in which they were made."""
-        self.progress = time.monotonic()
-        self.room = asyncio.Semaphore(self.window)
-        self._batch = min(batch, self.client.batch)
+        self._target = target
+        self._source = source
+        self._tally = tally
+        self._timeout = timeout
+        self._client = client_of(target.protocol)(compression)
+        self._waiting: dict[int, Waiting] = {}  # by the frames' numbers, in the order in which they were made
+        self._progress = time.monotonic()
+        self._room = asyncio.Semaphore(WINDOW)
+        self._batch = min(batch, self._client.batch)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until the source ends or `stop`, and wait for what is to come. A failure is noted in the tally."""
-        self.note(await self.converse(stop))
-
-    async def converse(self, stop: asyncio.Event) -> Exception | None:
-        """One connection to its end; why it ended, if that was not in order."""
         try:
-            channel = await channel_to(self.target, self.timeout)
+            channel = await channel_to(self._target, self._timeout)
         except (OSError, TimeoutError) as error:
-            return NoConnectionError(why_not(self.target, error, self.timeout))
-        self.begun(channel)
-        self.progress = time.monotonic()
+            self._tally.problems[why_not(self._target, error, self._timeout)] += 1
+            return
+        self._progress = time.monotonic()
         sending = asyncio.create_task(self._send(channel))
         try:
             await self._listen(channel, sending, stop)
         except (OSError, ProtocolError, ServerError) as error:
-            return error
+            self._tally.problems[f"{self._target.address} {_what_happened(error)}"] += 1
         finally:
             sending.cancel()
             await asyncio.wait({sending})
             if not sending.cancelled():
                 sending.exception()  # it was told by the listener
             channel.abort()
-        return None
-
-    def note(self, error: Exception | None) -> None:
-        if isinstance(error, NoConnectionError):
-            self.tally.problems[str(error)] += 1
-        elif error is not None:
-            self.tally.problems[f"{self.target.address} {_what_happened(error)}"] += 1
-        self.tally.open += [each.numbers for each in self.waiting.values()]
-
-    def begun(self, channel: Channel) -> None:
-        """Say what a new connection begins with."""
-        if greeting := self.client.again():
-            channel.write(greeting)
-
-    async def put(self, channel: Channel, numbers: range) -> None:
-        channel.write(self.made(numbers))
-        await channel.drain()
-
-    def made(self, numbers: range) -> bytes:
-        """The frame of these events, which waits for its acknowledgement from now on."""
-        name = self.client.made
-        frame = self.client.frame([self.source.event(number) for number in numbers])
-        if not self.waiting:
-            self.progress = time.monotonic()
-        self.waiting[name] = Waiting(numbers, time.monotonic())
-        self.tally.count(len(numbers), frame)
-        return frame
+        self._tally.open += [each.numbers for each in self._waiting.values()]
 
     async def _send(self, channel: Channel) -> None:
-        await channel.drain()  # what `begun` wrote
+        if greeting := self._client.again():
+            channel.write(greeting)
+            await channel.drain()
         while True:
-            await self.room.acquire()
-            try:
-                numbers = await self.source.take(self._batch)
-            except asyncio.CancelledError:  # the next connection has the same room
-                self.room.release()
-                raise
+            await self._room.acquire()
+            numbers = await self._source.take(self._batch)
             if not numbers:
-                self.tally.complete = True
+                self._tally.complete = True
                 return
-            await self.put(channel, numbers)
+            name = self._client.made
+            frame = self._client.frame([self._source.event(number) for number in numbers])
+            if not self._waiting:
+                self._progress = time.monotonic()
+            self._waiting[name] = Waiting(numbers, time.monotonic())
+            self._tally.count(len(numbers), frame)
+            channel.write(frame)
+            await channel.drain()
 
     async def _listen(self, channel: Channel, sending: asyncio.Task[None], stop: asyncio.Event) -> None:
         reading = asyncio.create_task(channel.read())
         stopped: float | None = None
         try:
-            while not (sending.done() and not sending.cancelled() and not sending.exception() and not self.waiting):
+            while not (sending.done() and not sending.cancelled() and not sending.exception() and not self._waiting):
                 await asyncio.wait(
                     {reading} if sending.done() else {reading, sending}, timeout=_LOOK, return_when="FIRST_COMPLETED"
                 )
@@ -173,50 +145,39 @@ class Connection:
                 if reading.done():
                     data = reading.result()
                     if not data:
-                        raise ServerClosedError("closed the connection")
-                    self._hear(data, now)
+                        raise ServerError("closed the connection")
+                    for answer in self._client.receive(data):
+                        if isinstance(answer, Answer):
+                            self._take(answer, now)
                     reading = asyncio.create_task(channel.read())
                 if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
                     raise error
                 if stop.is_set():
                     sending.cancel()
                     stopped = now if stopped is None else stopped
-                    if now - stopped > GRACE or not self.waiting:
+                    if now - stopped > GRACE or not self._waiting:
                         return
-                if self.waiting and now - self.progress > self.timeout:
-                    raise ServerError(f"acknowledged nothing for {self.timeout:g} s")
+                if self._waiting and now - self._progress > self._timeout:
+                    raise ServerError(f"acknowledged nothing for {self._timeout:g} s")
         finally:
             reading.cancel()
 
-    def _hear(self, data: bytes, now: float) -> None:
-        for answer in self.client.receive(data):
-            if isinstance(answer, Answer):
-                self.taken(answer, now)
-
-    def taken(self, answer: Answer, now: float) -> None:
+    def _take(self, answer: Answer, now: float) -> None:
         """The server has acknowledged events of a frame."""
-        frame = self.waiting.get(answer.frame)
+        frame = self._waiting.get(answer.frame)
         if frame is None:
             raise ServerError("acknowledged what was not sent")
         if answer.count > frame.count:
-            frame.count, self.progress = answer.count, now
+            frame.count, self._progress = answer.count, now
         if answer.whole:
-            del self.waiting[answer.frame]
-            self.tally.acknowledged += len(frame.numbers)
-            self.tally.times.append(now - frame.at)
-            self.room.release()
-
-
-class NoConnectionError(Exception):
-    """There is no connection; says why."""
+            del self._waiting[answer.frame]
+            self._tally.acknowledged += len(frame.numbers)
+            self._tally.times.append(now - frame.at)
+            self._room.release()
 
 
 class ServerError(Exception):
     """The server broke the conversation; says how."""
-
-
-class ServerClosedError(ServerError):
-    """It ended the connection."""
 
 
 def _what_happened(error: Exception) -> str:
