@@ -147,14 +147,7 @@ def validate(
 )
 def live(
     state: StateOption = DEFAULT_STATE,
-    url: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--url",
-            metavar="[NAME=]URL",
-            help="Where a part has its metrics; NAME=dns://HOST:PORT for all addresses of a name. Default: the stack in --state.",
-        ),
-    ] = None,
+    url: UrlOption = None,
     kafka: KafkaOption = None,
     lake: LakeOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1",

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 import msgpack
 import zmq
@@ -14,7 +14,6 @@ import zmq.asyncio
 from headrace_forward.login.handshake import ping, proof_of, read_pong
 from headrace_logjam.client import MESSAGE_FRAMES
 from headrace_logjam.wire import joined, split
-from typing_extensions import override
 from zmq.utils.monitor import parse_monitor_message, recv_monitor_message
 
 from headrace_cli.wire.target import Login, RefusedError, Target, over_zeromq
@@ -26,47 +25,27 @@ _MOST: Final = 64 << 10
 _LOGIN_READ: Final = 4096
 
 
-class Channel(Protocol):
-    """One connection that is open."""
-
-    async def read(self) -> bytes:
-        """Return the next bytes; empty when the server has closed it. Raises `OSError`."""
-
-    def write(self, data: bytes) -> None:
-        """Send whole frames, or over TCP a part of one."""
-
-    async def drain(self) -> None:
-        """Wait until there is room for more. Raises `OSError`."""
-
-    def abort(self) -> None:
-        """End it at once. Nothing to do if it is closed."""
-
-
-class StreamChannel(Channel):
-    """TCP, with or without TLS."""
+class StreamChannel:
+    """TCP, with or without TLS. `read` returns nothing when the server has closed it; `abort` ends it at once."""
 
     def __init__(self, streams: Streams) -> None:
         self._reader, self._writer = streams
 
-    @override
     async def read(self) -> bytes:
         return await self._reader.read(_READ)
 
-    @override
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
-    @override
     async def drain(self) -> None:
         await self._writer.drain()
 
-    @override
     def abort(self) -> None:
         self._writer.transport.abort()
 
 
-class MessageChannel(Channel):
-    """A DEALER. What is read and written is messages as `headrace_logjam.wire.joined` makes them.
+class MessageChannel:
+    """The same as a DEALER. What is read and written is messages as `headrace_logjam.wire.joined` makes them.
 
     It does not connect again by itself: answers carry no id, and what the old connection lost would be taken for accepted.
     """
@@ -118,7 +97,6 @@ class MessageChannel(Channel):
             if parse_monitor_message(parts)["event"] in (zmq.EVENT_DISCONNECTED, zmq.EVENT_MONITOR_STOPPED):
                 return
 
-    @override
     async def read(self) -> bytes:
         assert self._ended is not None
         reading = asyncio.ensure_future(self._dealer.recv_multipart())
@@ -128,18 +106,15 @@ class MessageChannel(Channel):
         finally:
             reading.cancel()
 
-    @override
     def write(self, data: bytes) -> None:
         self._written.append(data)
 
-    @override
     async def drain(self) -> None:
         while self._written:
             frames = split(self._written.popleft())
             for first in range(0, len(frames), MESSAGE_FRAMES):
                 await self._dealer.send_multipart(frames[first : first + MESSAGE_FRAMES])
 
-    @override
     def abort(self) -> None:
         if self._dealer.closed:
             return
@@ -149,6 +124,9 @@ class MessageChannel(Channel):
         self._monitor.close(0)
         self._dealer.close(0)
         self._context.term()
+
+
+Channel = StreamChannel | MessageChannel
 
 
 async def channel_to(target: Target, seconds: float) -> Channel:
