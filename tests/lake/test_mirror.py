@@ -61,9 +61,9 @@ class Lake:
         self.metrics = MirrorMetrics()
         self.follower = self.new_follower()
 
-    def new_follower(self, **settings: Any) -> Follower:
+    def new_follower(self, **properties: Any) -> Follower:
         section = LakeSettings(
-            path=str(self.path), checkpoint=str(self.path) + ".c", iceberg=self.properties, **settings
+            path=str(self.path), checkpoint=str(self.path) + ".c", iceberg={**self.properties, **properties}
         )
         return Follower(section, self.metrics, CapturingLogger())  # type: ignore[arg-type]
 
@@ -373,7 +373,7 @@ def test_another_lake_is_refused_until_its_tables_are_dropped(lake: Lake) -> Non
     lake.land(records=2)
     with pytest.raises(ConfigError):
         lake.new_follower().once()
-    lake.new_follower(iceberg_namespace="other").once()
+    lake.new_follower(namespace="other").once()
     for name in ("events", "batches"):
         lake.catalog().drop_table(("headrace", name))
     lake.new_follower().once()

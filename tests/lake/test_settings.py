@@ -48,7 +48,6 @@ from headrace_lake.spark.engine import ZSTD_LEVEL, session_options, web_identity
         ({"LAKE__PROMOTE": "body.status"}, "HEADRACE_LAKE__PROMOTE: `body.status` is not of the form"),
         ({"LAKE__BODY": "json"}, "HEADRACE_LAKE__BODY"),
         ({"LAKE__VACUUM_AGE": "60"}, "HEADRACE_LAKE__VACUUM_AGE"),
-        ({"LAKE__LOG_AGE": "599"}, "HEADRACE_LAKE__LOG_AGE"),
         ({"LAKE__SPEED": "9"}, "HEADRACE_LAKE__SPEED: there is no such setting"),
         ({"KAFKA__QUARANTINE_TOPIC": "headrace.events"}, "are the same"),
     ],
@@ -74,7 +73,7 @@ def test_a_contradiction_is_refused(monkeypatch: pytest.MonkeyPatch, variables: 
         {"LAKE__RETENTION_DAYS": "1", "LAKE__HORIZON": "86400"},
         {"LAKE__RETENTION_DAYS": "30", "LAKE__MAINTENANCE_SHARE": "0.01"},
         {"LAKE__PROMOTE": "body.a as a decimal(10,2), body['x,y'] as b string", "LAKE__BODY": "variant"},
-        {"LAKE__VACUUM_AGE": "3600", "LAKE__LOG_AGE": "600"},
+        {"LAKE__VACUUM_AGE": "3600"},
         {"LISTEN__NONSENSE": "a section that this process lacks"},
     ],
 )

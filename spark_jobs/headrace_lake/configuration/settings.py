@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from headrace_common.operations.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
-from headrace_common.operations.variables import Bytes, Seconds, WholeSeconds, read_bytes
+from headrace_common.operations.variables import Seconds, WholeSeconds, read_bytes
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_lake.configuration import promotion
@@ -21,9 +21,6 @@ from headrace_lake.configuration.routes import RouteSettings, check_names
 _SECRET: Final = re.compile(
     r"secret|password|session\.token|access\.key|account\.key|private\.key|sas\.(fixed\.)?token", re.IGNORECASE
 )
-
-MIN_LOG_AGE: Final = 600
-"""Seconds; well above the pause after which `fence` reads a log again from its checkpoint."""
 
 
 def location(path: str) -> str:
@@ -39,6 +36,9 @@ class LakeSettings(Section):
     removed: ClassVar[Mapping[str, str]] = {
         "vacuum_every": "each table is vacuumed once a day",
         "gaps_every": "what covers open Logjam gaps is looked for every ten minutes",
+        "file_bytes": "compaction makes files of about 128 MiB",
+        "log_age": "a table's commits stay in its log for a day",
+        "iceberg_namespace": "LAKE__ICEBERG names it: `namespace` among its properties; without it: headrace",
         "iceberg_every": "the mirror looks at the Delta tables every 30 seconds",
     }
 
@@ -105,10 +105,8 @@ class LakeSettings(Section):
         {},
         description="Catalog in which `python -m headrace_lake mirror` keeps Iceberg tables of the same files: the properties of"
         ' pyiceberg as a JSON object, such as `{"uri": "sqlite:////data/iceberg.db", "warehouse": "/data/iceberg"}`; better given'
-        " by `…_FILE` if there are secrets among them. Empty: there is no mirror.",
-    )
-    iceberg_namespace: str = Field(
-        "headrace", pattern=r"^\w+$", description="Namespace of the Iceberg tables; it is made if there is none."
+        " by `…_FILE` if there are secrets among them. `namespace` among them names that of the tables (`headrace`), which is"
+        " made if there is none. Empty: there is no mirror.",
     )
     iceberg_every: ClassVar[float] = 30
     """Seconds between two looks of the mirror at the Delta tables."""
@@ -135,7 +133,9 @@ class LakeSettings(Section):
         description="Share of the time that compaction, retention and vacuum may take, beside landing and on one thread; 0: they"
         " never run.",
     )
-    file_bytes: Bytes = Field(128 * MIB, ge=MIB, description="Size of the files that compaction makes, about.")
+    file_bytes: ClassVar[int] = 128 * MIB
+    """Size of the files that compaction makes, about: queries read few, and a merge holds one."""
+
     retention_days: int = Field(
         0,
         ge=0,
@@ -155,12 +155,9 @@ class LakeSettings(Section):
     """Seconds between two searches for what covers open Logjam gaps. Each reads the attributes of all that has landed since the
     oldest of them."""
 
-    log_age: WholeSeconds = Field(
-        86_400,
-        ge=MIN_LOG_AGE,
-        description="Seconds that a table's commits stay in its log after the next checkpoint: how far a reader that follows"
-        " the table commit by commit may lag.",
-    )
+    log_age: ClassVar[int] = 86_400
+    """Seconds that a table's commits stay in its log after the next checkpoint: how far a reader that follows the table commit by
+    commit may lag. Well above the pause after which `fence` reads a log again from its checkpoint."""
 
     quarantine: dict[str, Policy] = Field(
         {},

@@ -28,12 +28,12 @@ class Follower(Health):
     def __init__(self, settings: LakeSettings, metrics: MirrorMetrics, log: Log) -> None:
         """Opens the catalog. Raises `ConfigError` if its properties are none of pyiceberg's."""
         properties = {name: value.get_secret_value() for name, value in settings.iceberg.items()}
+        self._namespace = properties.pop("namespace", "headrace")
         try:
             self._catalog: Catalog = load_catalog("headrace", **properties)
         except Exception as error:
             raise ConfigError(f"LAKE__ICEBERG opens no catalog: {error}") from error
         self._tables = Tables(location(settings.path))
-        self._namespace = settings.iceberg_namespace
         self._every = settings.iceberg_every
         self._metrics = metrics
         self._log = log
