@@ -23,6 +23,7 @@ from tests.common.kafkaless import FakePublisher, receiver_state
 from tests.common.test_connection import data
 from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE, until
+from tests.driving import with_constants
 
 LOOP = uvloop.new_event_loop  # as receivers run in
 PLACES = 3
@@ -33,7 +34,7 @@ class Door:
     """A listener with `PLACES` places, in this process."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, proxies: str = "", **limits: Any) -> None:
-        settings = LimitSettings(handshake_time=PATIENCE, **limits)
+        settings = with_constants(LimitSettings, {"handshake_time": PATIENCE})(**limits)
         self.publisher = FakePublisher()
         self.receiver = receiver_state(self.publisher, settings)
         self.tasks = Tasks()

@@ -29,16 +29,15 @@ KEY_ID, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 
 
 def by_iam(**other: Any) -> KafkaSettings:
-    return KafkaSettings(
-        **{"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM", "aws_region": REGION, **other}
-    )
+    return KafkaSettings(**{"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM", **other})
 
 
 @pytest.fixture(autouse=True)
 def at_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This process has credentials, and finds no others."""
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+    for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", REGION)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -93,14 +92,15 @@ async def test_it_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
 async def test_the_region_of_the_machine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv(name, "us-east-2")
-    assert read_token(await MskTokens(by_iam(aws_region="")).token())[0] == "kafka.us-east-2.amazonaws.com"
-    assert read_token(await MskTokens(by_iam()).token())[0] == f"kafka.{REGION}.amazonaws.com"
+    assert read_token(await MskTokens(by_iam()).token())[0] == "kafka.us-east-2.amazonaws.com"
 
 
-async def test_no_region() -> None:
-    with pytest.raises(ConfigError, match="needs KAFKA__AWS_REGION, or AWS_REGION"):
-        client_arguments(by_iam(aws_region=""))
+async def test_no_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    with pytest.raises(ConfigError, match=r"needs AWS_REGION or AWS_DEFAULT_REGION$"):
+        client_arguments(by_iam())
 
 
 async def test_no_signer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +143,6 @@ async def test_the_clients_of_a_process_share_it() -> None:
 def test_a_token_travels_encrypted() -> None:
     with pytest.raises(ValueError, match="AWS_MSK_IAM needs KAFKA__SECURITY_PROTOCOL SASL_SSL"):
         by_iam(security_protocol="SASL_PLAINTEXT")
-
-
-def test_a_region_that_nobody_needs() -> None:
-    with pytest.raises(ValueError, match="KAFKA__AWS_REGION needs KAFKA__SASL_MECHANISM AWS_MSK_IAM"):
-        KafkaSettings(aws_region=REGION)
 
 
 def test_java_logs_in_by_itself() -> None:

@@ -114,7 +114,7 @@ class Bench:
         self.starts: list[Any] = []
         self.answers: list[Any] = []
         self.metrics = ReceiverMetrics()
-        self.settings = KafkaSettings(batch_bytes=1 << 20)
+        self.settings = KafkaSettings()
         monkeypatch.setattr(module, "make_producer", self._make)
         monkeypatch.setattr(module, "describe", self._describe)
         self.source = ProducerSource(self.settings, self.metrics, structlog.get_logger())

@@ -52,16 +52,16 @@ class TestDefaults:
 
 class TestEnvironment:
     def test_sets(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in environment("limits", frame_time=7.5, depth=9).items():
+        for name, value in environment("limits", frame_time=7.5, connections=9).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv("HEADRACE_FORWARD__SERVER_HOSTNAME", "here")
+        monkeypatch.setenv("HEADRACE_FORWARD__HEARTBEAT", "false")
         settings = load(ForwardSettings)
-        assert (settings.limits.frame_time, settings.limits.depth, settings.forward.server_hostname) == (7.5, 9, "here")
+        assert (settings.limits.frame_time, settings.limits.connections, settings.forward.heartbeat) == (7.5, 9, False)
         assert settings.limits.frame_bytes == 16 * MIB
 
     def test_in_any_case(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("headrace_limits__depth", "9")
-        assert load(ForwardSettings).limits.depth == 9
+        monkeypatch.setenv("headrace_limits__connections", "9")
+        assert load(ForwardSettings).limits.connections == 9
 
     @pytest.mark.parametrize(
         "cls",
@@ -87,7 +87,7 @@ class TestEnvironment:
         load(ForwardSettings)
 
     def test_every_problem_is_said_in_a_line_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_LIMITS__DEPTH", "0")
+        monkeypatch.setenv("HEADRACE_LIMITS__CONNECTIONS", "0")
         monkeypatch.setenv("HEADRACE_LIMITS__FRAME_TIME", "soon")
         monkeypatch.setenv("HEADRACE_OPS__PORT", "70000")
         monkeypatch.setenv("HEADRACE_LOG__LEVEL", "loud")
@@ -95,27 +95,25 @@ class TestEnvironment:
             load(ForwardSettings)
         lines = str(caught.value).splitlines()
         assert len(lines) == 4
-        for name in ("LIMITS__DEPTH", "LIMITS__FRAME_TIME", "OPS__PORT", "LOG__LEVEL"):
+        for name in ("LIMITS__CONNECTIONS", "LIMITS__FRAME_TIME", "OPS__PORT", "LOG__LEVEL"):
             assert any(line.startswith(f"HEADRACE_{name}: ") for line in lines)
 
 
 class TestYaml:
     def test_sets_and_the_environment_wins(self, yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        yaml.write_text("kafka:\n  bootstrap_servers: a:1\n  events_topic: e\nlimits: {depth: 5}\n")
+        yaml.write_text("kafka:\n  bootstrap_servers: a:1\n  events_topic: e\nlimits: {connections: 5}\n")
         monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC", "mine")
         settings = load(ForwardSettings, yaml)
         assert (settings.kafka.bootstrap_servers, settings.kafka.events_topic) == ("a:1", "mine")
-        assert settings.limits.depth == 5
+        assert settings.limits.connections == 5
 
     def test_one_file_may_configure_every_part(self, yaml: Path) -> None:
-        yaml.write_text(
-            "lake: {path: /x, anything: 1}\ntopics: {events_partitions: 3}\nforward: {server_hostname: here}\n"
-        )
-        assert load(ForwardSettings, yaml).forward.server_hostname == "here"
+        yaml.write_text("lake: {path: /x, anything: 1}\ntopics: {events_partitions: 3}\nforward: {heartbeat: false}\n")
+        assert not load(ForwardSettings, yaml).forward.heartbeat
         assert load(TopicsProcessSettings, yaml).topics.events_partitions == 3
 
     def test_an_empty_file_and_an_empty_section_set_nothing(self, yaml: Path) -> None:
-        for text in ("", "# nothing\n", "kafka:\n", "kafka: {}\nlimits:\n  # depth: 5\n"):
+        for text in ("", "# nothing\n", "kafka:\n", "kafka: {}\nlimits:\n  # connections: 5\n"):
             yaml.write_text(text)
             assert load(ForwardSettings, yaml) == load(ForwardSettings)
 
@@ -123,13 +121,16 @@ class TestYaml:
         ("text", "problem"),
         [
             ("kafak: {}", r"no section is called kafak; did you mean kafka\?$"),
-            ("kafak: {}\nlimits: {depth: many}", r"(?s)no section is called kafak.*HEADRACE_LIMITS__DEPTH: "),
+            (
+                "kafak: {}\nlimits: {connections: many}",
+                r"(?s)no section is called kafak.*HEADRACE_LIMITS__CONNECTIONS: ",
+            ),
             ("nothing_like_it: {}", "no section is called nothing_like_it$"),
-            ("limits: {dept: 1}", "HEADRACE_LIMITS__DEPT: there is no such setting"),
+            ("limits: {connection: 1}", "HEADRACE_LIMITS__CONNECTION: there is no such setting"),
             ("limits: 7", "expected a mapping"),
             ("[1, 2]", "expected a mapping"),
             ("just text", "expected a mapping"),
-            ("limits: {depth: many}", "HEADRACE_LIMITS__DEPTH: "),
+            ("limits: {connections: many}", "HEADRACE_LIMITS__CONNECTIONS: "),
             ("a: b: c", "headrace.yaml"),
             ("a: [", "headrace.yaml"),
         ],
@@ -242,8 +243,8 @@ class TestCommandLine:
             assert variable(section, name) in text
 
     def test_config(self, yaml: Path) -> None:
-        yaml.write_text("limits: {depth: 5}")
-        assert parse_arguments(ForwardSettings, "p", "d", ["--config", str(yaml)]).limits.depth == 5
+        yaml.write_text("limits: {connections: 5}")
+        assert parse_arguments(ForwardSettings, "p", "d", ["--config", str(yaml)]).limits.connections == 5
 
     def test_a_password_is_not_described(self) -> None:
         assert not any("**" in line for line in describe(ServiceSettings))
@@ -304,7 +305,7 @@ def test_a_variable_that_is_wrong_is_refused_in_one_sentence_that_names_it(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((name, "k") for name in ("LIMITS_DEPTH", "STATE", "FORWARD_PORT", "FOO")),
+        *((name, "k") for name in ("LIMITS_FRAME_TIME", "STATE", "FORWARD_PORT", "FOO")),
         *(
             (f"{section}__HOST", text)
             for section in ("LISTEN", "OPS")

@@ -32,7 +32,7 @@ def session(peer: Peer = PEER, ignored: list[MessageKind] | None = None, **limit
     """With the default limits, but for those named."""
     note = (lambda kind: None) if ignored is None else ignored.append
     section = with_constants(CourierSection, limits)
-    return CourierSession(peer, CourierLimits(**limits), section(), note)
+    return CourierSession(peer, with_constants(CourierLimits, limits)(**limits), section(), note)
 
 
 @dataclass

@@ -36,7 +36,8 @@ def session(peer: Peer = PEER, **limits: Any) -> ForwardSession:
     """With the default limits, but for those named (of either section)."""
     section = driving.with_constants(ForwardSection, limits)
     forward = section(**{name: limits.pop(name) for name in section.model_fields if name in limits})
-    return ForwardSession(peer, LimitSettings(**limits), forward, security(forward))
+    given = driving.with_constants(LimitSettings, limits)(**limits)
+    return ForwardSession(peer, given, forward, security(forward))
 
 
 def parts_of(frame: Frame) -> list[Seen | Reject]:

@@ -124,8 +124,8 @@ def test_text_stays_text() -> None:
     """Whatever Kubernetes takes for a reference to another variable, or for its escape."""
     name = r'a "b" \ $(HEADRACE_LOG__LEVEL) $$ $$( $'
     values = {"receiverDefaults": {"settings": {"log": {"level": "debug"}, "tls": {"minimum": "1.3"}}}}
-    values["receivers"] = {"forward": {"settings": {"forward": {"server_hostname": name}}}}
-    text = settings(yaml.safe_dump(values))["HEADRACE_FORWARD__SERVER_HOSTNAME"]
+    values["receivers"] = {"logjam": {"settings": {"logjam": {"topics": name}}}}
+    text = settings(yaml.safe_dump(values), "logjam")["HEADRACE_LOGJAM__TOPICS"]
     assert re.sub(r"\$(\$|\([A-Z_]+\))", lambda found: "$" if found[1] == "$" else "debug", text) == name
 
 
@@ -192,8 +192,8 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         ("receiverDefaults.settings.limits.frame_size=5", "frame_size"),
         ("receiverDefaults.settings.limits.connections=0", "minimum"),
         ("receiverDefaults.settings.limits.connections=many", "integer"),
-        ("receiverDefaults.settings.forward.server_hostname=x", "forward"),
-        ("receiverDefaults.settings.kafka.batch_bytes=5", "kafka"),
+        ("receiverDefaults.settings.forward.heartbeat=false", "forward"),
+        ("receiverDefaults.settings.kafka.ack_deadline=5", "kafka"),
         ("receiverDefaults.settings.listen.port=5", "port"),
         ("receivers.smtp.enabled=true", "smtp"),
         ("receivers.forward.settings.forward.shared_key=open", "shared_key"),

@@ -13,7 +13,7 @@ from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import Meta, compress, encode_meta
 
-from tests.driving import NOW_MS, Seen, parts_of
+from tests.driving import NOW_MS, Seen, parts_of, with_constants
 
 APP_ENV = b"shop-production"
 TOPIC = b"logs.shop.production"
@@ -91,7 +91,7 @@ def driven(*, answers: bool = True, publish: Publish | None = None, **limits: An
     said: list[str] = []
     ignored: list[str] = []
     session = ProducerSession(
-        LogjamLimits(**limits),
+        with_constants(LogjamLimits, limits)(**limits),
         ANSWER_TIME,
         answers=answers,
         host=HOST,

@@ -28,6 +28,7 @@ from headrace_logjam.reading import ReadSocket
 from tests.contract.logjam import COMMAND, GREETING, MORE, READY, message, zmtp
 from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
+from tests.driving import with_constants
 
 LIMITS = Limits.of(LimitSettings(frame_bytes=4 * MIB, event_bytes=MIB), 16)
 MESSAGE = 4 * MIB + OTHER
@@ -102,7 +103,7 @@ class House:
         self.metrics = ReceiverMetrics()
         self.own = LogjamMetrics(self.metrics)
         log = structlog.get_logger()
-        settings = LimitSettings(**{"frame_bytes": KIB, "event_bytes": KIB, **limits})
+        settings = with_constants(LimitSettings, limits)(**{"frame_bytes": KIB, "event_bytes": KIB, **limits})
         limited = RateLimited(log)
         self.receiver = ReceiverState(None, None, None, settings, self.metrics, log, limited)  # type: ignore[arg-type]
         self.doors = Doors(self.context, self.receiver, self.own, 16)

@@ -51,7 +51,7 @@ def session(peer: Peer = PEER, **limits: Any) -> LumberjackSession:
     """With the default limits, but for those named (of either section)."""
     section = driving.with_constants(LumberjackSection, limits)
     own = section(**{name: limits.pop(name) for name in section.model_fields if name in limits})
-    return LumberjackSession(peer, LimitSettings(**limits), own)
+    return LumberjackSession(peer, driving.with_constants(LimitSettings, limits)(**limits), own)
 
 
 def feed(driven: LumberjackSession, data: bytes, now_ms: int = NOW_MS) -> None:

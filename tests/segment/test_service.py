@@ -69,7 +69,7 @@ async def test_there_is_no_such_segment(service: Receiver, name: str, start: Ser
     async with await Client.connect(service.address) as client:
         client.say(read(name))
         assert await client.reply() == NoSuchSegment(name)
-    strict = await start(service.kafka, segment={"auto_create": False})
+    strict = await start(service.kafka, segment={"rights": '{"*": ["read", "append"]}'})
     async with await Client.connect(strict.address) as client:
         client.say(setup(name))
         assert await client.reply() == NoSuchSegment(name)

@@ -52,12 +52,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
     running.stop()
 
 
-def access(broker: Behind, authority: Authority, region: str = REGION) -> dict[str, object]:
+def access(broker: Behind, authority: Authority) -> dict[str, object]:
     return {
         "bootstrap_servers": f"{HOST}:{broker.door}",
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "AWS_MSK_IAM",
-        "aws_region": region,
         "ca": authority.file,
         "request_timeout": 10,
     }
@@ -82,12 +81,11 @@ async def test_a_broker_takes_the_token(broker: Behind, tmp_path: Path) -> None:
     assert len(await events(plain, mark)) == 2
 
 
-async def test_a_token_for_another_region(broker: Behind, tmp_path: Path) -> None:
+async def test_a_token_for_another_region(broker: Behind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-west-1")
     authority = Authority(tmp_path)
     async with Door(broker.behind, broker.door, REGION, authority.issue("door", "door")):
-        with Receiver(
-            "forward", KafkaSettings(), tmp_path, {"kafka": access(broker, authority, region="us-west-1")}
-        ) as receiver:
+        with Receiver("forward", KafkaSettings(), tmp_path, {"kafka": access(broker, authority)}) as receiver:
             receiver.spawn()
             problem = await receiver.problem()
             assert "the broker does not accept the token from AWS's signer: made for kafka.us-west-1" in problem

@@ -28,6 +28,7 @@ class ForwardSection(Section):
         "chunk_bytes": "a chunk's name has at most 1 KiB",
         "option_bytes": "an option map has at most 16 KiB",
         "handshake_bytes": "a login has at most 4 KiB",
+        "server_hostname": "this server's name in the handshake is `headrace-forward`",
         "keepalive": "the handshake always tells clients to keep their connections open",
     }
 
@@ -42,6 +43,9 @@ class ForwardSection(Section):
 
     handshake_bytes: ClassVar[int] = 4 * KIB
     """Largest login: fluentd sends about 330 bytes, Fluent Bit up to 1,023. A larger one closes the connection."""
+
+    server_hostname: ClassVar[str] = "headrace-forward"
+    """This server's name in the handshake. A fluentd of the same name refuses it."""
 
     heartbeat: bool = Field(
         True, description="Answer fluentd's UDP heartbeats on the same port, while the receiver is ready."
@@ -61,12 +65,6 @@ class ForwardSection(Section):
     )
     allow_anonymous_source: bool = Field(
         True, description="Whether clients that match no rule of FORWARD__CLIENTS may send."
-    )
-    server_hostname: str = Field(
-        "headrace-forward",
-        min_length=1,
-        max_length=255,
-        description="This server's name in the handshake. A fluentd with the same name refuses it.",
     )
 
     @property

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from headrace_common.operations.settings import KIB, MIB, Section, ServiceSettings
-from pydantic import Field
 
 PORT = 5044
 """The default port of Beats and Logstash."""
@@ -16,17 +15,14 @@ class LumberjackSection(Section):
     """Settings of Lumberjack alone. A client that exceeds a limit is disconnected."""
 
     removed: ClassVar[Mapping[str, str]] = {
+        "window_events": "a window has at most 65,536 events, as many as Beats may be told to send",
         "pairs": "a v1 event has at most 1,024 pairs",
         "key_bytes": "a key of a v1 event has at most 64 KiB",
         "value_bytes": "a value of a v1 event has at most 16 MiB; LIMITS__EVENT_BYTES bounds the event",
     }
 
-    window_events: int = Field(
-        65_536,
-        ge=1,
-        le=1 << 20,
-        description="Maximum events in a window; must not be below the clients' `bulk_max_size`.",
-    )
+    window_events: ClassVar[int] = 65_536
+    """Maximum events in a window: Beats send up to `bulk_max_size`, which is 2,048 by default."""
 
     pairs: ClassVar[int] = 1_024
     """Maximum pairs of one v1 event: logstash-forwarder sends four, and those of its configuration."""

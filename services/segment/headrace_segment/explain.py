@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, Unit, cut_text, fields
 
 from headrace_segment import questions
 from headrace_segment.session.dialects import SegmentSession
-from headrace_segment.settings import FRAME_BYTES, SegmentLimits, SegmentSection, SegmentSettings, limits_of
+from headrace_segment.settings import FRAME_BYTES, SegmentSection, SegmentSettings, limits_of
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
@@ -87,7 +88,7 @@ def _shown(value: object) -> str:
 
 
 def _stream(most: int, given: SegmentSettings | None) -> tuple[SegmentWalker, SegmentSession]:
-    limits, section = (given.limits, given.segment) if given else (SegmentLimits(), SegmentSection())
+    limits, section = (given.limits, given.segment) if given else (LimitSettings(), SegmentSection())
     return SegmentWalker(limits.frame_bytes), SegmentSession(PEER, limits_of(limits, section))
 
 

@@ -19,17 +19,6 @@ FRAME_BYTES: Final = 16 * MIB - 1
 """The largest length that a message can have: 24 bits."""
 
 
-class SegmentLimits(LimitSettings):
-    """The limits, with the protocol's own defaults."""
-
-    frame_bytes: Bytes = Field(
-        FRAME_BYTES,
-        ge=KIB,
-        le=FRAME_BYTES,
-        description="Maximum size of a message, of a block, and of its events together.",
-    )
-
-
 class SegmentSection(Section):
     """Settings of the segment service alone."""
 
@@ -42,6 +31,9 @@ class SegmentSection(Section):
         "tail_readers": "at most 10,000 reads wait at a segment's end",
         "cache_bytes": "the newest blocks have 64 MiB of memory",
         "snapshot_records": "a partition's state is written down every 100,000 records",
+        "auto_create": "who has the right `create` of SEGMENT__RIGHTS creates by a SetupAppend of the original dialect",
+        "tail_wait": "a read at a segment's end waits 5 seconds for more",
+        "writer_retention": "a writer without a connection is forgotten after a week, with its level",
     }
 
     name_bytes: ClassVar[int] = KIB
@@ -69,10 +61,12 @@ class SegmentSection(Section):
     snapshot_records: ClassVar[int] = 100_000
     """Records after which a partition's state is written down: what a start has to read at most, in a few seconds."""
 
-    auto_create: bool = Field(
-        True,
-        description="A SetupAppend creates its segment: the original dialect has no other way. Today's has its own.",
-    )
+    tail_wait: ClassVar[float] = 5
+    """Seconds that a read at a segment's end waits for more before it is answered with nothing: clients ask again at once."""
+
+    writer_retention: ClassVar[float] = 7 * 86_400
+    """Seconds after which a writer without a connection is forgotten, with its level: clients give up after hours."""
+
     rights: dict[str, frozenset[Right]] = Field(
         {},
         description="Who may do what, as JSON: a client certificate's subject, or `*` for anybody, to a list of `read`, `append`,"
@@ -84,23 +78,12 @@ class SegmentSection(Section):
         description="Key of Pravega's delegation tokens, as its controller has it"
         " (`controller.security.auth.delegationToken.signingKey.basis`); prefer `…_FILE`.",
     )
-    tail_wait: Seconds = Field(
-        5,
-        ge=0,
-        le=60,
-        description="A read at a segment's end waits this many seconds for more before it is answered with nothing.",
-    )
     read_flags: Literal["packed", "bytes"] = Field(
         "packed", description="SegmentRead's two flags in the original dialect: two bits of one byte, or a byte each."
     )
     segments: int = Field(100_000, ge=1, description="Maximum segments; beyond them none is created.")
     writers: int = Field(
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."
-    )
-    writer_retention: Seconds = Field(
-        7 * 86_400,
-        ge=10,
-        description="A writer without a connection is forgotten after this time, with its level.",
     )
     retention_bytes: Bytes = Field(
         0, ge=0, description="Of each segment, about the newest bytes that are kept; 0: all. Whole blocks are removed."
@@ -121,15 +104,15 @@ class SegmentSection(Section):
         return self
 
 
-def limits_of(limits: SegmentLimits, section: SegmentSection) -> Limits:
+def limits_of(limits: LimitSettings, section: SegmentSection) -> Limits:
     """Returns what one client may ask for."""
     return Limits(
-        limits.frame_bytes, limits.event_bytes, section.reply_bytes, section.name_bytes, section.connection_writers
-    )
+        min(limits.frame_bytes, FRAME_BYTES), limits.event_bytes,
+        section.reply_bytes, section.name_bytes, section.connection_writers,
+    )  # fmt: skip
 
 
 class SegmentSettings(ServiceSettings):
     """Everything that configures ``python -m headrace_segment``."""
 
-    limits: SegmentLimits = SegmentLimits()
     segment: SegmentSection = SegmentSection()

@@ -220,13 +220,13 @@ def test_a_file_and_a_misspelt_variable(
 ) -> None:
     monkeypatch.setattr(limits, "of_machine", lambda _: iter(()))
     path = tmp_path / "headrace.yaml"
-    path.write_text("limits: {depth: 5}\n")
+    path.write_text("limits: {connections: 5}\n")
     assert validate(ValidateOptions(("forward",), path, offline=True, strict=True)) == 0
     monkeypatch.setenv("HEADRACE_LIMIT__DEPTH", "5")
     assert validate(ValidateOptions(("forward",), path, offline=True)) == 0
     assert "did you mean limits?" in capsys.readouterr().out
     assert validate(ValidateOptions(("forward",), path, offline=True, strict=True)) == 78
-    path.write_text("limits: {depth: 500}\nnonsense: {}\n")
+    path.write_text("limits: {connections: 0}\nnonsense: {}\n")
     assert validate(ValidateOptions(("forward",), path, offline=True)) == 78
     assert validate(ValidateOptions(("forward",), tmp_path / "none.yaml", offline=True)) == 78
 

@@ -30,9 +30,9 @@ class MskTokens(SharedToken):
     def __init__(self, settings: KafkaSettings, clock: Callable[[], float] = time.monotonic) -> None:
         """Imports AWS's signer. Raises `ConfigError` if it is not installed, or if no region is known."""
         super().__init__(settings, clock)
-        region = settings.aws_region or next((os.environ[name] for name in _REGIONS if os.environ.get(name)), "")
+        region = next((os.environ[name] for name in _REGIONS if os.environ.get(name)), "")
         if not region:
-            raise ConfigError("KAFKA__SASL_MECHANISM AWS_MSK_IAM needs KAFKA__AWS_REGION, or AWS_REGION")
+            raise ConfigError(f"KAFKA__SASL_MECHANISM AWS_MSK_IAM needs {' or '.join(_REGIONS)}")
         self._sign = _signer(region)
 
     @property

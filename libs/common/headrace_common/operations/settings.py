@@ -41,9 +41,7 @@ from headrace_common.operations.variables import (
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-SMALLEST_MESSAGE_BYTES: Final = (
-    64 * KIB
-)  # of `max.message.bytes`: a part of a reject comes with the options of its frame
+SMALLEST_MESSAGE_BYTES: Final = 64 * KIB  # of `max.message.bytes`: a part of a reject has its frame's options
 
 
 class Section(BaseModel):
@@ -57,7 +55,13 @@ class Section(BaseModel):
 class KafkaSettings(Section):
     """How to reach Kafka, and how long to wait for it."""
 
-    removed = {"spread": "each connection keeps one partition, and so its order"}
+    removed = {
+        "spread": "each connection keeps one partition, and so its order",
+        "batch_bytes": "a batch has at most 1 MiB before compression, and three quarters of `max.message.bytes`",
+        "aws_region": "AWS_REGION or AWS_DEFAULT_REGION names the region, as for AWS's own clients",
+    }
+
+    batch_bytes: ClassVar[int] = 1 * MIB  # before compression; larger batches store no faster, and hold more for longer
 
     bootstrap_servers: Brokers = Field("localhost:9092", description="Brokers, `host:port`, separated by commas.")
     events_topic: str = Field("headrace.events", description="Topic for events.")
@@ -88,7 +92,6 @@ class KafkaSettings(Section):
     oauth_ca: Path | None = Field(
         None, description="PEM file of the CA that signed the endpoint's certificate; default: the system's."
     )
-    aws_region: str = Field("", description="Region of the cluster, for AWS_MSK_IAM; default: that of AWS_REGION.")
     ca: Path | None = Field(
         None, description="PEM file of the CA that signed the brokers' certificates; default: the system's."
     )
@@ -105,11 +108,6 @@ class KafkaSettings(Section):
     request_timeout: Seconds = Field(
         30, ge=1, description="How long one request to a broker may take before it is sent again on a new connection."
     )
-    batch_bytes: Bytes = Field(
-        1 * MIB,
-        ge=16 * KIB,
-        description="Largest batch before compression; limited to three quarters of `max.message.bytes`.",
-    )
 
     @model_validator(mode="after")
     def _access(self) -> Self:
@@ -118,8 +116,6 @@ class KafkaSettings(Section):
         secret = self.oauth_client_secret.get_secret_value()
         if self.by_token and not (self.oauth_endpoint and self.oauth_client_id and secret):
             raise ValueError("OAUTHBEARER needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET")
-        if self.aws_region and not self.by_iam:
-            raise ValueError("KAFKA__AWS_REGION needs KAFKA__SASL_MECHANISM AWS_MSK_IAM")
         if self.by_iam and self.security_protocol != "SASL_SSL":  # who sees a token may use it
             raise ValueError("AWS_MSK_IAM needs KAFKA__SECURITY_PROTOCOL SASL_SSL")
         password = self.sasl_username and self.sasl_password.get_secret_value()
@@ -155,8 +151,13 @@ class KafkaSettings(Section):
 class TopicSettings(Section):
     """How `python -m headrace_common.topics` creates the topics. It never makes an existing value smaller."""
 
+    removed = {
+        "quarantine_partitions": "the quarantine topic is made with three partitions, and keeps more if it has them"
+    }
+
+    quarantine_partitions: ClassVar[int] = 3  # little goes there, and no order counts
+
     events_partitions: int = Field(12, ge=1, description="Number of partitions of the events topic.")
-    quarantine_partitions: int = Field(3, ge=1, description="Number of partitions of the quarantine topic.")
     events_retention: WholeSeconds = Field(7 * 86_400, ge=60, description="Seconds that Kafka keeps events.")
     quarantine_retention: WholeSeconds = Field(
         30 * 86_400, ge=60, description="Seconds that Kafka keeps quarantined records."
@@ -228,6 +229,18 @@ class TlsSettings(Section):
 class LimitSettings(Section):
     """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "ratio": "what inflates more than 1,000 fold, above 1 MiB of output, is refused",
+        "depth": "an event is nested at most 64 levels deep",
+        "frame_events": "a frame has at most 100,000 events; the rest goes to quarantine",
+        "handshake_time": "the TLS handshake, and the protocol's own, have 10 seconds",
+    }
+
+    ratio: ClassVar[float] = 1_000  # inflated over compressed size, above 1 MiB: events reach 100, bombs 1,000
+    depth: ClassVar[int] = 64  # of an event: what reads it later recurses, too, and events are nested ten deep
+    frame_events: ClassVar[int] = 100_000  # clients send some thousands, and each is noted, however small it is
+    handshake_time: ClassVar[float] = 10  # seconds, for two or three round trips
+
     connections: int = Field(
         10_000, ge=1, description="Maximum open connections; a newcomer displaces one without a frame."
     )
@@ -238,18 +251,10 @@ class LimitSettings(Section):
     frame_time: Seconds = Field(
         60, gt=0, description="Maximum time from a frame's first byte to its last, plus 1 s for each 8 KiB."
     )
-    frame_events: int = Field(100_000, ge=1, description="Maximum events in one frame; the rest goes to quarantine.")
     event_bytes: Bytes = Field(
         3 * MIB, ge=KIB, description="Maximum size of one event as stored; larger ones go to quarantine."
     )
     inflated_bytes: Bytes = Field(64 * MIB, ge=KIB, description="Maximum size of one frame after inflating.")
-    ratio: float = Field(
-        1_000, gt=1, description="Maximum inflated size over compressed size, checked above 1 MiB of output."
-    )
-    depth: int = Field(64, ge=1, le=200, description="Maximum nesting depth of one event.")
-    handshake_time: Seconds = Field(
-        10, gt=0, description="Maximum time for the TLS handshake, and for the protocol's own."
-    )
     idle_time: Seconds = Field(0, ge=0, description="Close a connection after this much silence; 0: never.")
     connection_age: Seconds = Field(
         3600,

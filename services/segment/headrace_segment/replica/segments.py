@@ -110,7 +110,7 @@ class Segments(Backend, Own):
                 number,
                 settings.kafka,
                 self._reader,
-                ServedSessions(new_id, create=settings.segment.auto_create),
+                ServedSessions(new_id, create=True),
                 RecentBlocks(settings.segment.cache_bytes // topic.partitions),
                 runtime.log,
                 self._readers.heard,
