@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -147,6 +148,13 @@ class TestInflatedBytes:
             assert len(outcome.events) == (400 if fits else 0)
             assert outcome.replies == [ack("c")]
         assert outcome.rejects[0].raw == zipped(body)
+
+    @pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
+    def test_the_ratio_counts(self, compress: Callable[[bytes], bytes]) -> None:
+        entry = b"\x92" + pack(TIME) + pack({"m": "x" * 500})
+        small = MIB // len(entry)
+        assert reasons(drive([packed(compress(entry * small))], ratio=2)) == []
+        assert reasons(drive([packed(compress(entry * (small + 1)))], ratio=2)) == ["inflated_limit"]
 
     def test_what_does_not_inflate_is_quarantined_whole(self) -> None:
         payload = gzip.compress(ENTRY * 50)

@@ -255,6 +255,16 @@ def test_behind_one_that_waits_the_memory_does_not_grow() -> None:
     assert consumer.session.positions() == {7: (999, NOW_MS)}
 
 
+def test_a_message_that_comes_late_or_twice_does_not_set_the_position_back() -> None:
+    """Or the next start would mark numbers that were stored."""
+    consumer = Consumer()
+    consumer.parts(*map(published, (1, 2, 3, 5, 6)))
+    for late in (4, 2):  # 4 fills the gap, 2 is a duplicate
+        consumer.parts(published(late))
+        assert consumer.session.positions() == {7: (6, NOW_MS)}
+    assert consumer.notices == [(Notice.WENT_BACK, 7), (Notice.DUPLICATE, 7)]
+
+
 @pytest.mark.parametrize(
     "text", ["", "no JSON", "[]", '{"a":1}', '{"a":{"b":[1,2]}}', '{"a":{"1":[]}}', '{"a":{"1":null}}']
 )

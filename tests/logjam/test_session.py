@@ -205,6 +205,16 @@ def test_an_abandoned_frame_is_answered_to_nobody_of_it() -> None:
     assert found.session.deadline() is None
 
 
+def test_bytes_are_counted_until_they_are_handed_out() -> None:
+    found = driven()
+    sent = asking(event({}))
+    found.send(sent, sent)
+    gathered = found.session.status().partial_bytes
+    assert gathered >= 2 * sum(map(len, sent))
+    (frame,) = found.turn()
+    assert frame.size == gathered
+
+
 @pytest.mark.parametrize("count", [3, 4])
 def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
     found = driven(answers=False)

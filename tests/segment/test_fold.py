@@ -162,6 +162,27 @@ def block(before: int, data: bytes, session: bytes = S, **more: Any) -> Block:
     return Block(W, session, before, before + len(data), 1, data, **more)
 
 
+def test_an_attribute_is_set_where_it_has_the_expected_value() -> None:
+    fold = Fold()
+    first, second, gone = identity(8), identity(9), -(1 << 63)
+    outcomes = opened(
+        fold,
+        Create(S),
+        SetAttribute(S, first, 5, gone),
+        SetAttribute(S, first, 6, gone),
+        SetAttribute(S, first, 7, 5),
+        SetAttribute(S, second, 1, gone),
+        SetAttribute(S, second, gone, 1),
+        SetAttribute(S, second, gone, gone),
+        Seal(S),
+        SetAttribute(S, first, 8, 7),
+    )
+    assert [outcome.why for outcome in outcomes] == [
+        None, None, Refusal.CONDITION, None, None, None, None, None, Refusal.SEALED
+    ]  # fmt: skip
+    assert fold.segments["a"].attributes == {first: 7}
+
+
 def test_a_set_without_attributes_is_of_the_version_that_knows_none() -> None:
     """So who goes back to an earlier release can read it, and who cannot does not take half of it."""
     fold = Fold()

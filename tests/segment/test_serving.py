@@ -107,11 +107,32 @@ def test_a_foreign_open_takes_a_session_over(bench: Bench) -> None:
     assert len(bench.serving) == 0
 
 
+def test_so_does_another_connection_here_but_not_the_same_one(bench: Bench) -> None:
+    me, other = Hears(ME), Hears(OTHER)
+    first = bench.opened(me)
+    second = bench.opened(other)
+    assert me.takes() == [SessionLost(W1, first)]
+    third = bench.opened(other)
+    assert other.takes() == []
+    assert len({first, second, third}) == 3
+    assert len(bench.serving) == 1
+
+
 def test_an_open_that_is_under_way_outlives_a_foreign_one_that_lands_before_it(bench: Bench) -> None:
     me = Hears(ME)
     mine = bench.open(me)
     bench.reads(Open(W1, b"foreign.........", Numbering.BYTES, create=True), mine)
     assert me.takes() == [(0, SessionOpened(mine.session, 0))]
+
+
+def test_a_repeat_in_its_own_session_is_stored(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    block = bench.append(me, session, 0, b"one")
+    bench.reads(block)
+    bench.append(me, session, 0, b"one", 2)
+    bench.reads(block)
+    assert me.takes() == [(1, BlockStored(3, 3)), (2, BlockStored(3, 3))]
 
 
 def test_who_has_gone_is_answered_all_the_same(bench: Bench) -> None:
@@ -188,6 +209,13 @@ def test_a_change_is_lost_with_its_producer_and_with_its_time(bench: Bench) -> N
     bench.serving.change(SealSegment(1, "a"), me, now=5)
     bench.serving.producer_lost()
     assert me.takes() == ["producer", (1, Lost())]
+
+
+def test_only_who_numbers_bytes_creates_a_segment_by_writing(bench: Bench) -> None:
+    me = Hears(ME)
+    asked = bench.serving.open(OpenSession(0, "a", W1, Numbering.EVENTS), me, 0)
+    bench.reads(asked)
+    assert me.takes() == [(0, NoSegment())]
 
 
 def test_a_quiet_writer_is_renewed_while_its_session_is_open(bench: Bench) -> None:

@@ -112,6 +112,19 @@ def test_one_connection_has_so_many_writers() -> None:
     assert "more than 3 writers" in str(drive([data + setup("a", writers[3])], writers=3).error)
 
 
+def test_a_writer_may_go_over_to_another_segment() -> None:
+    driven = Driven()
+    driven.hear(setup("a"), block(0, HELLO), setup("b"), block(0, WORLD), setup("a"))
+    assert (driven.store.content("a"), driven.store.content("b")) == (HELLO, WORLD)
+    assert driven.outcome.replies == (
+        replies(AppendSetup("a", W1, 0))
+        + level(13)
+        + replies(AppendSetup("b", W1, 0))
+        + level(14)
+        + replies(AppendSetup("a", W1, 13))
+    )
+
+
 # What the store says
 
 
@@ -168,6 +181,13 @@ def test_a_connection_that_loses_many_writers_ends_once() -> None:
         first.session.told(SessionLost(*next(iter(sessions.items()))))
     for lost in sessions.items():
         first.session.told(SessionLost(*lost))
+
+
+def test_a_reply_has_a_limit() -> None:
+    store = InstantStore()
+    Driven(store).hear(setup(), block(0, HELLO + WORLD))
+    driven = Driven(store, limits=replace(LIMITS, reply_bytes=20))
+    assert driven.hear(read()) == replies(SegmentRead("a", 0, 0, (HELLO + WORLD)[:20]))
 
 
 def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
@@ -376,6 +396,13 @@ def test_many_refusals_end_a_conversation_once() -> None:
     with pytest.raises(ProtocolError):
         slow.answer()
     assert slow.answer() == b""
+
+
+def test_an_end_within_a_block_drops_it() -> None:
+    outcome = drive([setup() + begin(0, 99) + HELLO])
+    assert "ends inside" in str(outcome.error)
+    assert outcome.parts == []
+    assert outcome.idle
 
 
 @settings(max_examples=examples(4_000))

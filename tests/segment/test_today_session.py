@@ -209,6 +209,16 @@ def test_how_much_a_read_brings(asked: int, least: int) -> None:
     assert (len(found.data), found.at_tail) == (least, False)
 
 
+@pytest.mark.parametrize(
+    ("asked", "limit"), [(create(), "SEGMENT__SEGMENTS"), (update(bytes(16), 5, NO_LEVEL), "SEGMENT__ATTRIBUTES")]
+)
+def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
+    talk = Talk(answer=lambda question: ask.Limited(limit))
+    talk.hear(asked)
+    assert talk.outcome.error is not None
+    assert talk.outcome.error.limit == limit
+
+
 def failed(level: int, request: int = REQUEST) -> said.ConditionalCheckFailed:
     return said.ConditionalCheckFailed(W1, level, request)
 
