@@ -177,6 +177,19 @@ def test_a_payload_of_no_events_is_acknowledged_with_0_in_its_turn(make: object)
     assert said(driven) == [(NONCE, 1), (OTHER, 0)]
 
 
+def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
+    first, second = driven.frames()
+    driven.stored(first.ticket, 2, False)
+    driven.abandon(first.ticket)
+    driven.stored(second.ticket, 4, True)
+    driven.tick(100)
+    driven.tick(200)
+    assert said(driven) == []
+    assert driven.deadline() is None
+
+
 def test_the_same_nonce_again_while_the_first_copy_is_on_its_way() -> None:
     driven = session()
     events = numbered(5)

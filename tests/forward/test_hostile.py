@@ -6,7 +6,7 @@ import msgpack
 import orjson
 import pytest
 
-from tests.forward.driving import TIME, Seen, ack, drive, every_way, message, pack
+from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, session
 
 NO_TIMESTAMP = b"\xc7\x05\xff12345"
 """Ext type -1 with five bytes: soundly framed, but msgpack's own decoder raises."""
@@ -144,6 +144,14 @@ def test_a_payload_that_is_entries_and_then_something_else_keeps_the_entries() -
         else:
             assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_encoding", junk + entry)]
         assert outcome.replies == [ack("c")]
+
+
+def test_after_a_fault_every_call_says_so_again() -> None:
+    driven = session()
+    for data in (b"\x07", b"\x90", message(pack({}))):
+        with pytest.raises(Exception, match="neither a message nor a heartbeat"):
+            driven.receive(data, NOW_MS)
+    assert list(driven.frames()) == []
 
 
 TIMES = [b"\xd4\xfe\x01", b"\xc7\0\x80", NO_TIMESTAMP, deep(70), nested_keys(40), b"\xa11", b"\xc4\0", b"\xc2", b"\x80"]

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import orjson
 import pytest
+from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
 from headrace_forward.json_form import wire
 from headrace_forward.json_form.values import elements
@@ -135,6 +136,13 @@ def test_values_follow_one_another_with_heartbeats_between() -> None:
 @pytest.mark.parametrize("text", ["{}", '["t",1,{}]{"a":1}', '["t",1,{}]5', "[}", '["t",1,{"m":tru}]', "[1,]", "[nul]"])
 def test_what_cannot_be_trusted_closes(text: str) -> None:
     assert one(text).error is not None
+
+
+def test_after_a_fault_every_call_says_so_again() -> None:
+    decoder = JsonDecoder(1000)
+    for _ in range(2):
+        with pytest.raises(ProtocolError):
+            list(decoder.receive(b"[1,]"))
 
 
 def test_a_message_read_at_once_leaves_nothing_of_its_search_behind() -> None:

@@ -317,6 +317,13 @@ class TestMemory:
             assert driven.status().partial_bytes == 0
             assert tracemalloc.get_traced_memory()[0] < 256 * KIB
 
+    def test_is_charged(self) -> None:
+        driven = session()
+        data = packed(ENTRY * 5000)
+        driven.receive(data, NOW_MS)
+        (frame,) = driven.frames()
+        assert len(data) <= frame.size <= len(data) + 4 * KIB
+
 
 class TestPauses:
     """Long work is cut: a pause at least every MiB before the first part."""

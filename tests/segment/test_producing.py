@@ -191,6 +191,19 @@ async def test_of_a_large_batch_so_many_are_told_before_the_loop_turns(monkeypat
     assert len(set(told_in)) == 3
 
 
+@pytest.mark.parametrize("trouble", [OSError("cut"), KeyError("a bug")], ids=repr)
+async def test_what_failed_is_not_sent_again_and_its_sessions_hear_it(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    bench = Bench(monkeypatch)
+    bench.troubles.append(trouble)
+    bench.producer.put(0, b"s", b"first")
+    await pumped(bench)
+    assert bench.sent == [[b"first"], [b"after"]]
+    assert bench.lost == 1
+    assert [own for _, _, own, _ in bench.stored] == [[(b"s", b"after")]]
+
+
 class Silent(Client):
     """Its first life never answers, and takes its time to end."""
 
