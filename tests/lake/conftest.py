@@ -19,6 +19,7 @@ from headrace_lake.spark.engine import session
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
+from headrace_lake.tables.fence import Fence
 from pyspark.sql import SparkSession
 
 from tests.lake.bench import Bench
@@ -72,6 +73,14 @@ def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     """New tables, to be copied: to make them costs as much as to land two batches. Nobody has claimed them."""
     folder = tmp_path_factory.mktemp("empty") / "lake"
     layout.create(Storage(spark), str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def claimed_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, empty_tables: Path) -> Path:
+    """The same, claimed by a job that holds epoch 1."""
+    folder = Path(shutil.copytree(empty_tables, tmp_path_factory.mktemp("claimed") / "lake"))
+    assert Fence(spark, str(folder)).claim() == 1
     return folder
 
 

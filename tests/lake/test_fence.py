@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 from headrace_lake.spark.halt import SupersededError
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import append, layout
+from headrace_lake.tables import append
 from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.append import Appender, arrow_rows
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
-from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.tables.transaction_log import plain_parquet
 from headrace_lake.upkeep.inventory import Inventory
@@ -39,9 +39,6 @@ def test_versions_order_claims_and_batches() -> None:
     ]  # fmt: skip
 
 
-BOTH_WAYS = pytest.mark.parametrize("lake", ["stepwise", "by Delta's writer"], indirect=True)
-
-
 @pytest.fixture
 def lake(
     spark: SparkSession,
@@ -57,27 +54,15 @@ def lake(
     return Path(shutil.copytree(empty_tables, tmp_path / "lake"))
 
 
-def row(spark: SparkSession, batch: int) -> DataFrame:
-    counts = (1, 1, 0, 0, 0)
-    values = (
-        1,
-        batch,
-        "t",
-        "id",
-        0,
-        batch,
-        batch + 1,
-        *counts,
-        datetime(2026, 1, 1, tzinfo=UTC),
-        batch + 1,
-        None,
-        None,
-    )
-    return spark.createDataFrame([values], SCHEMAS[BATCHES])
+@pytest.fixture
+def claimed(spark: SparkSession, lake: Path, claimed_tables: Path) -> Fence:
+    """The fence of a job that has claimed the tables in `lake`."""
+    shutil.copytree(claimed_tables, lake, dirs_exist_ok=True)
+    return Fence(spark, str(lake))
 
 
 def line(batch: int) -> pa.Table:
-    """The same row, as Arrow has it."""
+    """A row of `batches`."""
     values = {
         "epoch": 1, "batch": batch, "topic": "t", "topic_id": "id", "partition": 0, "from": batch, "to": batch + 1,
         "records": 1, "events": 1, "duplicates": 0, "quarantined": 0, "skipped": 0,
@@ -86,13 +71,18 @@ def line(batch: int) -> pa.Table:
     return arrow_rows([values], SCHEMAS[BATCHES])
 
 
+def row(spark: SparkSession, batch: int) -> DataFrame:
+    """The same row, as Spark has it."""
+    return spark.createDataFrame([tuple(line(batch).to_pylist()[0].values())], SCHEMAS[BATCHES])
+
+
 def batches(spark: SparkSession, lake: Path) -> list[int]:
     found = spark.read.format("delta").load(str(lake / BATCHES)).select("batch").collect()
     return sorted(number for (number,) in found)
 
 
 @pytest.mark.spark
-@BOTH_WAYS
+@pytest.mark.parametrize("lake", ["stepwise", "by Delta's writer"], indirect=True)
 def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, lake: Path) -> None:
     older = Fence(spark, str(lake))
     assert (older.epoch(), older.claim()) == (0, 1)
@@ -130,12 +120,11 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
 
 
 @pytest.mark.spark
-@BOTH_WAYS
-def test_a_thread_without_a_session_appends_to_a_table_with_a_checkpoint(spark: SparkSession, lake: Path) -> None:
+def test_a_thread_without_a_session_appends_to_a_table_with_a_checkpoint(
+    spark: SparkSession, lake: Path, claimed: Fence
+) -> None:
     """Delta reads the checkpoint with the thread's session: a thread that never ran a query has none."""
-    fence = Fence(spark, str(lake))
-    fence.claim()
-    fence.write(BATCHES, row(spark, 0), transaction(1, 0))
+    claimed.write(BATCHES, row(spark, 0), transaction(1, 0))
     DeltaTable(str(lake / BATCHES)).alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
     DeltaTable(str(lake / BATCHES)).create_checkpoint()
     rows = row(spark, 1)
@@ -143,7 +132,7 @@ def test_a_thread_without_a_session_appends_to_a_table_with_a_checkpoint(spark: 
     was = sessions.getActiveSession().get()
     sessions.clearActiveSession()
     try:
-        assert fence.write(BATCHES, rows, transaction(1, 1))
+        assert claimed.write(BATCHES, rows, transaction(1, 1))
         assert not sessions.getActiveSession().isDefined(), "as it was before"
     finally:
         sessions.setActiveSession(was)
@@ -151,7 +140,6 @@ def test_a_thread_without_a_session_appends_to_a_table_with_a_checkpoint(spark: 
 
 
 @pytest.mark.spark
-@BOTH_WAYS
 def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None:
     one, two = Fence(spark, str(lake)), Fence(spark, str(lake))
     assert (one.epoch(), two.epoch()) == (0, 0)
@@ -164,10 +152,8 @@ def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None
 
 
 @pytest.mark.spark
-def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, tmp_path: Path) -> None:
-    layout.create(Storage(spark), str(tmp_path))
-    older, newer = Fence(spark, str(tmp_path)), Fence(spark, str(tmp_path))
-    older.claim()
+def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, lake: Path, claimed: Fence) -> None:
+    older, newer = claimed, Fence(spark, str(lake))
     log = older._logs[BATCHES]
 
     def overtaken() -> int:
@@ -177,8 +163,8 @@ def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, tmp
         return found
 
     with pytest.raises((Py4JJavaError, PySparkException), match=r"ConcurrentTransaction|CONCURRENT_TRANSACTION"):
-        older._appender.append(str(tmp_path / BATCHES), row(spark, 0), transaction(1, 0), "late", overtaken)
-    assert batches(spark, tmp_path) == []
+        older._appender.append(str(lake / BATCHES), row(spark, 0), transaction(1, 0), "late", overtaken)
+    assert batches(spark, lake) == []
     with pytest.raises(SupersededError, match="it claimed epoch 2"):
         older.written(BATCHES, transaction(1, 0))
 
@@ -227,7 +213,7 @@ def test_a_commit_is_not_tried_for_ever_nor_for_any_other_reason() -> None:
 
 @pytest.mark.spark
 def test_the_steps_are_those_of_deltas_writer(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, empty_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shapes(path: Path) -> list[Any]:
         """The actions of the commits, without the fields that differ from commit to commit."""
@@ -240,7 +226,7 @@ def test_the_steps_are_those_of_deltas_writer(
         return found
 
     def commits(path: Path) -> None:
-        layout.create(Storage(spark), str(path))
+        shutil.copytree(empty_tables, path)
         land = Appender(spark, APP_ID).append
         for number in (0, 0, 1):
             latest = Fence(spark, str(path))._logs[BATCHES].latest
@@ -259,29 +245,24 @@ def test_the_steps_are_those_of_deltas_writer(
 
 
 @pytest.mark.spark
-def test_an_append_is_one_job_and_none_for_rows_of_arrow(spark: SparkSession, lake: Path) -> None:
-    fence = Fence(spark, str(lake))
-    fence.claim()
+def test_an_append_is_one_job_and_none_for_rows_of_arrow(spark: SparkSession, lake: Path, claimed: Fence) -> None:
     frame = row(spark, 0).coalesce(1)
     context = spark.sparkContext
     for number, (rows, jobs) in enumerate([(frame, 1), (line(1), 0)]):
         context.setJobGroup(f"append {number}", "")
         try:
-            assert fence.write(BATCHES, rows, transaction(1, number))
+            assert claimed.write(BATCHES, rows, transaction(1, number))
             assert len(context.statusTracker().getJobIdsForGroup(f"append {number}")) == jobs
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    assert fence.rows_of(BATCHES, transaction(1, 1)) == 1
+    assert claimed.rows_of(BATCHES, transaction(1, 1)) == 1
 
 
 @pytest.mark.spark
-@BOTH_WAYS
-def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path) -> None:
-    fence = Fence(spark, str(lake))
-    fence.claim()
-    assert fence.write(BATCHES, row(spark, 0), transaction(1, 0))
-    assert fence.write(BATCHES, line(0), transaction(1, 1))
-    assert not fence.write(BATCHES, line(0), transaction(1, 1))
+def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path, claimed: Fence) -> None:
+    assert claimed.write(BATCHES, row(spark, 0), transaction(1, 0))
+    assert claimed.write(BATCHES, line(0), transaction(1, 1))
+    assert not claimed.write(BATCHES, line(0), transaction(1, 1))
     first, second = spark.read.format("delta").load(str(lake / BATCHES)).collect()
     assert first == second
     again = DeltaTable(str(lake / BATCHES)).to_pyarrow_table()
@@ -294,9 +275,9 @@ def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path) -> Non
 
 
 @pytest.mark.spark
-def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(spark: SparkSession, lake: Path) -> None:
-    fence = Fence(spark, str(lake))
-    fence.claim()
+def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(
+    spark: SparkSession, lake: Path, claimed: Fence
+) -> None:
     own = {
         "offset": "id",
         "landed_at": "timestamp'2026-01-01 00:00:00Z' + make_dt_interval(id % 2)",
@@ -304,8 +285,8 @@ def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(spark: S
     }
     kinds = {field.name: field.dataType.simpleString() for field in SCHEMAS[EVENTS].fields}
     columns = [f"cast({own.get(name, 'null')} as {kind}) as `{name}`" for name, kind in kinds.items()]
-    assert fence.write(EVENTS, spark.range(0, 11, 1, 1).selectExpr(*columns), transaction(1, 0))
-    found = fence._logs[EVENTS]._added(transaction(1, 0))
+    assert claimed.write(EVENTS, spark.range(0, 11, 1, 1).selectExpr(*columns), transaction(1, 0))
+    found = claimed._logs[EVENTS]._added(transaction(1, 0))
     assert found is not None
     stats = {file["partitionValues"]["day"]: json.loads(file["stats"]) for file in found}
     assert len(found) == len(stats) == 2
@@ -315,30 +296,12 @@ def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(spark: S
 
 
 @pytest.mark.spark
-def test_rows_of_arrow_that_the_table_has_no_column_for_are_refused(spark: SparkSession, lake: Path) -> None:
-    fence = Fence(spark, str(lake))
-    fence.claim()
+def test_rows_of_arrow_that_the_table_has_no_column_for_are_refused(
+    spark: SparkSession, lake: Path, claimed: Fence
+) -> None:
     with pytest.raises(PySparkException, match="more"):
-        fence.write(BATCHES, line(0).append_column("more", pa.array([1])), transaction(1, 0))
+        claimed.write(BATCHES, line(0).append_column("more", pa.array([1])), transaction(1, 0))
     assert batches(spark, lake) == []
-
-
-@pytest.mark.spark
-def test_versions_are_found_behind_a_checkpoint_of_the_log(spark: SparkSession, lake: Path) -> None:
-    fence = Fence(spark, str(lake))
-    fence.claim()
-    fence.write(BATCHES, row(spark, 0), transaction(1, 0))
-    identity = fence.lake_id()
-    table = DeltaTable(str(lake / BATCHES))
-    table.create_checkpoint()
-    for old in sorted((lake / BATCHES / "_delta_log").glob("0*.json"))[:-1]:  # as the log's clean-up does after a month
-        old.unlink()
-    after = Fence(spark, str(lake))
-    assert after.written(BATCHES, transaction(1, 0))
-    assert after.lake_id() == identity == str(table.metadata().id)
-    after.write(BATCHES, row(spark, 1), transaction(1, 1))
-    assert after.epoch() == 1
-    assert batches(spark, lake) == [0, 1]
 
 
 @pytest.mark.spark
@@ -355,16 +318,6 @@ def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_p
     files = fence.files_of(BATCHES, transaction(1, 0))
     assert files is not None
     assert plain_parquet(spark.read, files).count() == 1
-
-
-@pytest.mark.spark
-def test_making_the_tables_again_changes_nothing(spark: SparkSession, lake: Path) -> None:
-    before = {name: DeltaTable(str(lake / name)).metadata().id for name in SCHEMAS}
-    layout.create(Storage(spark), str(lake))
-    assert {name: DeltaTable(str(lake / name)).metadata().id for name in SCHEMAS} == before
-    for name, schema in SCHEMAS.items():
-        assert [field.name for field in DeltaTable(str(lake / name)).schema().fields] == schema.names
-    assert DeltaTable(str(lake / QUARANTINE)).metadata().partition_columns == ["day"]
 
 
 @pytest.mark.spark

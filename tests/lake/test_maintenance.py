@@ -42,14 +42,14 @@ PER_BATCH = 20  # events of each of two partitions
 class Lake:
     """Tables with batches; each batch has two files of events and one of `batches`."""
 
-    def __init__(self, spark: SparkSession, folder: Path, empty_tables: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, tables: Path, landed: int = 0) -> None:
+        """`tables` has `landed` batches, and is copied."""
         self.spark = spark
         self.folder = folder
         self.today = datetime.now(UTC).date()
-        shutil.copytree(empty_tables, folder, dirs_exist_ok=True)
+        shutil.copytree(tables, folder, dirs_exist_ok=True)
         self.fence = Fence(spark, str(folder))
-        assert self.fence.claim() == 1
-        self.landed = 0
+        self.landed = landed
         self.clocks_agree = True
         self.metrics = LakeMetrics()
         self.log = CapturingLogger()
@@ -132,53 +132,44 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path, empty_tables: Path) -> Lake:
-    return Lake(spark, tmp_path, empty_tables)
+def lake(spark: SparkSession, tmp_path: Path, claimed_tables: Path) -> Lake:
+    return Lake(spark, tmp_path, claimed_tables)
+
+
+@pytest.fixture(scope="module")
+def four_batches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, claimed_tables: Path) -> Path:
+    made = Lake(spark, tmp_path_factory.mktemp("four"), claimed_tables)
+    for _ in range(4):
+        made.land()
+    return made.folder
+
+
+@pytest.fixture
+def full(spark: SparkSession, tmp_path: Path, four_batches: Path) -> Lake:
+    """A copy of a lake with four batches: enough to merge."""
+    return Lake(spark, tmp_path, four_batches, landed=4)
 
 
 def files(table: Inventory) -> int:
     return sum(day_files.files for day_files in table.days.values())
 
 
-def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
-    for _ in range(3):
-        lake.land()
-    followed = lake.inventory(EVENTS)
-    assert files(followed) == 6 == followed.small_files() == len(DeltaTable(lake.path(EVENTS)).file_uris())
-    lake.land()
-    assert merge(lake)
+def test_the_inventory_is_what_delta_says(full: Lake) -> None:
+    followed = full.inventory(EVENTS)
+    assert files(followed) == 8 == followed.small_files() == len(DeltaTable(full.path(EVENTS)).file_uris())
+    full.land()
+    assert merge(full)
     followed.latest()
-    DeltaTable(lake.path(EVENTS)).create_checkpoint()
-    for found in (followed, lake.inventory(EVENTS)):
-        assert files(found) == 1 == len(DeltaTable(lake.path(EVENTS)).file_uris())
-        assert list(found.days) == [lake.today.isoformat()]
+    DeltaTable(full.path(EVENTS)).create_checkpoint()
+    for found in (followed, full.inventory(EVENTS)):
+        assert files(found) == 1 == len(DeltaTable(full.path(EVENTS)).file_uris())
+        assert list(found.days) == [full.today.isoformat()]
         (day_files,) = found.days.values()
         assert day_files.size == sum(
-            path.stat().st_size for path in map(Path, DeltaTable(lake.path(EVENTS)).file_uris())
+            path.stat().st_size for path in map(Path, DeltaTable(full.path(EVENTS)).file_uris())
         )
         assert found.properties["delta.enableDeletionVectors"] == "false"
-    assert (followed.added, followed.removed) == (9, 8)
-
-
-def test_merged_files_are_compressed_harder_than_those_of_a_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "transform(sequence(1, 24), i -> substring(md5(string(pmod(hash(id, i), 3000))), 1, 4 + i % 5))"
-    rows = lake.spark.range(40_000).selectExpr(
-        f"concat_ws(' ', {words}) as body",
-        "'s' as stream",
-        "timestamp_micros(id) as event_time",
-        f"'{lake.today}' as day",
-    )
-
-    def merged(level: int) -> int:
-        monkeypatch.setattr(compaction, "_MERGED_LEVEL", level)
-        path = lake.path(f"at{level}")
-        rows.coalesce(1).write.format("delta").option("maxRecordsPerFile", 20_000).partitionBy("day").save(path)
-        assert len(list(Path(path).rglob("*.parquet"))) == 2
-        assert merge(lake, f"at{level}")
-        (file,) = DeltaTable(path).file_uris()
-        return Path(file).stat().st_size
-
-    assert merged(compaction._MERGED_LEVEL) < 0.95 * merged(1)
+    assert (followed.added, followed.removed) == (11, 10)
 
 
 def streams_of(lake: Lake, rows: int) -> None:
@@ -252,37 +243,6 @@ def test_a_merge_of_a_file_that_is_gone_commits_nothing(lake: Lake, monkeypatch:
     assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
 
 
-@pytest.mark.parametrize(
-    "step", [*(pytest.param(name, marks=pytest.mark.full) for name in ("merge_files", "_entry")), "_commit", "after"]
-)
-def test_a_kill_between_any_two_steps_of_a_merge_changes_no_row(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """What it has done until then stays on disk, and the next job goes on from there."""
-    for _ in range(4):
-        lake.land()
-
-    whole = compaction.merge
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def killed_after(*given: Any) -> None:
-        whole(*given)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(*((compaction, "merge", killed_after) if step == "after" else (rewrite, step, killed)))
-        with pytest.raises(KeyboardInterrupt):
-            lake.maintenance().run_due()
-    assert files(lake.inventory(EVENTS)) == (1 if step == "after" else 8)
-    lake.maintenance().run_due()
-    assert files(lake.inventory(EVENTS)) == 1
-    assert lake.proof() == []
-    (row,) = query.run("select count(*) as n, count(distinct body) as different from events", lake.folder)
-    assert row == {"n": 8 * PER_BATCH, "different": 8 * PER_BATCH}
-
-
 def test_spark_merges_what_arrow_would_not_give_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "unsupported", lambda _: "the column body_variant is nested")
     streams_of(lake, 1_000)
@@ -325,26 +285,22 @@ def test_a_run_merges_what_is_due_and_says_so(lake: Lake) -> None:
     assert lake.proof() == []
 
 
-def test_nothing_is_done_without_a_share_or_after_sigterm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(4):
-        lake.land()
-    lake.maintenance(maintenance_share=0).run_due()
-    assert lake.value("small_files", table=EVENTS) == 8, "the metrics are there all the same"
-    assert lake.value("maintenance_runs_total", task="compact") == 0
+def test_nothing_is_done_without_a_share_or_after_sigterm(full: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    full.maintenance(maintenance_share=0).run_due()
+    assert full.value("small_files", table=EVENTS) == 8, "the metrics are there all the same"
+    assert full.value("maintenance_runs_total", task="compact") == 0
     merged: list[object] = []
     monkeypatch.setattr(compaction, "merge", lambda *piece: merged.append(piece) or 0)
-    lake.maintenance(stopping=lambda: bool(merged)).run_due()
+    full.maintenance(stopping=lambda: bool(merged)).run_due()
     assert len(merged) == 1, "the piece that was under way, and no other: it was asked to stop meanwhile"
 
 
-def test_a_superseded_job_maintains_nothing(lake: Lake) -> None:
-    for _ in range(4):
-        lake.land()
-    older = lake.maintenance()
-    Fence(lake.spark, str(lake.folder)).claim()
+def test_a_superseded_job_maintains_nothing(full: Lake) -> None:
+    older = full.maintenance()
+    Fence(full.spark, str(full.folder)).claim()
     with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
         older.run_due()
-    assert files(lake.inventory(EVENTS)) == 8
+    assert files(full.inventory(EVENTS)) == 8
 
 
 def test_a_job_whose_table_was_migrated_stops(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,9 +313,7 @@ def test_a_job_whose_table_was_migrated_stops(lake: Lake, monkeypatch: pytest.Mo
         job.run_due()
 
 
-def test_a_failure_stops_nothing_and_is_tried_again_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(4):
-        lake.land()
+def test_a_failure_stops_nothing_and_is_tried_again_later(full: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fails(*_: object) -> None:
         raise Py4JError("disk on fire")
@@ -368,19 +322,19 @@ def test_a_failure_stops_nothing_and_is_tried_again_later(lake: Lake, monkeypatc
     monkeypatch.setattr(maintenance, "_LOOK", 0.0)
     monkeypatch.setattr(maintenance, "_RETRY", 3600.0)
     monkeypatch.setattr(compaction, "merge", fails)
-    job = lake.maintenance()
+    job = full.maintenance()
     job.run_due()
-    assert lake.value("maintenance_failures_total", task="compact") == 2  # events and batches
-    said = [call.kwargs for call in lake.log.calls if call.args == ("maintenance failed",)]
+    assert full.value("maintenance_failures_total", task="compact") == 2  # events and batches
+    said = [call.kwargs for call in full.log.calls if call.args == ("maintenance failed",)]
     assert [(line["table"], line["reason"]) for line in said] == [
         (EVENTS, "Py4JError: disk on fire"), (BATCHES, "Py4JError: disk on fire"),
     ]  # fmt: skip
     monkeypatch.setattr(compaction, "merge", whole)
     job.run_due()
-    assert lake.value("maintenance_runs_total", task="compact") == 0, "too early"
+    assert full.value("maintenance_runs_total", task="compact") == 0, "too early"
     monkeypatch.setattr(job, "_not_before", {})
     job.run_due()
-    assert lake.value("maintenance_runs_total", task="compact") == 2
+    assert full.value("maintenance_runs_total", task="compact") == 2
 
 
 def test_whole_days_go_and_the_proof_still_holds(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,23 +370,21 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake, monkeypatch: pytest
     assert next(row["check"] for row in lake.proof()) == "the events table has what batches says, each record once"
 
 
-def test_vacuum_deletes_what_is_old_enough_only(lake: Lake) -> None:
-    for _ in range(4):
-        lake.land()
-    lake.maintenance().run_due()
-    stray = lake.folder / EVENTS / f"day={lake.today}" / "part-of-a-killed-job.parquet"
+def test_vacuum_deletes_what_is_old_enough_only(full: Lake) -> None:
+    full.maintenance().run_due()
+    stray = full.folder / EVENTS / f"day={full.today}" / "part-of-a-killed-job.parquet"
     stray.write_bytes(b"half")
-    assert lake.on_disk(EVENTS) == 10
-    assert not retention.vacuum_due(lake.inventory(EVENTS), 3600), "a new table"
-    retention.vacuum(lake.spark, lake.path(EVENTS), lake.inventory(EVENTS), 7 * 86_400, lambda: False)
-    assert lake.on_disk(EVENTS) == 10, "readers may still use them"
-    table = lake.inventory(EVENTS)
+    assert full.on_disk(EVENTS) == 10
+    assert not retention.vacuum_due(full.inventory(EVENTS), 3600), "a new table"
+    retention.vacuum(full.spark, full.path(EVENTS), full.inventory(EVENTS), 7 * 86_400, lambda: False)
+    assert full.on_disk(EVENTS) == 10, "readers may still use them"
+    table = full.inventory(EVENTS)
     assert not retention.vacuum_due(table, 3600)
-    retention.vacuum(lake.spark, lake.path(EVENTS), table, 0, lambda: False)
-    assert lake.on_disk(EVENTS) == 1
+    retention.vacuum(full.spark, full.path(EVENTS), table, 0, lambda: False)
+    assert full.on_disk(EVENTS) == 1
     table.latest()
     assert table.vacuumed == 9
-    assert lake.proof() == []
+    assert full.proof() == []
 
 
 def test_a_vacuum_ends_when_the_job_does_and_is_due_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,14 +405,15 @@ def test_a_vacuum_ends_when_the_job_does_and_is_due_again(lake: Lake, monkeypatc
 
 
 def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "CHECKPOINT_EVERY", 12)
     lake.land()
     table = DeltaTable(lake.path(BATCHES))
-    while table.version() < 112:
+    while table.version() < 32:
         table.alter.set_table_properties({"delta.logRetentionDuration": f"interval {30 + table.version()} days"})
-        if table.version() in (50, 100):
+        if table.version() in (12, 24):
             table.create_checkpoint()
     folder = lake.folder / BATCHES / "_delta_log"
-    assert len(list(folder.glob("*.json"))) == 113
+    assert len(list(folder.glob("*.json"))) == 33
     inventory = lake.inventory(BATCHES)
     fence = Fence(lake.spark, str(lake.folder))
     fence.check(transaction(1, 0))
@@ -470,14 +423,15 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
     monkeypatch.setattr(retention.time, "time", lambda: later)
     assert cleaner.due()
     cleaner.clean(lambda: True)
-    assert len(list(folder.glob("*.json"))) == 113, "it was stopping"
+    assert len(list(folder.glob("*.json"))) == 33, "it was stopping"
     cleaner.clean(lambda: False)
     assert not cleaner.due()
-    assert sorted(int(path.stem) for path in folder.glob("*.json")) == list(range(100, 113))
-    assert [path.name[:20] for path in folder.glob("*.parquet")] == [f"{100:020d}"]
+    assert sorted(int(path.stem) for path in folder.glob("*.json")) == list(range(24, 33))
+    assert [path.name[:20] for path in folder.glob("*.parquet")] == [f"{24:020d}"]
     for reread in (lake.fence, fence, Fence(lake.spark, str(lake.folder))):
         reread.check(transaction(1, 0))
         assert reread.written(BATCHES, transaction(1, 0))
+        assert reread.lake_id() == str(table.metadata().id)
     lake.land()
     assert lake.proof() == []
 
@@ -535,7 +489,7 @@ def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
     deadline = time.monotonic() + TIMEOUT
     inventory = lake.inventory(EVENTS)
     try:
-        while merges < 3 or min(reads.get(name, 0) for name in readers) < 3:
+        while merges < 2 or min(reads.get(name, 0) for name in readers) < 2:
             lake.land()
             inventory.latest()
             piece = choice.choose(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.lake.lander import QUICK_START
 from tests.lake.test_query import MOMENT, event, make
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +55,7 @@ def test_its_cells_run_and_three_engines_agree(tmp_path: Path) -> None:
     variables = {
         **os.environ, "LAKE": str(tmp_path / "lake"), "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(tmp_path / "matplotlib"),
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC",
+        "JDK_JAVA_OPTIONS": QUICK_START,
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code + TOLD],

@@ -20,7 +20,7 @@ from headrace_cli.machine.toolchain import jars, java_home
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
 from tests.lake.bench import Bench
-from tests.lake.lander import Lander, await_true
+from tests.lake.lander import QUICK_START, Lander, await_true
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.stream import Sent, check_landed, send_now
 from tests.tiers import sized
@@ -186,7 +186,7 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
         }
         variables = {
             **os.environ, **s3.environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYTHONPATH": os.pathsep.join(sys.path),
+            "JDK_JAVA_OPTIONS": QUICK_START, "PYTHONPATH": os.pathsep.join(sys.path),
         }  # fmt: skip
         program = [sys.executable, "-m", "tests.lake.conditional_writes", str(class_path), json.dumps(options)]
         done = subprocess.run(program, env=variables, capture_output=True, text=True, check=False)
