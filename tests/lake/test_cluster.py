@@ -9,7 +9,6 @@ from pathlib import Path
 import headrace_lake.__main__
 import pytest
 from headrace_cli.machine.toolchain import jars
-from headrace_common.operations.errors import EXIT_CONFIG
 
 from tests.lake.bench import Bench
 from tests.lake.cluster import EXECUTOR_MEMORY, Cluster, submit
@@ -58,12 +57,3 @@ def test_a_worker_and_the_driver_are_killed(bench: Bench, cluster: Cluster) -> N
         lambda: len(cluster.state().get("completedapps", ())) == 2, "both runs were the cluster's", last, alive=False
     )
     check_landed(bench.lake, bench.sent)
-
-
-@pytest.mark.full
-def test_jars_that_come_too_late_are_refused(bench: Bench) -> None:
-    launcher = submit(headrace_lake.__main__.__file__, "--master", "local[1]")
-    job = bench.start(launcher=launcher, variables={"PYSPARK_DRIVER_PYTHON": sys.executable}, once=True)
-    assert job.wait() == EXIT_CONFIG, job.tail()
-    assert "LAKE__JARS" in job.reason()
-    assert "--jars" in job.reason()

@@ -15,7 +15,11 @@ from tests.contract.receiver import variables
 from tests.contract.waiting import PATIENCE, wait_for
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)],
+    ids=lambda number: number.name,
+)
 def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signals) -> None:
     java = tmp_path / "bin" / "java"  # a JVM that never comes up, and ends as one does: with its input
     java.parent.mkdir()

@@ -108,15 +108,6 @@ def test_what_was_no_event_hides_none(history: list[list[IdEvent]], no_events: s
     assert arrays.uniques == sum(event.id[0] == "u" for event in remembered)
 
 
-def test_the_horizon_has_two_sides_to_the_millisecond() -> None:
-    arrays = IdArrays(3_600_000, AMPLE)
-    first = IdEvent("d." + "0" * 32, 1_770_000_000_000, 0, IdKind.ORDINARY)
-    assert arrays.check_and_add(rows([first])).tolist() == [False]
-    edges = [-3_600_001, -3_600_000, 3_600_000, 3_600_001]
-    asked = [first._replace(time=first.time + edge, place=1 + index) for index, edge in enumerate(edges)]
-    assert arrays.check_and_add(rows(asked)).tolist() == [False, True, True, False]
-
-
 def test_places_of_topics_that_are_no_more_are_no_records_place() -> None:
     arrays = IdArrays(HORIZON, AMPLE)
     gone = [IdEvent("d." + "0" * 32, time, ELSEWHERE, IdKind.LANDED) for time in (0, 100)]
@@ -139,10 +130,3 @@ def test_many_batches_leave_few_runs() -> None:
         assert arrays.check_and_add(batch).all(), "the same ids elsewhere"
     assert arrays.state().ids == 100_000
     assert len(arrays._runs) <= 8
-
-
-def test_an_empty_batch_is_nothing() -> None:
-    arrays = IdArrays(HORIZON, AMPLE)
-    assert arrays.check_and_add(rows([])).tolist() == []
-    arrays.add(rows([]))
-    assert arrays.state() == (0, 0, 0, None)

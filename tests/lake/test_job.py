@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from headrace_lake.kafka.checkpoint import CheckpointMarker
+from headrace_lake.kafka.checkpoint import Checkpoint, CheckpointMarker
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, _faults
@@ -189,3 +189,35 @@ def test_batches_must_end_where_the_checkpoint_does(
             check("id")
     else:
         check("id")
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"),
+    [
+        (
+            CheckpointMarker(2, "other", {"t": "id"}, {}),
+            "belongs to other tables than those in /lake: delete the checkpoint",
+        ),
+        (CheckpointMarker(2, "lake", {"t": "id", "u": "id"}, {}), "is for the topics t and u: delete the checkpoint"),
+        (
+            CheckpointMarker(1, "lake", {"t": "id"}, {}),
+            "another job has taken over: the checkpoint holds epoch 1, the tables",
+        ),
+        (CheckpointMarker(2, "lake", {"t": "id"}, {}), "looks whether it is an old copy, at batch 1"),
+    ],
+)
+def test_a_checkpoint_of_another_job_is_refused(marker: CheckpointMarker, said: str) -> None:
+    def check_batch(epoch: int, batch: int) -> None:
+        raise HaltError(f"looks whether it is an old copy, at batch {batch}")
+
+    claim = Claim.__new__(Claim)
+    claim._lake, claim._checkpoint = "/lake", _Checkpoint(2, 2)  # type: ignore[assignment]
+    fence = SimpleNamespace(lake_id=lambda: "lake", epoch=lambda: 2, check_batch=check_batch)
+    with pytest.raises(HaltError, match=said):
+        claim._check_checkpoint(marker, fence, {"t": TopicInfo("id", 1)})  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_of_another_query_is_refused() -> None:
+    storage = SimpleNamespace(exists=lambda path: path.endswith("/offsets"), read=lambda _: None)
+    with pytest.raises(HaltError, match="/c is the checkpoint of another query"):
+        Checkpoint(storage, "/c").marker()  # type: ignore[arg-type]

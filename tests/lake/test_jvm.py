@@ -5,37 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_lake.spark.jvm import call_method, java_array, java_class, selected
+from headrace_lake.spark.jvm import call_method, java_class
 from headrace_lake.spark.storage import Storage
 from py4j.java_gateway import JVMView
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-def test_a_class_makes_instances_and_has_what_is_static(spark: SparkSession) -> None:
-    assert java_class(spark, "java.time.Duration").ofSeconds(90).toMinutes() == 1
-    made = java_class(spark, "java.util.ArrayList")()
-    made.add("a")
-    assert list(made) == ["a"]
-    kind = java_class(spark, "org.apache.kafka.common.config.ConfigResource$Type").TOPIC
-    assert str(kind) == "TOPIC"
-
-
-def test_an_array_has_the_class_that_was_named(spark: SparkSession) -> None:
-    array = java_array(spark, "java.lang.CharSequence", ["a", "b"])
-    assert list(array) == ["a", "b"]
-    assert str(array.getClass().getName()) == "[Ljava.lang.CharSequence;"
-    assert len(java_array(spark, "java.lang.Object", [])) == 0
-    with pytest.raises(Py4JError, match="Cannot convert"):
-        java_array(spark, "java.lang.CharSequence", [1])
-
-
-def test_texts_are_selected_together(spark: SparkSession) -> None:
-    texts = ["id", "id + 1 as `a b`", "concat('x', ',', id) as text"]
-    frame = spark.range(2)
-    assert selected(frame, *texts).collect() == frame.selectExpr(*texts).collect()
 
 
 def test_hadoops_options_are_sent_without_the_names_of_their_files(spark: SparkSession) -> None:

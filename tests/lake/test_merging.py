@@ -40,19 +40,6 @@ def test_a_day_that_grows_waits_for_enough_files(name: str) -> None:
     )  # fmt: skip
 
 
-def test_the_lowest_level_is_merged_alone() -> None:
-    files = day(*[100] * 8, *[1] * (MOST_SMALL - 8))
-    assert sizes(next_piece(events={TODAY: files}), files) == [1] * (MOST_SMALL - 8)
-
-
-def test_a_level_of_few_files_goes_with_the_next() -> None:
-    files = day(*[20] * (MOST_SMALL - 3), 1, 1, 1)
-    piece = next_piece(events={TODAY: files})
-    assert piece is not None
-    assert sizes(piece, files)[:4] == [1, 1, 1, 20]
-    assert piece.size <= FINAL // 4
-
-
 def test_files_become_one_of_the_final_size_as_soon_as_there_are_enough() -> None:
     assert next_piece(events={TODAY: day(600, 600)}) is None
     files = day(600, 600, 50, 40, 30, 20)
@@ -108,34 +95,6 @@ def test_the_bounds_hold_in_a_simulated_day(rate: int) -> None:
     outcome = Simulation(rate).run(1)
     assert wrong(outcome) == []
     assert outcome.row_rewrites <= 4
-
-
-def test_a_file_is_rewritten_once_a_level() -> None:
-    """The way of one row from the smallest file to the final one is short, whatever the order of sizes."""
-    small: dict[str, int] = {}
-    times: dict[str, int] = {}
-    finished = []
-    for number in range(5000):
-        small[f"landed-{number}"] = 1 + number % 3
-        times[f"landed-{number}"] = 0
-        files = SimpleNamespace(small=small, newest=NOW)
-        while piece := choose(
-            {"events": {TODAY: files}},  # type: ignore[dict-item]
-            today=TODAY,
-            now=NOW,
-            file_bytes=FINAL,
-            ratios={},
-        ):
-            most = 1 + max(times.pop(path) for path in piece.files)
-            for path in piece.files:
-                del small[path]
-            if is_small(piece.size, FINAL):
-                small[f"merged-{number}"], times[f"merged-{number}"] = piece.size, most
-            else:
-                finished.append(most)
-    assert finished
-    assert max(finished) <= 4
-    assert len(small) < MOST_SMALL
 
 
 def test_the_budget_is_a_share_of_the_time() -> None:

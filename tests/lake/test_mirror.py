@@ -298,18 +298,6 @@ def test_killed_between_any_two_steps_it_catches_up(
     assert number > 10
 
 
-@pytest.mark.long
-def test_another_mirror_does_not_list_a_file_twice(lake: Lake) -> None:
-    lake.follower.once()
-    other = lake.new_follower()
-    other.once()
-    for step in STEPS:
-        step(lake)
-        other.once()
-        lake.follower.once()
-        lake.check()
-
-
 def test_a_commit_of_another_mirror_in_between_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.follower.once()
     lake.land(day=2)

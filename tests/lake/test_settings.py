@@ -151,7 +151,6 @@ def test_what_only_costs_may_be_set_by_either() -> None:
 
 
 def test_jars_that_come_too_late_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`test_cluster.py` shows the same with spark-submit."""
     (tmp_path / "a.jar").touch()
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as spark-submit sets it
     with pytest.raises(ConfigError, match="LAKE__JARS comes too late under spark-submit: name the jars there"):
