@@ -6,27 +6,20 @@ import asyncio
 import shutil
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
-from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
+from headrace_lake.configuration.settings import LakeProcessSettings
 from headrace_lake.dedup.arrays_index import NO_ID, ArraysIndex
-from headrace_lake.job import Job
 from headrace_lake.landing.landing_events import EventsLanding
-from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE
-from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import SparkSession
-from structlog.testing import CapturingLogger
 
+from tests.lake.runs import Runs
 from tests.lumberjack.driving import document
 from tests.lumberjack.test_events import one
 
@@ -57,74 +50,47 @@ def u(number: int) -> str:
     return f"u.{number:032x}"
 
 
-@dataclass
-class Lake:
-    """A topic, a lake, and runs of the job on them."""
+class Lake(Runs):
+    """Runs of the job with one of the indexes, on records of chosen times."""
 
-    spark: SparkSession
-    kafka: KafkaSettings
-    folder: Path
-    way: str
-    began: int = field(default_factory=lambda: int(time.time() * 1000) - 3 * 3600 * 1000)
+    def __init__(self, spark: SparkSession, kafka: KafkaSettings, folder: Path, way: str) -> None:
+        super().__init__(spark, kafka, folder)
+        self.began = int(time.time() * 1000) - 3 * 3600 * 1000
+        self._way = way
 
-    def __post_init__(self) -> None:
-        self.lake = self.folder / "lake"
-        self.metrics = LakeMetrics()
-        self.health = LakeHealth(self.metrics)
+    def settings(self, kafka: KafkaSettings | None = None, **lake: Any) -> LakeProcessSettings:
+        return super().settings(kafka, **{"horizon": HORIZON, "dedup": self._way, **lake})
 
-    def send(self, *records: Sent) -> None:
-        asyncio.run(self._send(records))
+    def publish(self, *records: Sent) -> None:
+        asyncio.run(self._publish(records))
 
-    async def _send(self, records: tuple[Sent, ...]) -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self.kafka.bootstrap_servers, enable_idempotence=True, acks="all", max_batch_size=1 << 20
-        )
-        await producer.start()
-        try:
+    async def _publish(self, records: tuple[Sent, ...]) -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=self.kafka.bootstrap_servers, acks="all", max_batch_size=1 << 20
+        ) as producer:
             for partition in {record.partition for record in records}:
                 batch = producer.create_batch()
                 for record in records:
                     if record.partition == partition:
-                        made = batch.append(
-                            key=None, value=record.body, timestamp=self.began + record.at, headers=_headers(record)
-                        )
+                        at = self.began + record.at
+                        made = batch.append(key=None, value=record.body, timestamp=at, headers=_headers(record))
                         assert made is not None
                 batch.close()
                 await (await producer.send_batch(batch, self.kafka.events_topic, partition=partition))
-        finally:
-            await producer.stop()
-
-    def run(self, *, batch_records: int = 100_000, **lake: Any) -> None:
-        settings = LakeSettings(
-            path=str(self.lake), checkpoint=str(self.folder / "checkpoint"), batch_records=batch_records, trigger=0,
-            **{"horizon": HORIZON, "dedup": self.way, **lake},
-        )  # fmt: skip
-        self.log = CapturingLogger()
-        whole = LakeProcessSettings(kafka=self.kafka, lake=settings)
-        Job(self.spark, whole, once=True, log=self.log, health=self.health).run()  # type: ignore[arg-type]
-
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.folder / "checkpoint")
 
     def landed(self) -> list[tuple[str, int, int]]:
         """(id, ms after `began`, partition), sorted. Checks that the proof holds."""
-        proof = query.exactly_once(self.lake)
-        assert all(row["ok"] for row in proof), proof
+        assert self.proven(), self.proof()
         sql = f'select event_id, epoch_ms(received_time) - {self.began} as at, "partition" from events order by all'
-        return [(row["event_id"], row["at"], row["partition"]) for row in query.run(sql, self.lake)]
+        return [(row["event_id"], row["at"], row["partition"]) for row in self.query(sql)]
 
     def ids(self) -> Counter[str]:
         """How often each id landed."""
         return Counter(row[0] for row in self.landed())
 
-    def remembered(self) -> int:
-        """How many ids the last run read back from the table."""
-        (line,) = [call.kwargs for call in self.log.calls if call.args == ("remembers what landed",)]
-        return line["ids"]
-
     def duplicates(self) -> int:
-        (row,) = query.run("select sum(duplicates)::bigint as n from batches", self.lake)
-        return row["n"]
+        (row,) = self.query("select sum(duplicates)::bigint as n from batches")
+        return int(row["n"])
 
     def counted(self, protocol: str) -> float:
         """The metric, over all runs."""
@@ -196,11 +162,11 @@ def _resends() -> tuple[list[Sent], list[Sent]]:
 
 
 def test_resends_collapse_within_the_horizon_across_runs_and_a_lost_checkpoint(lake: Lake) -> None:
-    lake.send(*FIRST)
+    lake.publish(*FIRST)
     lake.run()
     assert lake.landed() == _rows(*FIRST)
     lands, collapses = _resends()
-    lake.send(*lands, *collapses)
+    lake.publish(*lands, *collapses)
     lake.lose_checkpoint()
     lake.run()
     assert lake.landed() == _rows(*FIRST, *lands)
@@ -212,22 +178,18 @@ def test_resends_collapse_within_the_horizon_across_runs_and_a_lost_checkpoint(l
 @ALSO_ARRAYS
 def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake) -> None:
     lands, collapses = _resends()
-    lake.send(*FIRST)
-    lake.send(*lands, *collapses)
-    lake.send(*(Sent(d(n), MS + 1, n % 4) for n in range(200, 250)))
-    lake.send(*(Sent(d(n), MS + 2, n % 4) for n in range(200, 250)))  # a batch of nothing but duplicates
+    lake.publish(*FIRST)
+    lake.publish(*lands, *collapses)
+    lake.publish(*(Sent(d(n), MS + 1, n % 4) for n in range(200, 250)))
+    lake.publish(*(Sent(d(n), MS + 2, n % 4) for n in range(200, 250)))  # a batch of nothing but duplicates
     bad = [Sent(d(400), MS, bad=True), Sent(d(400), MS + 2, bad=True)]
     sound = Sent(d(400), MS + 1)  # ids of bad records are not remembered
-    lake.send(bad[0], sound, bad[1], replace(sound, at=MS + 3))
+    lake.publish(bad[0], sound, bad[1], replace(sound, at=MS + 3))
     lake.run(batch_records=45)
     expected = [*FIRST, *lands, sound, *(Sent(d(n), MS + 1, n % 4) for n in range(200, 250))]
     assert lake.ids() == _ids(*expected), "which of two in one batch lands is not defined"
     assert lake.duplicates() == len(collapses) + 50 + 1
-    (row,) = query.run(
-        "select max(batch) as last, min(n)::bigint as least, sum(q)::bigint as q from"
-        " (select batch, sum(events) as n, sum(quarantined) as q from batches group by all)", lake.lake
-    )  # fmt: skip
-    assert row == {"last": 2, "least": row["least"], "q": 2}
+    assert lake.query("select max(batch) as last, sum(quarantined)::bigint as q from batches") == [{"last": 2, "q": 2}]
     jobs: Any = lake.spark._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]
     descriptions = " ".join(str(jobs.apply(number).description()) for number in range(jobs.size()))
     for number in range(3):  # Spark's pages say which batch it was
@@ -238,14 +200,14 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
 def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: Lake) -> None:
     """The other partitions are hours beyond the horizon by then: their ids are read back for it, and only as long as needed."""
     ahead = [Sent(d(n), n * 1_000_000, n % 3) for n in range(9)]
-    lake.send(*ahead)
+    lake.publish(*ahead)
     lake.run()
-    assert lake.remembered() == 0
+    assert [line["ids"] for line in lake.said("remembers what landed")] == [0]
     behind = [Sent(d(n), n * 1_000_000 + 1, 3) for n in range(9)]
     new = [Sent(d(100 + n), n * 1_000_000, 3) for n in range(9)]
-    lake.send(*(record for pair in zip(behind, new, strict=True) for record in pair))
+    lake.publish(*(record for pair in zip(behind, new, strict=True) for record in pair))
     lake.run(batch_records=4)
-    assert lake.remembered() == 9
+    assert [line["ids"] for line in lake.said("remembers what landed")] == [9]
     assert lake.landed() == _rows(*ahead, *new)
     assert lake.duplicates() == len(behind)
 
@@ -254,82 +216,38 @@ def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: La
 def test_a_clock_two_years_ahead_forgets_nothing_and_drops_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job starts with nothing pending; then what landed comes again. Then its clock is right, and it comes once more."""
     resends = [replace(record, at=MS + 1) for record in FIRST if record.id.startswith("d.")]
-    lake.send(*FIRST)
+    lake.publish(*FIRST)
     lake.run()
     right, rebuild = time.time, EventsLanding.rebuild_index
 
     def then_resent(landing: EventsLanding) -> None:
         rebuild(landing)
-        lake.send(*resends)
+        lake.publish(*resends)
 
     monkeypatch.setattr(EventsLanding, "rebuild_index", then_resent)
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", lambda: right() + 2 * 365 * 86_400)
         lake.run(retention_days=30, maintenance_share=0.9)
-        (said,) = [call for call in lake.log.calls if call.args == ("clocks disagree",)]
-        assert said.kwargs["doubted"] == "kafka"
+        assert [line["doubted"] for line in lake.said("clocks disagree")] == ["kafka"]
     assert lake.landed() == _rows(*FIRST)
     lake.run(retention_days=30, maintenance_share=0.9)
-    assert not [call for call in lake.log.calls if call.args == ("clocks disagree",)]
+    assert not lake.said("clocks disagree")
     assert lake.landed() == _rows(*FIRST)
     assert lake.duplicates() == 2 * len(resends)
 
 
 @pytest.mark.parametrize("lake", ["map"], indirect=True)
-def test_the_horizon_is_a_setting_and_0_lands_all(lake: Lake) -> None:
-    records = [Sent(d(1), 0), Sent(d(1), 1000), Sent(d(1), 1001)]
-    lake.send(*records)
-    lake.run(horizon=1)
-    assert lake.landed() == _rows(records[0], records[2])
-    lake.send(*(replace(record, at=record.at + 10) for record in records))
+def test_a_horizon_of_0_lands_all(lake: Lake) -> None:
+    records = [Sent(d(1), at) for at in range(3)]
+    lake.publish(*records)
     lake.run(horizon=0)
-    assert len(lake.landed()) == 5
-
-
-@ALSO_ARRAYS
-def test_a_batch_that_is_committed_by_somebody_else_just_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JVM that has lost its driver commits its batch after the next run has looked for it."""
-    lake.send(*FIRST)
-    lake.run()
-    lands, collapses = _resends()
-    lake.send(*lands, *collapses, Sent(d(7), MS, bad=True))
-    with monkeypatch.context() as patched:
-        patched.setattr(Fence, "write", _dies_at(BATCHES))
-        with pytest.raises(HaltError, match="killed here"):
-            lake.run()
-    written, missed = Fence.written, []
-
-    def looks_too_early(fence: Fence, name: str, version: int) -> bool:
-        if name in missed or name == BATCHES:
-            return written(fence, name, version)
-        missed.append(name)
-        assert written(fence, name, version)
-        return False
-
-    monkeypatch.setattr(Fence, "written", looks_too_early)
-    lake.run()
-    assert missed == [QUARANTINE, EVENTS]
-    assert lake.landed() == _rows(*FIRST, *lands)
-    assert lake.duplicates() == len(collapses)
-
-
-def _dies_at(table: str) -> Any:
-    write = Fence.write
-
-    def dies(fence: Fence, name: str, *arguments: Any) -> Any:
-        return _dies() if name == table else write(fence, name, *arguments)
-
-    return dies
-
-
-def _dies(*_: Any) -> None:
-    raise RuntimeError("killed here")
+    assert lake.landed() == _rows(*records)
 
 
 @ALSO_ARRAYS
 def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> None:
     first = [*FIRST, Sent(u(20), MS, 1), Sent(u(33), MS, 1, marked=True)]  # a copy that comes before its original
-    lake.send(*first)
+    lake.publish(*first)
     lake.run()
     copies = [
         Sent(u(0), MS + 1, 2, marked=True),  # original in the run before
@@ -345,7 +263,7 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
         Sent(u(32), MS + 1, 3, marked=True),  # the original never came
         Sent(u(20), MS + 1, 0),  # not a copy
     ]
-    lake.send(*copies, *lands)
+    lake.publish(*copies, *lands)
     lake.lose_checkpoint()
     lake.run()
     assert lake.ids() == _ids(*first, *lands)
@@ -374,10 +292,9 @@ def test_a_faulty_record_hides_no_event_and_is_met_once(lake: Lake, monkeypatch:
         [Sent(d(7), 7, bad=True), Sent(d(8), 7, bad=True), Sent(d(8), 7)],
     ]
     for batch in batches:
-        lake.send(*batch)
+        lake.publish(*batch)
     lake.run(batch_records=3)
     assert looks == [["ids"], ["ids", "rows"], ["rows"], ["rows"], ["ids"], ["ids", "rows"]]
     assert lake.ids() == Counter({d(n): 1 for n in (1, 2, 3, 5, 6, 7, 8)} | {u(4): 1})
     assert lake.duplicates() == 5
-    (row,) = query.run("select count(*) as n from quarantine", lake.lake)
-    assert row["n"] == 5
+    assert lake.query("select count(*) as n from quarantine") == [{"n": 5}]

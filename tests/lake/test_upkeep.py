@@ -2,160 +2,130 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
+import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
-from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
-from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
-from headrace_lake.job import Job
 from headrace_lake.upkeep import group_reporter
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.merging import choice
 from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.progress import RunProgress
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
 from tests.contract.waiting import wait_for
-from tests.lake.stream import Sent, check_landed, send_now
+from tests.lake.runs import Runs
 from tests.tiers import sized
 
 MANY = sized(12, 12, 30)
 """Batches."""
 
 
-def value(metrics: LakeMetrics, name: str, **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(f"headrace_lake_{name}", labels)
+def value(metrics: LakeMetrics, name: str, **labels: str) -> float:
+    found = metrics.registry.get_sample_value(f"headrace_lake_{name}", labels)
+    return -1 if found is None else found
 
 
-async def committed(kafka: KafkaSettings, group: str) -> dict[TopicPartition, int]:
-    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-    await client.start()
-    try:
-        return {at: found.offset for at, found in (await client.list_consumer_group_offsets(group)).items()}
-    finally:
-        await client.close()
+def committed(runs: Runs, group: str) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
 
+    async def ask(client: AIOKafkaAdminClient) -> None:
+        offsets = await client.list_consumer_group_offsets(group)
+        found.update((at, each.offset) for at, each in offsets.items())
 
-async def delete_before(kafka: KafkaSettings, partition: int, offset: int) -> None:
-    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-    await client.start()
-    try:
-        await client.delete_records({TopicPartition(kafka.events_topic, partition): RecordsToDelete(offset)})
-    finally:
-        await client.close()
+    runs.admin(ask)
+    return found
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_many_small_batches_leave_few_files(
-    spark: SparkSession, topics: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_small_batches_leave_few_files(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same run also shows the group's offsets, the metrics, a promoted column, and few files in the checkpoint."""
     monkeypatch.setattr(group_reporter, "_ANSWER_TIME", 120)  # a broker's first commit makes a topic
     monkeypatch.setattr(choice, "MOST_SMALL", MANY // 2)
     monkeypatch.setattr(choice, "_FAN", 2)
-    sent, metrics, log = Sent(), LakeMetrics(), CapturingLogger()
-    send_now(topics, sent, 40 * MANY)
-    group = f"group-of-{topics.events_topic}"
-    lake = LakeSettings(
-        path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"), trigger=0, batch_records=40, group=group,
-        maintenance_share=0.9, promote="body.index as number bigint",
-    )  # fmt: skip
-    settings = LakeProcessSettings(kafka=topics, lake=lake)
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "5")
+    shutil.rmtree(runs.lake)
+    runs.send(40 * MANY)
+    group = f"group-of-{runs.kafka.events_topic}"
+    runs.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "5")
     try:
-        Job(spark, settings, once=True, log=log, health=LakeHealth(metrics)).run()  # type: ignore[arg-type]
+        runs.run(batch_records=40, group=group, maintenance_share=0.9, promote="body.index as number bigint")
     finally:
-        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
-    check_landed(tmp_path / "lake", sent)
-    promoted = query.run("select body->>'$.index' as said, number from events", tmp_path / "lake")
+        runs.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    runs.check()
+    promoted = runs.query("select body->>'$.index' as said, number from events")
     assert all(int(row["said"]) == row["number"] for row in promoted)
-    batches = value(metrics, "batches_total")
-    assert batches is not None
+    batches = value(runs.metrics, "batches_total")
     assert batches >= MANY
 
     for table, each in (("events", 4), ("batches", 1)):  # files of a batch, at most
-        files = value(metrics, "files", table=table)
-        assert files is not None
-        assert files < each * batches / 2, f"a merge takes {MANY // 2} of them at least"
-    assert value(metrics, "maintenance_runs_total", task="compact")
-    assert value(metrics, "maintenance_failures_total", task="compact") == 0
-    assert len([path for path in (tmp_path / "checkpoint" / "offsets").iterdir() if path.name.isdigit()]) <= 7
+        assert 0 < value(runs.metrics, "files", table=table) < each * batches / 2, f"a merge takes {MANY // 2} of them"
+    assert value(runs.metrics, "maintenance_runs_total", task="compact") > 0
+    assert value(runs.metrics, "maintenance_failures_total", task="compact") == 0
+    assert len([path for path in (runs.checkpoint / "offsets").iterdir() if path.name.isdigit()]) <= 7
 
     ends: dict[TopicPartition, int] = {}
-    for topic, partition, offset in (*sent.events, *sent.quarantined):
+    for topic, partition, offset in (*runs.sent.events, *runs.sent.quarantined):
         at = TopicPartition(topic, partition)
         ends[at] = max(ends.get(at, 0), offset + 1)
-    assert asyncio.run(committed(topics, group)) == ends
-    assert value(metrics, "group_commit_failures_total") == 0
+    assert committed(runs, group) == ends
+    assert value(runs.metrics, "group_commit_failures_total") == 0
 
     for at in ends:
-        assert value(metrics, "lag_offsets", topic=at.topic, partition=str(at.partition)) == 0
-    assert value(metrics, "freshness_seconds_count") == len(sent.events)
-    p50, p95 = (value(metrics, "freshness_last_seconds", quantile=share) for share in ("0.5", "0.95"))
-    assert p50 is not None
-    assert p95 is not None
+        assert value(runs.metrics, "lag_offsets", topic=at.topic, partition=str(at.partition)) == 0
+    assert value(runs.metrics, "freshness_seconds_count") == len(runs.sent.events)
+    p50, p95 = (value(runs.metrics, "freshness_last_seconds", quantile=share) for share in ("0.5", "0.95"))
     assert 0 < p50 <= p95
-    assert value(metrics, "step_seconds", step="addBatch")
-    left = [call.kwargs["left"] for call in log.calls if call.args == ("landed",)]
+    assert value(runs.metrics, "step_seconds", step="addBatch") > 0
+    left = [line["left"] for line in runs.said("landed")]
     assert left == sorted(left, reverse=True)
     assert left[-1] == 0
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_margin_is_the_oldest_records_time_plus_the_retention(
-    spark: SparkSession, topics: KafkaSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_margin_is_the_oldest_records_time_plus_the_retention(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_reporter, "_LOOK", 0.0)
     monkeypatch.setattr(group_reporter, "_LAG", 0.0)
     began = time.time()
-    send_now(topics, Sent(), 400)
-    metrics, log = LakeMetrics(), CapturingLogger()
-    reporter = GroupReporter(spark, topics, group="", metrics=metrics, log=log)  # type: ignore[arg-type]
-    pairs = [(topics.events_topic, number) for number in range(4)]
+    runs.send(400)
+    topic, log = runs.kafka.events_topic, runs.log()
+    reporter = GroupReporter(runs.spark, runs.kafka, group="", metrics=runs.metrics, log=log)
     retention = TopicSettings().events_retention
-    reporter.landed({**dict.fromkeys(pairs, 10), pairs[3]: 100})
+    reporter.landed({**dict.fromkeys(((topic, number) for number in range(3)), 10), (topic, 3): 100})
+
+    def said(name: str, partition: int) -> float:
+        return value(runs.metrics, name, topic=topic, partition=str(partition))
 
     def margin(partition: int) -> float:
-        found = value(metrics, "retention_margin_seconds", topic=topics.events_topic, partition=str(partition))
-        return -1 if found is None else found
-
-    def lag(partition: int) -> float | None:
-        return value(metrics, "lag_offsets", topic=topics.events_topic, partition=str(partition))
+        return said("retention_margin_seconds", partition)
 
     def look(seen: Callable[[], bool]) -> None:
         """A record that does not come within a second is left to the next look."""
         wait_for(lambda: reporter.run_due() or seen(), "the margins are measured")
 
-    assert lag(0) is None, "nobody has asked Kafka yet"
+    assert said("lag_offsets", 0) == -1, "nobody has asked Kafka yet"
     look(lambda: min(map(margin, range(4))) >= 0)
-    assert [lag(number) for number in range(4)] == [90, 90, 90, 0]
+    assert [said("lag_offsets", number) for number in range(4)] == [90, 90, 90, 0]
     assert retention - (time.time() - began) - 1 <= margin(0) < retention, "sent since the test began"
     assert margin(3) == retention, "all is landed"
-    offsets = "retention_margin_offsets"
-    assert value(metrics, offsets, topic=topics.events_topic, partition="0") == 10
+    assert said("retention_margin_offsets", 0) == 10
 
-    asyncio.run(delete_before(topics, 0, 50))  # retention has overtaken partition 0
+    runs.delete_records({0: 50})  # retention has overtaken partition 0
     week = retention * 0.95
     now = time.time()
     monkeypatch.setattr(group_reporter.time, "time", lambda: now + week)
     look(lambda: margin(0) == 0 and margin(1) < retention / 2)
-    assert margin(0) == 0
-    assert value(metrics, offsets, topic=topics.events_topic, partition="0") == 0
+    assert said("retention_margin_offsets", 0) == 0
     assert retention * 0.04 < margin(1) < retention * 0.05
-    said = [call.kwargs for call in log.calls if call.args == ("retention is about to overtake the job",)]
-    assert len(said) == 1, "one line in ten minutes"
+    assert len(runs.said("retention is about to overtake the job")) == 1, "one line in ten minutes"
     reporter.finish()
 
 
