@@ -27,7 +27,6 @@ from headrace_lake.landing.landing import Landing
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.lake.runs import Runs
@@ -106,32 +105,16 @@ def drop_commit(runs: Runs, table: str, number: int) -> None:
         path.unlink()
 
 
-def drop_checkpoints(runs: Runs, table: str, since: int = 0) -> None:
-    for path in log_of(runs, table).glob("*.checkpoint*.parquet"):
-        if int(path.name[:20]) >= since:
-            path.unlink()
-            (log_of(runs, table) / "_last_checkpoint").unlink(missing_ok=True)
-
-
-def forget_the_beginning(runs: Runs, table: str) -> None:
-    """The log lacks its first commit, and no checkpoint says what was in it."""
-    drop_commit(runs, table, 0)
-    drop_checkpoints(runs, table)
-
-
 def forget_the_last_rows(runs: Runs, table: str) -> None:
     """The log ends before the last commit that added rows."""
     commits = log_of(runs, table).glob("*.json")
     adding = max(int(path.stem) for path in commits if re.search('{"add":.*"dataChange":true', path.read_text()))
     for number in range(adding, last_commit(runs, table) + 1):
         drop_commit(runs, table, number)
-    drop_checkpoints(runs, table, adding)
-
-
-def delete_the_first_batch(runs: Runs) -> None:
-    (row,) = runs.spark.read.format("delta").load(str(runs.lake / BATCHES)).agg(sf.min("landed_at")).collect()
-    delete(runs, (EVENTS, QUARANTINE), f"landed_at <= timestamp '{row[0]}'")
-    delete(runs, (BATCHES,), "batch = 0")
+    for path in log_of(runs, table).glob("*.checkpoint*.parquet"):
+        if int(path.name[:20]) >= adding:
+            path.unlink()
+            (log_of(runs, table) / "_last_checkpoint").unlink(missing_ok=True)
 
 
 def swap_files(runs: Runs) -> None:
@@ -173,13 +156,6 @@ DAMAGES: dict[str, Damage] = {
     "made anew by CREATE TABLE AS SELECT, without a checkpoint": Damage(
         lambda runs: copied(runs, "create table NEW using delta as select * from OLD"), checkpoint=False
     ),
-    "a commit of the log lost": Damage(
-        lambda runs: drop_commit(runs, EVENTS, 2), proof="cannot be read", stops="events lacks the commit 2, though it has"
-    ),
-    "batches restored": Damage(
-        lambda runs: restored(runs, BATCHES, 3), proof="the last batch that was committed",
-        stops="the table batches does not end where the checkpoint does",
-    ),
     "batches restored, without a checkpoint": Damage(
         lambda runs: restored(runs, BATCHES, 3), proof="the last batch that was committed", checkpoint=False,
     ),
@@ -191,65 +167,24 @@ DAMAGES: dict[str, Damage] = {
 """What each does to the lake, and what comes of it. Without `stops` the job runs, and heals it: then the proof holds again."""
 
 MORE_DAMAGES: dict[str, Damage] = {
+    "a commit of the log lost": Damage(
+        lambda runs: drop_commit(runs, EVENTS, 2), proof="cannot be read", stops="events lacks the commit 2, though it has"
+    ),
+    "batches restored": Damage(
+        lambda runs: restored(runs, BATCHES, 3), proof="the last batch that was committed",
+        stops="the table batches does not end where the checkpoint does",
+    ),
     "cloned, without a checkpoint": Damage(
         lambda runs: copied(runs, "create table NEW shallow clone OLD"), checkpoint=False, proof="it is a clone",
         unreadable=True,
     ),
-    "made anew, with the old checkpoint": Damage(
-        lambda runs: copied(runs, "create table NEW using delta as select * from OLD"),
-        stops="the checkpoint belongs to other tables",
-    ),
-    "half of the events deleted": Damage(lambda runs: delete(runs, (EVENTS,), "`offset` % 2 = 1"), proof="the events table"),
-    "batches doubled": Damage(
-        lambda runs: again(runs, BATCHES), proof="the ranges of each partition", stops="deleted or doubled"
-    ),
-    "the last rows of batches deleted": Damage(
-        lambda runs: delete(runs, (BATCHES,), "batch = 4"), proof="the last batch", stops="does not end where the checkpoint"
-    ),
-    "the last rows of batches deleted, without a checkpoint": Damage(
-        lambda runs: delete(runs, (BATCHES,), "batch = 4"), proof="the last batch", checkpoint=False
-    ),
-    "rows in the middle of batches deleted": Damage(
-        lambda runs: delete(runs, (BATCHES,), "batch = 1"), proof="no hole", stops="deleted or doubled"
-    ),
-    "all rows of batches deleted": Damage(
-        lambda runs: delete(runs, (BATCHES,), "true"), proof="the last batch", stops="does not end where the checkpoint"
-    ),
-    "all rows of batches deleted, without a checkpoint": Damage(
-        lambda runs: delete(runs, (BATCHES,), "true"), proof="the last batch", checkpoint=False
-    ),
-    "everything of the first batch deleted": Damage(
-        delete_the_first_batch, proof="no row of batches is missing", stops="deleted or doubled"
-    ),
-    "events restored": Damage(lambda runs: restored(runs, EVENTS, 3), proof="the events table"),
     "all tables restored": Damage(
         lambda runs: [restored(runs, table, 3) for table in (EVENTS, QUARANTINE, BATCHES)], proof="the last batch",
         stops="does not end where the checkpoint",
     ),
-    "all tables restored, without a checkpoint": Damage(
-        lambda runs: [restored(runs, table, 3) for table in (EVENTS, QUARANTINE, BATCHES)], proof="the last batch",
-        checkpoint=False,
-    ),
-    "events emptied": Damage(lambda runs: delete(runs, (EVENTS,), "true"), proof="the events table"),
-    "quarantine dropped": Damage(
-        lambda runs: shutil.rmtree(runs.lake / QUARANTINE), proof="no table quarantine",
-        stops="the table quarantine is empty, and .* rows of it were landed",
-    ),
-    "batches dropped": Damage(
-        lambda runs: shutil.rmtree(runs.lake / BATCHES), proof="no table batches", stops="the checkpoint belongs to other tables"
-    ),
-    "batches dropped, without a checkpoint": Damage(
-        lambda runs: shutil.rmtree(runs.lake / BATCHES), proof="no table batches", checkpoint=False
-    ),
     "gaps dropped": Damage(lambda runs: shutil.rmtree(runs.lake / GAPS)),
-    "the first commit of the log lost": Damage(
-        lambda runs: forget_the_beginning(runs, BATCHES), stops="begins with the commit 1"
-    ),
     "the end of the log of batches lost": Damage(
         lambda runs: forget_the_last_rows(runs, BATCHES), stops="does not end where the checkpoint"
-    ),
-    "the end of the log of events lost": Damage(
-        lambda runs: forget_the_last_rows(runs, EVENTS), proof="the events table"
     ),
     "a data file lost": Damage(
         lambda runs: data_files(runs)[0].unlink(), proof="cannot be read|No files found|does not exist|not open",
@@ -332,15 +267,9 @@ REMEDIES: dict[str, Remedy] = {
         lambda runs: delete(runs, (BATCHES,), "batch = 1"),
         lambda runs: restored(runs, BATCHES, last_commit(runs, BATCHES) - 1), stops="deleted or doubled",
     ),
-    "batches restored, and its newest version restored": Remedy(
-        lambda runs: restored(runs, BATCHES, 3), lambda runs: restored(runs, BATCHES, last_commit(runs, BATCHES) - 1),
-        stops="does not end where the checkpoint does",
-    ),
     "events dropped, and replayed": Remedy(
         lambda runs: shutil.rmtree(runs.lake / EVENTS), replayed, stops="the table events is empty"
     ),
-    "events restored, and replayed": Remedy(lambda runs: restored(runs, EVENTS, 3), replayed),
-    "quarantine restored, and replayed": Remedy(lambda runs: restored(runs, QUARANTINE, 3), replayed),
     "a data file lost, taken out of the log, and replayed": Remedy(
         lambda runs: data_files(runs)[0].unlink(), repaired_and_replayed, stops="File .*parquet does not exist"
     ),
