@@ -131,16 +131,6 @@ def test_only_properties_that_differ_are_set(
 
 
 @pytest.mark.spark
-def test_promoted_columns_say_where_they_come_from(spark: SparkSession, lake: Path) -> None:
-    settings = LakeSettings(path=str(lake), promote="body.status as status int")
-    migrate.migrate(spark, settings, (), variant=False)
-    before = commits(lake)
-    migrate.prepare(Storage(spark), settings)
-    assert commits(lake) == before
-    assert said(lake, EVENTS)["status"] == "LAKE__PROMOTE: body.status as status int"
-
-
-@pytest.mark.spark
 def test_the_change_data_feed_is_on_if_asked_for_and_changes_no_reader(spark: SparkSession, lake: Path) -> None:
     asked = LakeSettings(path=str(lake), change_data_feed=True)
     before = commits(lake)

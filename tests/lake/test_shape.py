@@ -159,7 +159,7 @@ def test_nothing_is_lost_in_variant(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path, empty_tables: Path) -> None:
     def land(shape: Shape, body: bytes) -> None:
         rows = decode.events(frame(spark, [Record(value=body)]), TOPICS, LANDED, shape)
         rows = rows.select(*layout.columns(EVENTS, shape))
@@ -169,12 +169,15 @@ def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path) -
     asked = LakeSettings(path=str(tmp_path), promote="body.status as status int")
     with pytest.raises(HaltError, match="there are no tables in"):
         migrate.migrate(spark, plain, (), variant=False)
+    shutil.copytree(empty_tables, tmp_path, dirs_exist_ok=True)
     land(migrate.prepare(Storage(spark), plain), b'{"status": 1}')
     with pytest.raises(ConfigError, match=r"LAKE__PROMOTE and the events table disagree \(it has none\)"):
         migrate.prepare(Storage(spark), asked)
 
     shape = migrate.migrate(spark, plain, promotions("body.status as status int"), variant=False)
     assert shape == migrate.prepare(Storage(spark), asked) == migrate.prepare(Storage(spark), plain)
+    (field,) = [each for each in DeltaTable(str(tmp_path / EVENTS)).schema().fields if each.name == "status"]
+    assert field.metadata["comment"] == "LAKE__PROMOTE: body.status as status int"
     land(shape, b'{"status": 2}')
     shape = migrate.migrate(spark, asked, promotions("body.name as name string"), variant=True)
     land(shape, b'{"status": 3, "name": "x"}')
