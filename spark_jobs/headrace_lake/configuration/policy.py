@@ -42,13 +42,13 @@ class Policies:
         named = {reason: policy for reason, policy in setting.items() if reason != DEFAULT}
         return cls(named, setting.get(DEFAULT, Policy.LOG))
 
-    def have(self, policy: Policy, reasons: Iterable[str] = REASONS) -> bool:
+    def have(self, policy: Policy, reasons: Iterable[str] = (*REASONS, OTHER)) -> bool:
         """Whether one of `reasons` has `policy`."""
         return any(self.named.get(reason, self.default) is policy for reason in reasons)
 
-    def where(self, policy: Policy, column: str = "reason") -> Column:
-        """Condition: the reason in `column` has `policy`. The column may hold any text."""
-        reason = sf.col(column)
+    def where(self, policy: Policy) -> Column:
+        """Condition: the column `reason` has `policy`. It may hold any text."""
+        reason = sf.col("reason")
         its = [name for name, named in self.named.items() if named is policy]
         others = [name for name in self.named if name not in its]
         return ~reason.isin(others) if self.default is policy else reason.isin(its)

@@ -31,9 +31,7 @@ _FETCHED: Final = str(16 << 10)
 class Watermarks:
     """The watermarks of one topic's partitions. Times are Unix times in milliseconds."""
 
-    def __init__(
-        self, brokers: Brokers, topic: str, next_offsets: Mapping[int, int], newest: int | None = None
-    ) -> None:
+    def __init__(self, brokers: Brokers, topic: str, next_offsets: Mapping[int, int], newest: int | None) -> None:
         """`next_offsets`: partition -> the offset that lands next; `newest`: the latest timestamp of the topic's records."""
         self._brokers = brokers
         self._topic = topic

@@ -54,8 +54,8 @@ class Quarantine:
         self._policies = policies
         self._erased = erased
         self._skip = policies.where(Policy.SKIP)
-        self._skips = policies.have(Policy.SKIP, (*REASONS, OTHER))
-        lands = policies.have(Policy.LOG, (*REASONS, OTHER)) or policies.have(Policy.SUSPEND, (*REASONS, OTHER))
+        self._skips = policies.have(Policy.SKIP)
+        lands = policies.have(Policy.LOG) or policies.have(Policy.SUSPEND)
         # if nothing lands: not a constant, otherwise Spark would not read the rows that are counted
         never = sf.col("offset") < 0
         self._kept = (~self._skip if lands else never) if self._skips else sf.lit(True)
@@ -80,7 +80,7 @@ class Quarantine:
 
     def check(self, records: DataFrame, ranges: list[Range], landed_at: datetime) -> None:
         """Raises `HaltError` if a record's reason has the policy `suspend`. Reads the batch once more if any reason has it."""
-        if not self._policies.have(Policy.SUSPEND, (*REASONS, OTHER)):
+        if not self._policies.have(Policy.SUSPEND):
             return
         faults = self._policies.have(Policy.SUSPEND, _FAULTS) and any(
             item.topic == self._topics.events for item in ranges

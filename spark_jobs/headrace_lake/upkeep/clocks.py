@@ -80,8 +80,7 @@ class ClockGuard:
         self._log = log
         self._now = now
         self._record: float | None = None
-        self.doubts: list[Witness] | None = None
-        """The findings of the last look; None before it."""
+        self._doubts: list[Witness] = []
 
     def landed(self, newest: int | None) -> None:
         """A batch has landed whose latest timestamp (ms) is `newest`; None: it had no event."""
@@ -99,13 +98,13 @@ class ClockGuard:
             self._metrics.clock_ahead.labels(witness).set(seconds)
         found = doubted(clocks)
         self._metrics.clocks_disagree.set(bool(found))
-        if found != (self.doubts or []):
+        if found != self._doubts:
             said = {name: _text(told) for name, told in vars(clocks).items()}
             if found:
                 self._log.warning("clocks disagree", doubted=",".join(found), stopped="retain,vacuum,clean_log", **said)
             else:
                 self._log.info("clocks agree", **said)
-        self.doubts = found
+        self._doubts = found
         return not found
 
 

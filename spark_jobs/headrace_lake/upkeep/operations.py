@@ -139,9 +139,3 @@ class OpsThread:
             asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
         except TimeoutError as error:
             raise ConfigError("the server for health and metrics does not start") from error
-
-    def stop(self) -> None:
-        """Stops listening."""
-        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
