@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
 from tests.constants import constants, parted
+from tests.lake.lander import TIMEOUT
 from tests.lake.stream import Sent, check_landed, send_now
 
 
@@ -100,3 +102,38 @@ class Runs:
                 await client.close()
 
         asyncio.run(run())
+
+
+class Running:
+    """A job that runs on in a thread, until it is stopped or superseded."""
+
+    def __init__(self, runs: Runs, **settings: Any) -> None:
+        self._job = runs.job(once=False, **settings)
+        self._calls = runs.calls
+        self.failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._job.run()
+        except BaseException as error:
+            self.failed.append(error)
+
+    def next(self, event: str) -> None:
+        """Waits until the job has logged `event`."""
+        self.wait(lambda: not any(call.args == (event,) for call in self._calls))
+
+    def wait(self, lasts: Callable[[], bool]) -> None:
+        while lasts():
+            self._thread.join(0.05)
+            assert self._thread.is_alive(), self.failed
+
+    def join(self) -> None:
+        self._thread.join(TIMEOUT)
+        assert not self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._job.stop()
+        self.join()
+        assert not self.failed

@@ -113,16 +113,3 @@ def test_no_record_of_the_events_topic_stops_the_job(lax: Runs) -> None:
     assert len(events) + len(rejects) == len(sent)
     assert {row["reason"] for row in rejects.values()} == {str(fault) for fault in RecordFault}
     assert lax.proven()
-
-
-@pytest.mark.full
-def test_no_record_of_the_quarantine_topic_stops_the_job(lax: Runs) -> None:
-    sent = [*records(), (Record(REJECT, b"\xff"), None), (Record(REJECT[::-1], b""), None)]
-    asyncio.run(_send(lax, sent, lax.kafka.quarantine_topic))
-    lax.run()
-    rows = lax.query('select "offset", raw, reason from quarantine order by "offset"')
-    assert [row["offset"] for row in rows] == list(range(len(sent)))
-    assert [row["raw"] for row in rows] == [record.value for record, _ in sent]
-    assert {row["reason"] for row in rows} >= {"null_value", "missing_header", "bad_json"}
-    assert lax.query("select count(*) as n from events") == [{"n": 0}]
-    assert lax.proven()

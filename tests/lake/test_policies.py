@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from tests.lake.lander import version
 from tests.lake.runs import Runs
-from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -96,66 +95,38 @@ def test_suspend_stops_before_the_batch_and_names_the_record(runs: Runs) -> None
     assert runs.proven()
 
 
-@pytest.mark.full
-def test_suspend_does_not_read_what_it_needs_not(runs: Runs) -> None:
-    runs.send(400, bad_every=1_000)
-    runs.run(quarantine={"oversized": "suspend", "missing_header": "suspend"})
-    runs.check()
-
-
-# What is there counts, whatever the policy was when it was written
-
-
-CHANGES = [({}, SKIP_MISSING, False, True)]
-"""Policies before and after; whether the checkpoint is lost; whether the records that the policies name land in the end."""
-
-MORE_CHANGES = [
-    (SKIP_MISSING, {}, True, True),
-    (SKIP_MISSING, {}, False, False),
-    ({}, SKIP_MISSING, True, True),
-    ({}, {"missing_header": "suspend"}, False, True),
-    ({}, {"missing_header": "suspend"}, True, True),
-]
-FULL = sized(False, False, True)
-
-
-@pytest.mark.parametrize(("before", "after", "loses_checkpoint", "landed"), CHANGES + (MORE_CHANGES if FULL else []))
-def test_a_policy_that_changes_after_quarantine_was_written(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, before: dict, after: dict, loses_checkpoint: bool, landed: bool
-) -> None:
-    runs.send(800)
-    dies_after(runs, monkeypatch, "_summary", before)
-    if loses_checkpoint:
-        runs.lose_checkpoint()
-        if after.get("missing_header") == "suspend":  # another job, which checks every record again
-            with pytest.raises(HaltError, match="suspends the job for missing_header"):
-                runs.run(quarantine=after)
-            return
-    runs.run(quarantine=after)
-    check(runs, 0 if landed else settle(runs, {"missing_header"}).total())
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
-    ("before", "after", "skips"), [({}, SKIP_MISSING, True), *([(SKIP_MISSING, {}, False)] if FULL else [])]
+    ("method", "before", "after", "loses_checkpoint", "landed"),
+    [
+        ("_summary", {}, SKIP_MISSING, False, True),
+        pytest.param("_summary", SKIP_MISSING, {}, True, True, marks=pytest.mark.full),
+        pytest.param("_land_quarantine", {}, SKIP_MISSING, False, False, marks=pytest.mark.full),
+    ],
 )
-def test_a_policy_that_changes_after_events_were_written(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, before: dict, after: dict, skips: bool
+def test_a_policy_that_changes_in_the_middle_of_a_batch(
+    runs: Runs,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    before: dict,
+    after: dict,
+    loses_checkpoint: bool,
+    landed: bool,
 ) -> None:
-    runs.send(800)
-    dies_after(runs, monkeypatch, "_land_quarantine", before)
-    with pytest.raises(HaltError, match="suspends the job for missing_header"):
-        runs.run(quarantine={"missing_header": "suspend"})
-    runs.run(quarantine=after)
-    check(runs, settle(runs, {"missing_header"}).total() if skips else 0)
+    """What quarantine has counts, whatever the policy was when it was written; `landed`: whether it has those records then."""
 
-
-def dies_after(runs: Runs, monkeypatch: pytest.MonkeyPatch, method: str, quarantine: dict) -> None:
     def dies(*_: Any, **__: Any) -> None:
         raise RuntimeError("killed here")
 
+    runs.send(800)
     with monkeypatch.context() as patched:
         patched.setattr(Landing, method, dies)
         with pytest.raises(HaltError, match="killed here"):
-            runs.run(quarantine=quarantine)
+            runs.run(quarantine=before)
     assert version(runs.lake, EVENTS) > version(runs.lake, BATCHES)
+    if loses_checkpoint:
+        runs.lose_checkpoint()
+    if not landed:
+        with pytest.raises(HaltError, match="suspends the job for missing_header"):
+            runs.run(quarantine={"missing_header": "suspend"})
+    runs.run(quarantine=after)
+    check(runs, 0 if landed else settle(runs, {"missing_header"}).total())
