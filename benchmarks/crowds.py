@@ -65,6 +65,8 @@ class Honest:
     cpu: list[float] = field(default_factory=list)
     failed: int = 0
     newcomers: list[float] = field(default_factory=list)
+    closed: int = 0
+    """Newcomers whose connection was closed before they were served: their place went to another."""
 
     async def connect(self) -> ContractClient:
         return await ContractClient.connect(self.to.dialect, self.to.address, self.to.tls)
@@ -96,8 +98,13 @@ class Honest:
             async with asyncio.timeout(GIVES_UP), await self.connect() as client:
                 await client.receives(await client.send(values(1)), GIVES_UP)
             self.newcomers.append((time.monotonic() - began) * 1000)
-        except (AssertionError, OSError, TimeoutError):
+        except TimeoutError:
             self.newcomers.append(GIVES_UP * 1000)
+        except (AssertionError, OSError):
+            if time.monotonic() - began < GIVES_UP:
+                self.closed += 1
+            else:
+                self.newcomers.append(GIVES_UP * 1000)
 
     async def come(self, end: Callable[[], bool]) -> None:
         while not end():
@@ -175,7 +182,8 @@ def measure(name: str, receiver: Receiver, to: Target, seconds: float) -> dict[s
         "cpu_most_ms": max(honest.cpu),
         "cores": (cpu_over - cpu) / (over - start),
         "resident_mb": after / 1e6,
-        "newcomers": len(during),
+        "newcomers": len(during) + honest.closed,
+        "newcomers_closed": honest.closed,
         "newcomers_served": sum(each < GIVES_UP * 1000 for each in during),
         "newcomer_most_ms": max(during),
         "after_ms": last,
@@ -254,7 +262,8 @@ def table(measured: dict[str, dict[str, Any]], seconds: float, files: int) -> st
                 f"{row['cpu_p99_ms']:.0f} / {row['cpu_most_ms']:.0f} ms",
                 f"{row['cores']:.2f}",
                 f"{row['resident_mb']:.0f} MB",
-                f"{row['newcomers_served']} of {row['newcomers']}, {row['newcomer_most_ms']:.0f} ms",
+                f"{row['newcomers_served']} of {row['newcomers']}, {row['newcomer_most_ms']:.0f} ms"
+                + (f", {row['newcomers_closed']} closed" if row.get("newcomers_closed") else ""),
                 f"{row['after_ms']:.0f} ms",
             ]
             rows.append("| " + " | ".join(cells) + " |")
