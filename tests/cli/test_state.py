@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.machine import filelock as identity
+from headrace_cli.stack.stack import lake_environment
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import down as module
 from headrace_cli.verbs.down import down
@@ -112,3 +113,9 @@ def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
         assert state.is_open()
     finally:
         os.umask(mask)
+
+
+@pytest.mark.parametrize(("name", "own"), [("a b", True), ("a,b", False)])
+def test_sparks_scratch_is_in_the_folder_unless_spark_splits_its_name(tmp_path: Path, name: str, own: bool) -> None:
+    found = lake_environment(StateFolder(tmp_path / name), {}, tmp_path)
+    assert ("SPARK_LOCAL_DIRS" in found) is own

@@ -58,6 +58,8 @@ _PROPERTIES: Final[Mapping[str, str]] = {
     "log.segment.delete.delay.ms": "1000",
 }
 
+_SETTINGS: Final = "server.properties"
+_OF_LOGS: Final = "log4j2.xml"
 _LOGGING: Final = """\
 <Configuration status="WARN"><Appenders><Console name="console">
 <PatternLayout pattern="%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z %-5p %m (%c{1})%n"/></Console></Appenders>
@@ -100,8 +102,8 @@ class Broker:
         data = self.folder / "data"
         try:
             data.mkdir(parents=True, exist_ok=True)
-            (self.folder / "log4j2.xml").write_text(_LOGGING)
-            (self.folder / "server.properties").write_text(
+            (self.folder / _OF_LOGS).write_text(_LOGGING)
+            (self.folder / _SETTINGS).write_text(
                 "".join(f"{name}={escaped(value)}\n" for name, value in self._configuration(data).items())
             )
         except OSError as error:
@@ -115,12 +117,13 @@ class Broker:
             "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
             "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
-            "log.dirs": str(data),
+            "log.dirs": data.name,  # a list, in which no comma can be escaped
         }
 
     def _format(self) -> None:
         done = subprocess.run(
             self._format_command(),
+            cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -134,19 +137,16 @@ class Broker:
     def _format_command(self) -> list[str]:
         # an id must not begin with a dash
         cluster = "H" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        return self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties_file())
-
-    def _properties_file(self) -> str:
-        return str(self.folder / "server.properties")
+        return self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", _SETTINGS)
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         options = ["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}"]
+        options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={_OF_LOGS}"]
         return [str(find_java().executable), *options, "-cp", class_path("kafka"), main, *arguments]
 
     def command(self) -> list[str]:
-        """Return the broker's command line. Call `prepare` first."""
-        return self._java("kafka.Kafka", self._properties_file())
+        """Return the broker's command line, which goes to its folder first. Call `prepare` before."""
+        return ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(self.folder), *self._java("kafka.Kafka", _SETTINGS)]
 
 
 def answers(host: str, port: int, timeout: float = 1) -> bool:

@@ -241,11 +241,12 @@ def _curve_environment(service: Protocol[Any], keys: CurveKeys) -> dict[str, str
 
 def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Path | None = None) -> dict[str, str]:
     """Return the variables of the landing job and its commands. `spark_jars`: None fetches them. Raises `CommandError`."""
+    scratch = str(state.path / "run" / "spark")
     return {
         **base,
         **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars or jars("spark")),
         "JAVA_HOME": str(java_home()),
-        "SPARK_LOCAL_DIRS": str(state.path / "run" / "spark"),
+        **({} if "," in scratch else {"SPARK_LOCAL_DIRS": scratch}),  # a list, in which no comma can be escaped
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": sys.executable,
     }
