@@ -9,6 +9,7 @@ import zlib
 import pytest
 import snappy
 from headrace_common.operations.errors import ProtocolError
+from headrace_logjam.client import LogjamClient
 from headrace_logjam.wire import (
     NAME_BYTES,
     SWAPPED_TAG,
@@ -195,3 +196,10 @@ def test_who_is_not_answered_may_leave_meta_out() -> None:
         assert (list(request.frames[:3]), request.asks, request.problem) == (GOOD[:3], False, "")
     assert read_unanswered(GOOD[:2]).problem == "2 frames, not 4"
     assert read_unanswered([b"", *GOOD]).problem == "5 frames, not 4"
+
+
+def test_what_the_client_breaks_is_not_compressed() -> None:
+    """Quarantine has the bytes as they were sent, so that what was broken can be read there."""
+    client, mark = LogjamClient(app_envs=1), "abcd" * 8
+    for _ in Compression:
+        assert mark.encode() in client.faulty([{"mark": mark, "token": mark}] * 2)

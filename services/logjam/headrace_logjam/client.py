@@ -62,12 +62,13 @@ class LogjamClient(OrderedClient):
         frames: list[bytes] = []
         expected = []
         for index, body in enumerate(documents):
-            method = self._methods[self._sent % len(self._methods)]
+            broken = index == self._broken  # as it is: quarantine shows what was sent
+            method = Compression.NONE if broken else self._methods[self._sent % len(self._methods)]
             app_env = b"headrace-send-%02d" % (self._sent % self._turns)
             self._sent += 1
             meta = encode_meta(Meta(method, 0, time.time_ns() // 1_000_000))
             frames += [b"", app_env, TOPIC, compress(method, body), meta]
-            expected.append((app_env, REFUSED if index == self._broken else ACCEPTED))
+            expected.append((app_env, REFUSED if broken else ACCEPTED))
         self._app_envs[self.made] = expected
         self._expected += expected
         self._next(len(documents))
