@@ -69,6 +69,24 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+class TestConnectionBudget:
+    async def test_pending_bytes_stop_reading_until_they_are_stored(self) -> None:
+        """But one frame always fits, and another connection is not stopped."""
+        budget = Budget(1000, 100)
+        reader, other = Reader(budget), Reader(budget)
+        reader.receive(120)
+        assert reader.reading
+        reader.complete()
+        assert not reader.reading
+        other.receive(99)
+        assert other.reading
+        assert budget.paused == 1
+        reader.stored()
+        await settle()
+        assert reader.reading
+        assert budget.paused == 0
+
+
 class TestProcessBudget:
     async def test_pending_of_all_stops_everybody(self) -> None:
         budget = Budget(1000, 10_000)

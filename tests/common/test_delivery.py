@@ -254,3 +254,25 @@ class TestTooLarge:
         bench.most = 50
         assert await bench.store(bench.batch(3)) == [0, 1, 2]
         assert (bench.broker.sent, bench.source.why) == ([], [])
+
+    async def test_a_limit_that_was_lowered_is_looked_up(self) -> None:
+        """Kafka says too large, we thought not: the topic's limit is another now."""
+        bench = Bench(lambda values: errors.MessageSizeTooLargeError("x") if len(values) > 2 else None)
+        batch = bench.batch(8, size=3000)
+
+        def refreshed() -> None:
+            bench.most = batch.sealed().size() - 1 if len(batch) > 2 else 4 * MIB
+
+        bench.source.refreshed = refreshed
+        assert await bench.store(batch) == []
+        assert sorted(number(value) for value in bench.broker.values) == list(range(8))
+
+    async def test_where_a_part_of_it_fails_all_is_in_doubt(self) -> None:
+        """The other half is stored, and the whole is sent again."""
+        bench = Bench(lambda values: errors.TopicAuthorizationFailedError("no") if number(values[-1]) == 7 else None)
+        batch = bench.batch(8, size=3000)
+        bench.most = batch.sealed().size() - 1
+        with pytest.raises(DeliveryError):
+            await bench.store(batch)
+        assert bench.broker.stored
+        assert batch.doubt() == 0
