@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,15 +13,13 @@ from headrace_lake.commands import replay_command
 from headrace_lake.commands.replay import Replay, ReplayResult
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, merged, steps
 from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.tables.fence import Fence, claim_of, transaction
+from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import RETAINED_FROM
 
-from tests.lake.lander import TIMEOUT, version
-from tests.lake.runs import Runs
-from tests.tiers import sized
+from tests.lake.lander import version
+from tests.lake.runs import Running, Runs
 
-FULL = sized(False, False, True)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -49,11 +45,8 @@ def without_digest(lines: list[dict]) -> list[dict]:
     return [{**line, "digest": None} for line in lines]
 
 
-kafka = [pytest.mark.kafka, pytest.mark.spark]
-
-
 class TestOnKafka:
-    pytestmark = kafka
+    pytestmark = [pytest.mark.kafka, pytest.mark.spark]  # noqa: RUF012
 
     def test_rows_that_were_deleted_come_back_and_nothing_else(self, runs: Runs) -> None:
         runs.send(1_600)
@@ -110,26 +103,15 @@ class TestOnKafka:
 
     def test_a_running_job_stops_and_starts_again_by_itself(self, runs: Runs) -> None:
         runs.send(800)
-        job = runs.job(once=False)
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                job.run()
-            except SupersededError as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        while not runs.said("landed"):
-            thread.join(0.05)
-            assert thread.is_alive()
+        job = Running(runs)
+        job.next("landed")
         runs.sql(EVENTS, "delete from TABLE where partition = 0")
         replay(runs)
         runs.send(400, mark="b")
-        thread.join(TIMEOUT)
+        job.join()
         # The replay claims 2, and one more whenever the job writes to a table between two of its claims.
-        assert re.search(r"another job has taken over: it claimed epoch \d", str(failed[0]))
+        assert isinstance(job.failed[0], SupersededError)
+        assert re.search(r"another job has taken over: it claimed epoch \d", str(job.failed[0]))
         runs.run()
         runs.check()
 
@@ -208,77 +190,27 @@ class TestOnKafka:
         assert runs.query("select count(*) as n from events") == [{"n": 0}]
         assert runs.proven()
 
-    @pytest.mark.full
-    def test_there_must_be_tables(self, runs: Runs) -> None:
-        shutil.rmtree(runs.lake)
-        with pytest.raises(HaltError, match="there are no tables in"):
-            replay(runs)
-
-    @pytest.mark.full
-    def test_a_job_that_claims_meanwhile_stops_the_replay(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-        runs.send(400)
-        runs.run()
-        runs.sql(EVENTS, "delete from TABLE where partition = 0")
-        land = Replay._land
-
-        def late(self: Replay, *arguments: Any) -> ReplayResult:
-            Fence(runs.spark, str(runs.lake)).claim()
-            return land(self, *arguments)
-
-        monkeypatch.setattr(Replay, "_land", late)
-        with pytest.raises(SupersededError, match="it claimed epoch 3"):
-            replay(runs)
-        assert version(runs.lake, EVENTS) == transaction(3, 0) - 1
-        (row,) = runs.query("select count(*) as n from events where topic like 'events%' and \"partition\" = 0")
-        assert row["n"] == 0
-
 
 def batch_range(
     start: int, end: int, partition: int = 0, first_held: int | None = None, duplicates: int = 0
 ) -> BatchRange:
     first_held = start if first_held is None else first_held
     records = end - start
-    return BatchRange(
-        "t",
-        "id",
-        partition,
-        start,
-        end,
-        first_held,
-        records,
-        records - duplicates,
-        duplicates,
-        0,
-        0,
-        1,
-        start,
-        LONG_AGO,
-    )
+    landed = (records, records - duplicates, duplicates, 0, 0)
+    return BatchRange("t", "id", partition, start, end, first_held, *landed, 1, start, LONG_AGO)
 
 
 def test_steps_take_pieces_in_order_up_to_the_limit() -> None:
-    batch_ranges = [
-        batch_range(0, 10),
-        batch_range(0, 10, 1),
-        batch_range(10, 20),
-        batch_range(20, 120),
-        batch_range(120, 121),
-    ]
-    assert list(steps(batch_ranges, 20)) == [batch_ranges[:2], batch_ranges[2:3], batch_ranges[3:4], batch_ranges[4:]]
-    assert list(steps(batch_ranges, 10_000)) == [batch_ranges]
+    pieces = [batch_range(*place) for place in ((0, 10), (0, 10, 1), (10, 20), (20, 120), (120, 121))]
+    assert list(steps(pieces, 20)) == [pieces[:2], pieces[2:3], pieces[3:4], pieces[4:]]
+    assert list(steps(pieces, 10_000)) == [pieces]
     assert list(steps([], 10)) == []
 
 
 def test_a_step_has_no_hole_in_a_partition() -> None:
-    batch_ranges = [
-        batch_range(0, 10),
-        batch_range(0, 5, 1),
-        batch_range(15, 20),
-        batch_range(5, 10, 1),
-        batch_range(20, 30),
-    ]
-    assert list(steps(batch_ranges, 10_000)) == [batch_ranges[:2], batch_ranges[2:]]
-    assert merged(batch_ranges[2:]) == {("t", 0): (15, 30), ("t", 1): (5, 10)}
+    pieces = [batch_range(*place) for place in ((0, 10), (0, 5, 1), (15, 20), (5, 10, 1), (20, 30))]
+    assert list(steps(pieces, 10_000)) == [pieces[:2], pieces[2:]]
+    assert merged(pieces[2:]) == {("t", 0): (15, 30), ("t", 1): (5, 10)}
     cut = [batch_range(0, 10, first_held=4), batch_range(10, 20)]
     assert list(steps(cut, 10_000)) == [cut]
     assert merged(cut) == {("t", 0): (4, 20)}
