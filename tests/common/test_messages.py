@@ -127,6 +127,19 @@ def bench(**session: Any) -> Bench:
     return Bench(Echo(**session))
 
 
+async def test_told_to_stop_it_answers_what_is_pending_and_takes_no_more() -> None:
+    made = bench()
+    made.say(b"one")
+    made.connection.stop()
+    assert not made.socket.reading
+    made.say(b"too late")
+    assert not made.connection.closed.is_set()
+    made.store()
+    assert made.socket.sent == [b"r"]
+    assert made.connection.closed.is_set()
+    assert made.given_back()
+
+
 @pytest.mark.parametrize("together", [1, 7, 20])
 async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(together: int) -> None:
     """Who pushes messages does not send them again."""

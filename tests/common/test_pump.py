@@ -266,6 +266,13 @@ class TestRejects:
             assert seen == ["events", "quarantine"]
             assert bench.listener.heard == [("stored", 0, 2, True)]
 
+    async def test_go_to_a_partition_that_is_there(self) -> None:
+        async with pumping() as bench:
+            bench.pump.partition = 7
+            bench.submit(event(0), reject(1))
+            await bench.idle()
+            assert [stored[:2] for stored in bench.delivery.stored] == [("events", 7), ("quarantine", 1)]
+
     @pytest.mark.parametrize("size", [0, 1, 10_000, 15_000, 50_000])
     async def test_a_large_one_is_cut_into_numbered_parts(self, size: int) -> None:
         raw = hashlib.shake_256(b"raw").digest(size)
