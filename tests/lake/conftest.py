@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from tests.lake.bench import Bench
 from tests.lake.lander import CLASSES
 from tests.lake.runs import Runs
+from tests.tiers import sized
 
 FOLDER = Path(__file__).parent
 
@@ -63,7 +64,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options = {"spark.driver.extraJavaOptions": LONG_LIFE, **GENERATED}
     settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", classes=CLASSES, spark=options)
-    running = session(settings, LogSettings())
+    running = session(settings, LogSettings(), once=sized(True, False, False))  # the quick tier's JVM lives a minute
     yield running
     running.stop()
 
