@@ -294,7 +294,6 @@ def ends_in_a_sentence(data: bytes, protocol: str, *, server: bool) -> None:
     ("data", "protocol", "setting", "inside"),
     [
         (courier.jdat(NONCE, [b'{"n":"' + b"x" * 2000 + b'"}']), "courier", "LIMITS__EVENT_BYTES", 2008),
-        (BEATS, "lumberjack", "LUMBERJACK__WINDOW_EVENTS", 3),
         (LOGJAM, "logjam", "LIMITS__EVENT_BYTES", 2008),
     ],
 )
