@@ -30,7 +30,7 @@ DOUBTS = "headrace_lake_clocks_disagree 1.0"
 
 @pytest.fixture
 def bench(own_kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Bench]:
-    topics = TopicSettings(events_partitions=PARTITIONS, quarantine_partitions=3, segments_partitions=0)
+    topics = TopicSettings(events_partitions=PARTITIONS, segments_partitions=0)
     made = Bench(own_topics(own_kafka.bootstrap, topics), tmp_path)
     yield made
     made.stop()
