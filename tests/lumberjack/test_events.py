@@ -359,3 +359,10 @@ def test_an_event_as_deep_as_allowed_and_one_level_deeper(opening: bytes, closin
     for part in (bad, *far):
         assert isinstance(part, Reject)
         assert part.reason == Reason.TOO_DEEP
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"message":"no time"}', b'{"@timestamp":"2026-11-21T09:30:00Z","message":"no place"}']
+)
+def test_equal_events_that_nothing_identifies_are_each_their_own(raw: bytes) -> None:
+    assert len({part.id for part in of(raw, raw, raw)}) == 3
