@@ -190,7 +190,8 @@ def test_a_whole_message_in_quarantine_has_its_chunks_id() -> None:
 
 def test_each_event_and_reject_of_a_message_has_an_id_of_its_own() -> None:
     """Equal ones, with one chunk, at one time: as JSON, and what goes to quarantine."""
-    found = drive([b'["t",[[1795668710,{"a":1}],[1795668710,{"a":1}],[1795668710,{"a":1}]],{"chunk":"c"}]'])
+    entries = [[1795668710, {"a": "x" * 200}]] * 3  # short entries are cut in another way
+    found = drive([orjson.dumps(["t", entries, {"chunk": "c"}])])
     assert len({event.id for event in found.events}) == 3
     rejects = drive([pack(["t", [[1, "no map"]] * 3, {"chunk": "c"}])]).rejects
     assert len({each.id for each in rejects}) == 3
