@@ -424,8 +424,8 @@ NO_CONTRADICTIONS: dict[str, What] = {
         "gaps": [gap(4, 9, rows=3)], "batches": [batch(9, 10, 1)], "events": [event(4), event(6), event(9)],
         "quarantine": [reject(5)],
     },
-    "a topic made anew": {"gaps": [gap(4, None, rows=1, reason="recreated")], "events": [event(7)]},
-    "a topic made anew, nothing landed": {
+    "a recreated topic": {"gaps": [gap(4, None, rows=1, reason="recreated")], "events": [event(7)]},
+    "a recreated topic, nothing landed": {
         "gaps": [{**gap(0, None, reason="recreated"), "partition": None, "topic_id": "other"}]
     },
     "a Logjam gap": {"gaps": [{**gap(0, 0), "reason": "logjam", "from": None, "to": None, "offset": 3, "from_sequence": 1}]},
@@ -525,7 +525,7 @@ FAULTS: dict[str, dict[str, What]] = {
         "a hole of another partition": {"gaps": [gap(4, 8, partition=1)], "batches": [empty(8, 9)]},
         "a gap over what was landed": {"gaps": [gap(3, 9)]},
         "a gap twice": {"gaps": [gap(4, 9), gap(4, 9)]},
-        "a topic that lives on after it was made anew": {
+        "a topic that lives on after it was recreated": {
             "gaps": [gap(4, None, reason="recreated")], "batches": [empty(9, 10)]
         },
     },
