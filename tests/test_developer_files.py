@@ -12,7 +12,7 @@ import yaml
 from headrace_cli.verbs.check import LINT
 from headrace_common import __version__
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DECISIONS = ROOT / "docs" / "decisions"
 PAGES = sorted(path for path in DECISIONS.glob("*.md") if path.name != "README.md")
 TEMPLATES = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")

@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 PARTS = sorted(path.parent for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
 PACKAGES = {
     folder.name: folder
@@ -343,6 +343,12 @@ def committed_files() -> list[Path]:
         ]
         found += [Path(folder) / name for name in names]
     return found
+
+
+def test_files_have_plain_names() -> None:
+    """What a test left in the repository's folder is not committed with a change."""
+    named = (path.relative_to(ROOT) for path in committed_files())
+    assert [str(path) for path in named if not re.fullmatch(r"[\w./@+-]+", str(path), re.ASCII)] == []
 
 
 REGISTRIES = """
