@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.inflate import BREATH, SLICE, InflateLimits, inflate_gzip, inflate_zlib
+from headrace_common.session.inflate import BREATH, LAST_WINDOW, SLICE, InflateLimits, inflate_gzip, inflate_zlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.driving import BARREN_GZIP, BARREN_ZLIB
 from tests.tiers import examples
 
 MIB = 1 << 20
@@ -147,6 +148,14 @@ class TestLimits:
         with pytest.raises(ProtocolError):
             made.extend(len(piece) for piece in pieces)
         assert sum(made) <= 4 * MIB
+
+
+@pytest.mark.parametrize(("inflate", "data"), [(inflate_gzip, BARREN_GZIP), (inflate_zlib, BARREN_ZLIB)])
+def test_blocks_without_output_are_inflated_in_steps(inflate: Inflate, data: bytes) -> None:
+    """16 MiB of them, one frame, held the event loop for more than five seconds."""
+    pieces = list(inflate(data, WIDE))
+    assert b"".join(pieces) == b""
+    assert len(pieces) >= len(data) / LAST_WINDOW
 
 
 def test_the_limits_are_for_all_members_together() -> None:

@@ -9,15 +9,15 @@ import zlib
 import pytest
 from headrace_common.operations.settings import KIB, MIB
 from headrace_common.record.contract import Reason
-from headrace_common.session.inflate import SLICE
+from headrace_common.session.inflate import INPUT_WORK, SLICE
 from headrace_common.session.memory import Memory
 from headrace_courier.entries import OVERHEAD, STEP, Entries
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection, CourierSettings
-from headrace_courier.wire import HEADER, WORK, entry, evnt, jdat
+from headrace_courier.wire import HEADER, STREAMING, WORK, entry, evnt, jdat
 
 from tests.courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
-from tests.driving import PEER, parts_of, traced
+from tests.driving import BARREN_ZLIB, PEER, parts_of, traced
 
 BOTH = pytest.mark.parametrize("kind", [b"JDAT", b"EVNT"])
 
@@ -233,6 +233,20 @@ def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
     (frame,) = driven.frames()
     assert frame.size <= 60 * MIB + 60 * OVERHEAD + 2048
     assert [part.reason for part in frame.parts()] == 60 * [Reason.BAD_JSON]  # type: ignore[union-attr]
+
+
+@BOTH
+def test_a_payload_that_gives_nothing_is_inflated_in_steps(kind: bytes) -> None:
+    """10 MiB of blocks without output held the event loop for more than three seconds, as EVNT twice."""
+    size = STREAMING if kind == b"EVNT" else len(NONCE + BARREN_ZLIB)
+    driven, turns = session(), 1
+    driven.receive(HEADER.pack(kind, size) + NONCE + BARREN_ZLIB, NOW_MS)
+    while driven.status().busy:
+        driven.receive(b"", NOW_MS)
+        turns += 1
+    assert turns >= len(BARREN_ZLIB) * INPUT_WORK // WORK
+    (frame,) = driven.frames()
+    assert parts_of(frame) == []
 
 
 @BOTH

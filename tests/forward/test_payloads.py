@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from backports import zstd
+from headrace_common.session.inflate import LAST_WINDOW
 
-from tests.forward.driving import TIME, Outcome, ack, drive, every_way, message, pack
+from tests.driving import BARREN_GZIP
+from tests.forward.driving import NOW_MS, TIME, Outcome, ack, drive, every_way, message, pack, session
 
 ENTRIES = [pack([TIME, {"n": n}]) for n in range(6)]
 CHUNK = "Q0hVTkstd2l0aC1uZXdsaW5l\n"
@@ -57,6 +59,16 @@ def test_compression_is_what_the_first_bytes_say(name: str) -> None:
     assert outcome.rejects == []
     assert outcome.replies == [ack(CHUNK)]
     assert all(event.attributes == {"chunk": CHUNK} and event.id.startswith("d.") for event in outcome.events)
+
+
+def test_a_payload_that_gives_nothing_is_inflated_in_steps() -> None:
+    """16 MiB of blocks without output held the event loop for more than five seconds."""
+    driven = session()
+    driven.receive(fluentd(BARREN_GZIP), NOW_MS)
+    (frame,) = driven.frames()
+    pauses = list(frame.parts())
+    assert len(pauses) >= len(BARREN_GZIP) / LAST_WINDOW
+    assert not any(pauses)
 
 
 def test_ids_are_those_of_the_inflated_entries() -> None:

@@ -10,12 +10,13 @@ import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Envelope, Reject
+from headrace_common.session.inflate import LAST_WINDOW
 from headrace_common.session.interface import Pause
 from headrace_logjam.devices.subscription import SubscriptionFrame, SubscriptionMaker, read_published
 from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes, Limits
 from headrace_logjam.wire import BodyLimits, Compression, split
 
-from tests.driving import NOW_MS, Seen, parts_of, without_chance
+from tests.driving import BARREN_ZLIB, NOW_MS, Seen, parts_of, without_chance
 from tests.logjam.driving import ADDRESS, APP_ENV, META, TOPIC, asking, drive, driven, event
 
 RECEIVED = "2023-11-14T22:15:23.456Z"
@@ -186,6 +187,19 @@ def test_what_is_too_deep_is_kept_and_accepted() -> None:
     reject, answer = rejected(event(body), depth=4)
     assert (reject.reason, answer) == (Reason.TOO_DEEP, b"202 Accepted")
     assert one(event(body), depth=5).value == body
+
+
+def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
+    """16 MiB of blocks without output held the event loop for more than five seconds."""
+    frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", Compression.ZLIB)[3]]
+    found = driven()
+    found.send(asking(frames))
+    maker = SubscriptionMaker("east", "c", Limits(BodyLimits(1000, 1000, 1000), 64))
+    for frame in (*found.turn(), SubscriptionFrame([read_published(frames)], 0, NOW_MS, 0, maker, b"")):
+        *pauses, reject = frame.parts()
+        assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW
+        assert isinstance(reject, Reject)
+        assert reject.reason is Reason.BAD_JSON
 
 
 def test_parts_may_be_made_again() -> None:

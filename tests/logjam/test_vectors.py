@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
+from headrace_common.record.steps import finish
 from headrace_logjam.wire import BodyLimits, Compression, decode_meta, encode_meta, inflate
 
 from tests.logjam.driving import asking, drive
@@ -40,7 +41,7 @@ def test_frames_say_what_is_written_beside_them(name: str, index: int, message: 
     assert tuple(meta) == (said["comp"], said["dev"], said["ms"], said["seq"])
     assert encode_meta(meta, tag=said["tag"]) == last
     if meta.compression in set(Compression) and message.get("body") is not None:
-        assert inflate(meta.compression, body, LIMITS).decode() == message["body"]
+        assert finish(inflate(meta.compression, body, LIMITS)).decode() == message["body"]
 
 
 @pytest.mark.parametrize(("name", "index", "message"), CASES, ids=NAMES)

@@ -9,6 +9,7 @@ import zlib
 import pytest
 import snappy
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.steps import finish
 from headrace_logjam.client import LogjamClient
 from headrace_logjam.wire import (
     NAME_BYTES,
@@ -30,6 +31,12 @@ from headrace_logjam.wire import (
 )
 
 LIMITS = BodyLimits(event=1000, inflated=2000, ratio=1000)
+
+
+def inflated(method: int, body: bytes, limits: BodyLimits) -> bytes:
+    return finish(inflate(method, body, limits))
+
+
 METHODS = list(Compression)
 FULL = Meta(3, 7, 1_700_000_000_123, 2**64 - 1)
 
@@ -106,26 +113,26 @@ def test_topic(frame: bytes, is_one: bool) -> None:
 @pytest.mark.parametrize("size", [0, 1, 999, 1000])
 def test_what_is_compressed_inflates(method: int, size: int) -> None:
     body = bytes(range(256)) * 4
-    assert inflate(method, compress(method, body[:size]), LIMITS) == body[:size]
+    assert inflated(method, compress(method, body[:size]), LIMITS) == body[:size]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_body_above_the_event_limit_says_so(method: int) -> None:
     with pytest.raises(ProtocolError, match="LIMITS__EVENT_BYTES") as caught:
-        inflate(method, compress(method, b"x" * 1001), LIMITS)
+        inflated(method, compress(method, b"x" * 1001), LIMITS)
     assert caught.value.limit == "LIMITS__EVENT_BYTES"
 
 
 @pytest.mark.parametrize("method", [Compression.NONE, Compression.SNAPPY, Compression.LZ4])
 def test_a_body_that_announces_more_than_may_be_inflated_says_so(method: int) -> None:
     with pytest.raises(ProtocolError) as caught:
-        inflate(method, compress(method, b"x" * 2001), LIMITS)
+        inflated(method, compress(method, b"x" * 2001), LIMITS)
     assert caught.value.limit == "LIMITS__INFLATED_BYTES"
 
 
 def test_what_ruby_calls_zlib_is_gzip() -> None:
-    assert inflate(1, gzip.compress(b"{}", mtime=0), LIMITS) == b"{}"
-    assert inflate(1, zlib.compress(b"{}"), LIMITS) == b"{}"
+    assert inflated(1, gzip.compress(b"{}", mtime=0), LIMITS) == b"{}"
+    assert inflated(1, zlib.compress(b"{}"), LIMITS) == b"{}"
 
 
 FRAMED_SNAPPY = snappy.StreamCompressor().compress(b'{"a":1}' * 9)
@@ -156,7 +163,7 @@ UNREADABLE = [
 @pytest.mark.parametrize(("method", "body", "problem"), UNREADABLE)
 def test_what_cannot_be_read_is_no_matter_of_limits(method: int, body: bytes, problem: str) -> None:
     with pytest.raises(ProtocolError, match=problem) as caught:
-        inflate(method, body, LIMITS)
+        inflated(method, body, LIMITS)
     assert caught.value.limit is None
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import KIB, MIB
+from headrace_common.session.inflate import INPUT_WORK
 from headrace_lumberjack.content import MOST_WINDOWS
-from headrace_lumberjack.session import EMPTY_WINDOWS
-from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
+from headrace_lumberjack.session import EMPTY_WINDOWS, WORK
+from headrace_lumberjack.wire import V1, C, compressed, json_frame, pairs_frame, window
 
-from tests.driving import traced
+from tests.driving import BARREN_ZLIB, traced
 from tests.lumberjack.driving import Outcome, acks, drive, every_way, feed, session
 
 
@@ -149,6 +150,17 @@ def test_windows_that_v1_opens_by_itself_are_worked_on_in_pieces() -> None:
     assert frames == 6_000
     assert most <= 1024
     assert driven.status().partial_bytes == 0
+
+
+def test_a_compressed_frame_that_gives_nothing_is_inflated_in_steps() -> None:
+    """16 MiB of blocks without output held the event loop for more than five seconds."""
+    driven, turns = session(), 1
+    driven.receive(struct.pack(">BBI", 0x32, C, len(BARREN_ZLIB)) + BARREN_ZLIB, 1)
+    while driven.status().busy:
+        driven.receive(b"", 1)
+        turns += 1
+    assert turns >= len(BARREN_ZLIB) * INPUT_WORK // WORK
+    driven.eof()
 
 
 def test_windows_of_a_compressed_frame() -> None:

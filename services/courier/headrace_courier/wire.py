@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.inflate import SLICE, InflateLimits
+from headrace_common.session.inflate import INPUT_WORK, SLICE, InflateLimits
 
 from headrace_courier.entries import FRAME_BYTES, Entries
 from headrace_courier.zlib_stream import ZlibStream
@@ -31,7 +31,8 @@ SAMPLE: Final = 16
 WORK: Final = SLICE
 ENTRY_WORK: Final = 256
 MESSAGE_WORK: Final = 8192
-"""The work of one call, as inflated bytes; an entry counts as ENTRY_WORK, a message as MESSAGE_WORK. It takes a few ms."""
+"""The work of one call, as inflated bytes; an entry counts as ENTRY_WORK, a message as MESSAGE_WORK, a byte to inflate as
+INPUT_WORK at least. It takes a few ms."""
 
 
 class MessageKind(Enum):
@@ -257,11 +258,11 @@ class Decoder:
                 raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)
             return False
         piece, stop = self._stream.inflate(self._data, self._at, self._at + there)
+        self._work -= max(len(piece), INPUT_WORK * (stop - self._at))
         if stop < self._at:
             self._take_back(self._at - stop)
         else:
             self._take(stop - self._at)
-        self._work -= len(piece)
         if self._stream.ended:
             self._begin_content()
         return True
@@ -299,8 +300,9 @@ class Decoder:
         elif self._inflated_to == len(body) and stream.hungry:
             raise ProtocolError("a JDAT ends inside its compressed content")
         else:
-            piece, self._inflated_to = stream.inflate(body, self._inflated_to, len(body))
-            self._work -= len(piece)
+            before = self._inflated_to
+            piece, self._inflated_to = stream.inflate(body, before, len(body))
+            self._work -= max(len(piece), INPUT_WORK * (self._inflated_to - before))
             entries.feed(piece)
         return True
 

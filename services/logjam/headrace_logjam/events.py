@@ -152,7 +152,7 @@ class Maker:
         app_env, topic, body, frame = request.frames
         meta = decode_meta(frame)
         try:
-            raw = inflate(meta.compression, body, self._limits)
+            raw = yield from paused(inflate(meta.compression, body, self._limits))
         except ProtocolError as error:
             if error.limit is None:
                 return Made(self.reject(request, address, Reason.COMPRESSION, str(error)), True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -139,8 +139,8 @@ class BodyLimits:
     ratio: float
 
 
-def inflate(method: int, body: bytes, limits: BodyLimits) -> bytes:
-    """The JSON of a body. A length that it announces is judged before anything is allocated.
+def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
+    """Returns the JSON of a body; yields between steps. A length that it announces is judged before anything is allocated.
 
     Raises `ProtocolError`: with `limit` set when it is larger than that setting allows, and then it may be sound; without
     when it cannot be read.
@@ -149,7 +149,7 @@ def inflate(method: int, body: bytes, limits: BodyLimits) -> bytes:
         _fits(len(body), limits)
         return body
     if method == _ZLIB:
-        return _inflate_zlib(body, limits)
+        return (yield from _inflate_zlib(body, limits))
     if method == _SNAPPY:
         return _inflate_snappy(body, limits)
     if method == _LZ4:
@@ -164,15 +164,20 @@ def _fits(size: int, limits: BodyLimits) -> None:
         raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit=EVENT_BYTES)
 
 
-def _inflate_zlib(body: bytes, limits: BodyLimits) -> bytes:
+def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
     """More than an event may have is not inflated: how much more there is stays unknown."""
     most = min(limits.event, limits.inflated)
+    pieces: list[bytes] = []
     try:
-        return b"".join(inflate_stream(body, InflateLimits(most, limits.ratio)))
+        for piece in inflate_stream(body, InflateLimits(most, limits.ratio)):
+            if pieces:
+                yield
+            pieces.append(piece)
     except ProtocolError as error:
         if error.limit == INFLATED_BYTES and most == limits.event:
             raise ProtocolError(f"inflates beyond LIMITS__EVENT_BYTES ({most})", limit=EVENT_BYTES) from error
         raise
+    return b"".join(pieces)
 
 
 def _announced(size: int, block: int, ratio: float) -> None:

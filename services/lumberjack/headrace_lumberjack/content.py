@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.inflate import InflateLimits, inflate_zlib
+from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, InflateLimits, inflate_zlib
 
 from headrace_lumberjack.flow import Flow
 from headrace_lumberjack.wire import SAMPLE, Compressed, Cutter, Run, Window, WireLimits
@@ -15,8 +15,11 @@ from headrace_lumberjack.wire import SAMPLE, Compressed, Cutter, Run, Window, Wi
 FRAME_COST: Final = 64
 """The cost of cutting one frame, as inflated bytes that take as long."""
 
-FEW: Final = 4
-"""Up to this many slices are kept as they come: 4 MiB, more than Beats put into a frame by default."""
+FEW: Final = 4 << 20
+"""Up to this many bytes of output are kept as they come: more than Beats put into a frame by default."""
+
+LEAST_COST: Final = LAST_WINDOW * INPUT_WORK
+"""The cost of inflating one window, as inflated bytes that take as long: at least this, whatever comes out."""
 
 
 MOST_WINDOWS: Final = 1024
@@ -33,6 +36,7 @@ class Content:
         self._frame = frame
         self._slices: Iterator[bytes] | None = inflate_zlib(frame.stream, inflate)
         self._pieces: list[bytes] = []  # as long as they are few
+        self._pieces_bytes = 0
         self._cutter = Cutter(limits, nested=True, offset=frame.offset)
         self._windows = 0
         self.flow = None if flow is None else replace(flow)
@@ -42,10 +46,10 @@ class Content:
     def partial_bytes(self) -> int:
         """Bytes that it holds: the stream while it inflates, and the output."""
         stream = len(self._frame.stream) * (self._slices is not None)
-        return stream + sum(map(len, self._pieces)) + len(self._cutter.buffer)
+        return stream + self._pieces_bytes + len(self._cutter.buffer)
 
     def step(self) -> int:
-        """Inflates or cuts one slice (1 MiB, some thousand frames). Returns the cost in bytes; sets `done` at the end.
+        """Inflates a window of input, or cuts some thousand frames. Returns the cost in bytes; sets `done` at the end.
 
         Raises `ProtocolError` if the content does not inflate, exceeds a limit, or is not a sequence of whole frames, or if one
         may not follow another.
@@ -76,20 +80,23 @@ class Content:
             self._slices = None
             self._gather()
             return 0
-        self._pieces.append(piece)
-        if len(self._pieces) > FEW:
-            self._gather()
-        return len(piece)
+        if piece:
+            self._pieces.append(piece)
+            self._pieces_bytes += len(piece)
+            if self._pieces_bytes > FEW:
+                self._gather()
+        return max(len(piece), LEAST_COST)
 
     def _gather(self) -> None:
         """Passes the pieces to the cutter. Few become `bytes`, from which frames are cut without another copy. Many become a
         growing buffer, because a second copy of all would take too much memory.
         """
         cutter = self._cutter
-        if cutter.buffer or len(self._pieces) > FEW:
+        if cutter.buffer or self._pieces_bytes > FEW:
             cutter.buffer = bytearray(cutter.buffer) if isinstance(cutter.buffer, bytes) else cutter.buffer
             for piece in self._pieces:
                 cutter.buffer += piece
         else:
             cutter.buffer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
+        self._pieces_bytes = 0

@@ -52,6 +52,5 @@ def _zstd_frame(view: memoryview, position: int, gauge: Gauge) -> Generator[byte
         except (zstd.ZstdError, ValueError) as error:
             raise ProtocolError(f"does not inflate: {error}") from error
         gauge.count(len(out))
-        if out:
-            yield out
+        yield out
     return position - len(decompressor.unused_data)

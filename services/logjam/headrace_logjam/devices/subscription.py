@@ -10,7 +10,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Attribute, GapField, Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.record.json_object import Fault, JsonObject
-from headrace_common.session.interface import Frame, Kept, Pause, Ticket
+from headrace_common.session.interface import Frame, Kept, Pause, Ticket, paused
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
@@ -86,7 +86,7 @@ class SubscriptionMaker:
             return self.reject(message, Reason.BAD_MESSAGE, message.problem)
         app_env, topic, body, _ = message.frames
         try:
-            raw = inflate(meta.compression, body, self._limits)
+            raw = yield from paused(inflate(meta.compression, body, self._limits))
         except ProtocolError as error:
             reason = Reason.OVERSIZED if error.limit else Reason.COMPRESSION
             return self.reject(message, Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else reason, str(error))
