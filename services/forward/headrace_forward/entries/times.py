@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Final
 
 from headrace_common.record.event import LAST_SECOND, rfc3339, rfc3339_ms
@@ -13,6 +13,7 @@ from headrace_forward.wire import EventTime
 
 SECOND: Final = 1_000_000_000  # ns
 MILLISECOND: Final = 1_000_000  # ns
+_NANOSECOND: Final = Decimal("1E-9")
 
 
 class BadTimeError(ValueError):
@@ -34,10 +35,9 @@ def read_time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
             return rfc3339_ms(received_ms), True, False
         if type(value) is int:
             return rfc3339(value), True, True
-        if type(value) is float and math.isfinite(value):
-            return _fractional(Decimal(repr(value)))
-        if type(value) is Decimal and -LAST_SECOND <= value <= LAST_SECOND:
-            return _fractional(value)
+        exact = Decimal(repr(value)) if type(value) is float and math.isfinite(value) else value
+        if type(exact) is Decimal and -LAST_SECOND <= exact < LAST_SECOND + 1:
+            return _fractional(exact)
     except BadTimeError:
         raise
     except ValueError as error:
@@ -47,8 +47,9 @@ def read_time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
 
 def _fractional(exact: Decimal) -> tuple[bytes, bool, bool]:
     """Fractional seconds with as many decimals as their text has (for a double, the shortest text), nine at most."""
-    seconds = math.floor(exact)
-    nanoseconds = int((exact - seconds) * SECOND)
+    known = exact.quantize(_NANOSECOND, ROUND_FLOOR)  # before anything is computed, as that rounds to 28 digits
+    seconds = math.floor(known)
+    nanoseconds = int((known - seconds) * SECOND)
     digits = f"{nanoseconds:09d}".rstrip("0")
     if not digits:
         return rfc3339(seconds), True, True
