@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 
@@ -10,6 +11,7 @@ import pytest
 from headrace_common.operations.health import doorway
 from headrace_common.operations.health.doorway import CONNECTIONS, is_known, own_names
 from headrace_common.operations.health.http import Health, OpsServer
+from headrace_common.operations.log import LibraryRepeats
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
 
@@ -102,3 +104,19 @@ async def test_no_answer_tells_a_version(server: OpsServer, sent: bytes) -> None
     assert answer
     assert b"aiohttp" not in answer
     assert b"python" not in answer
+
+
+async def test_requests_that_are_no_http_say_one_line(server: OpsServer) -> None:
+    """Each showed a stack, as an error: who can reach the port could fill the disk."""
+    lines: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = lines.append  # type: ignore[method-assign]
+    handler.addFilter(LibraryRepeats())
+    logging.getLogger("aiohttp").addHandler(handler)
+    try:
+        for number in range(20):
+            request = b"GET / HTTP/1.1\r\nHost: localhost\r\nno header %d\r\n\r\n" % number
+            assert (await ask(server, request)).startswith(b"HTTP/1.0 400 ")
+    finally:
+        logging.getLogger("aiohttp").removeHandler(handler)
+    assert len(lines) <= 1

@@ -24,6 +24,8 @@ class Lines:
     def warning(self, event: str, **values: Any) -> None:
         self.lines.append((event, values))
 
+    exception = warning
+
 
 class TestRateLimited:
     def make(self) -> tuple[RateLimited, Lines]:
@@ -50,6 +52,13 @@ class TestRateLimited:
             limited.warning("b")
         assert [event for event, _ in lines.lines] == ["a", "b"] * 3
 
+    def test_so_are_bugs(self) -> None:
+        """A client that has found one shows it with each frame, and each line has a stack."""
+        limited, lines = self.make()
+        for _ in range(100):
+            limited.exception("the session failed")
+        assert lines.lines == [("the session failed", {})] * 3
+
 
 def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     now = 100.0
@@ -61,7 +70,13 @@ def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     assert says("aiokafka.client", "no connection to %s", 1)
     assert not says("aiokafka.client", "no connection to %s", 2)
     assert says("aiokafka.client", "another")
-    assert all(says("headrace", "ours") for _ in range(3))
+    assert all(says(name, "ours") for _ in range(3) for name in ("headrace", "headrace.kafka"))
+    assert says("asyncio", "Task exception was never retrieved\nfuture: <Task 1>")
+    assert not says("asyncio", "Task exception was never retrieved\nfuture: <Task 2>")
+    assert says("headraceless", "a library's")
+    assert not says("headraceless", "a library's")
+    assert says("aiohttp.server", "Error handling request from %s", 1)
+    assert not says("aiohttp.server", "Error handling request from %s", 2)
     now += 10
     assert says("aiokafka.client", "no connection to %s", 1)
 

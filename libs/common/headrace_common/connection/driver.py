@@ -204,7 +204,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def fail(self) -> None:
         """The session raised what it must not. Call it in an `except` clause. Nothing of that session is called again."""
-        self._receiver.log.exception("the session failed", peer=self.peer.address)
+        self._receiver.limited.exception("the session failed", peer=self.peer.address)
         self.is_broken = True
         self._forget_session()
         self._transport.close("internal", End.AT_ONCE)

@@ -34,9 +34,15 @@ with _without("rich"):  # saves 5 MB in each receiver; rich only colours traceba
 
 Log = structlog.stdlib.BoundLogger
 
+OWN: Final = "headrace"
+"""The name of our loggers."""
+
 
 class LibraryRepeats(logging.Filter):
-    """Passes a library's line on once in `interval` seconds: while Kafka is away, aiokafka says the same again and again."""
+    """Passes a library's line on once in `interval` seconds: while Kafka is away, aiokafka says the same again and again, and
+    aiohttp shows a stack for each request that is no HTTP. Two lines are the same if their texts begin with the same line, before
+    values are put in.
+    """
 
     def __init__(self, *, interval: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -46,9 +52,9 @@ class LibraryRepeats(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.name.startswith("aiokafka"):
+        if record.name.partition(".")[0] == OWN:
             return True
-        now, key = self._clock(), (record.name, str(record.msg))
+        now, key = self._clock(), (record.name, str(record.msg).partition("\n")[0])
         if now - self._said.get(key, -self._interval) < self._interval:
             return False
         if len(self._said) >= 1000:
@@ -86,7 +92,7 @@ def configure(settings: LogSettings, service: str) -> Log:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    own = logging.getLogger("headrace")
+    own = logging.getLogger(OWN)
     own.setLevel(settings.level.upper())
     structlog.configure(
         processors=[
@@ -98,7 +104,7 @@ def configure(settings: LogSettings, service: str) -> Log:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    logger: Log = structlog.stdlib.get_logger("headrace").bind(service=service)
+    logger: Log = structlog.stdlib.get_logger(OWN).bind(service=service)
     for problem in misspelt(os.environ):
         logger.warning("a variable is ignored", problem=problem)
     return logger
@@ -121,6 +127,13 @@ class RateLimited:
 
     def warning(self, event: str, **values: Any) -> None:
         """Logs a warning, unless the event has used up its lines in this interval."""
+        self._say(self._log.warning, event, values)
+
+    def exception(self, event: str, **values: Any) -> None:
+        """Logs an error with the stack of the exception that is being handled, likewise."""
+        self._say(self._log.exception, event, values)
+
+    def _say(self, say: Callable[..., Any], event: str, values: dict[str, Any]) -> None:
         now = self._clock()
         start, asked = self._windows.get(event, (now, 0))
         suppressed = 0
@@ -132,4 +145,4 @@ class RateLimited:
             return
         if suppressed:
             values["suppressed"] = suppressed
-        self._log.warning(event, **values)
+        say(event, **values)

@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace_common.fairness.scheduler import FIRST, QUANTUM, Account, FairScheduler
 from headrace_common.operations.errors import DeliveryError
-from headrace_common.operations.log import Log
+from headrace_common.operations.log import RateLimited
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 
@@ -85,7 +85,7 @@ class InFlightFrame:
 
     # Making its parts
 
-    def make(self, most: int, clock: Callable[[], float], until: float, log: Log) -> list[Part]:
+    def make(self, most: int, clock: Callable[[], float], until: float, log: RateLimited) -> list[Part]:
         """Makes its next parts: `most`, and those that are made at once with the last. An empty list means that none are left, or
         that the slice ended inside one, which `halfway` says.
         """
@@ -108,14 +108,14 @@ class InFlightFrame:
             made.append(self.spoiled(error, log))  # after the parts that were made before
         return made
 
-    def at_once(self, log: Log) -> list[Part] | None:
+    def at_once(self, log: RateLimited) -> list[Part] | None:
         """Makes all parts of a small frame. None: it takes more work than its size lets expect."""
         try:
             return self.frame.at_once()
         except Exception as error:
             return [self.spoiled(error, log)]
 
-    def grow(self, log: Log) -> Pause | list[Part]:
+    def grow(self, log: RateLimited) -> Pause | list[Part]:
         """Makes its first parts, or the next step of growing before these. An empty list: it has none."""
         try:
             found = next(self.runs, [])
@@ -123,7 +123,7 @@ class InFlightFrame:
             return [self.spoiled(error, log)]
         return found if isinstance(found, Pause | list) else [found]
 
-    def spoiled(self, error: Exception, log: Log) -> Reject:
+    def spoiled(self, error: Exception, log: RateLimited) -> Reject:
         """A bug in Headrace: the whole frame, as received, replaces its remaining parts."""
         log.exception("building a frame's events failed", ticket=self.frame.ticket)
         self.runs = NOTHING

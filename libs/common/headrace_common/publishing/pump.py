@@ -71,7 +71,6 @@ class Pump:
         self._scheduler = scheduler
         self._growth = growth
         self._metrics = metrics
-        self._log = log
         self._limited = RateLimited(log, burst=1, interval=60.0)
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._queue = FairQueue(scheduler)
@@ -189,7 +188,7 @@ class Pump:
         while has_room and not scheduler.resting and (frame := queue.next_small()) is not None and not frame.dead:
             made: list[Part] | None = frame.made
             if not made:
-                made = frame.at_once(self._log)
+                made = frame.at_once(self._limited)
                 cost += small_cost(frame.frame.size, frame.frame.made)
                 if cost >= TOGETHER:
                     scheduler.small_built(cost)
@@ -208,7 +207,7 @@ class Pump:
 
     def _take_some(self, frame: InFlightFrame, cycle: Cycle) -> Step:
         """Moves parts of a frame into the cycle until the slice is over, the cycle is full or there are no more."""
-        clock, until, log = self._clock, self._scheduler.until, self._log
+        clock, until, log = self._clock, self._scheduler.until, self._limited
         if frame.growing:
             step = self._grow(frame, until)
             if step is not None:
@@ -232,7 +231,7 @@ class Pump:
 
     def _grow(self, frame: InFlightFrame, until: float) -> Step | None:
         """Lets the frame inflate up to its first parts. Returns None when the frame has these, or has none at all."""
-        while isinstance(found := frame.grow(self._log), Pause):
+        while isinstance(found := frame.grow(self._limited), Pause):
             wanted = self._growth.pool(frame.grown + found.grown, frame.reserved) if found.grown else None
             if wanted is not None:
                 pool, size = wanted
