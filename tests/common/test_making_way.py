@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from headrace_common.connection.files import OWN_FILES, most_connections
 from headrace_common.listening.sockets import TcpListener
 from headrace_common.operations.settings import LimitSettings, ListenSettings
 from headrace_common.operations.tasks import Tasks
@@ -114,6 +116,28 @@ async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str
         await door.proves(newcomer)
         await door.admits(PLACES)
         assert len(door.receiver.crowd) == PLACES - 2
+
+
+async def test_open_files_bound_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where fewer files may be opened than LIMITS__CONNECTIONS, a silent crowd took all: none made way, Kafka was not reached
+    again, and no probe was answered.
+    """
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (OWN_FILES + PLACES, OWN_FILES + PLACES))
+    door = Door()
+    async with door.open() as connect:
+        silent = [await connect() for _ in range(2 * PLACES)]
+        assert await ended(silent[0])
+        client = await connect()
+        await door.proves(client)
+        await door.admits(PLACES)
+
+
+@pytest.mark.parametrize(
+    ("may", "most"), [(OWN_FILES + 10, 10), (OWN_FILES + 7, 7), (5, 1), (resource.RLIM_INFINITY, 10)]
+)
+def test_how_many_places_open_files_leave(may: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (may, may))
+    assert most_connections(10) == most
 
 
 async def test_who_waits_for_a_proxy_header_makes_way() -> None:

@@ -18,6 +18,7 @@ from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings
 from headrace_cli.operating.check.validate import ValidateOptions, validate
 from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
 from headrace_cli.stack.services import SERVICES
+from headrace_common.connection.files import OWN_FILES
 from headrace_common.kafka.client import Topic, describe
 from headrace_common.operations.settings import (
     MIB,
@@ -134,7 +135,7 @@ class TestLimits:
     @pytest.mark.parametrize(("more", "doubts"), [(0, 0), (1, 1)])
     def test_open_files(self, monkeypatch: pytest.MonkeyPatch, more: int, doubts: int) -> None:
         monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 1000))
-        found = list(limits.of_machine(LimitSettings(connections=1000 - limits.OWN_FILES + more)))
+        found = list(limits.of_machine(LimitSettings(connections=1000 - OWN_FILES + more)))
         assert len(found) == doubts
 
     @pytest.mark.parametrize(("less", "doubts"), [(0, 0), (1, 1)])

@@ -15,6 +15,7 @@ import psutil
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from headrace_common.connection.files import OWN_FILES
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import KafkaSettings, LimitSettings, TlsSettings, TopicSettings
 from headrace_common.topics import changes, plans
@@ -22,8 +23,6 @@ from headrace_common.topics import changes, plans
 from headrace_cli.operating.check.parts import Finding, Verdict
 from headrace_cli.verbs.console import format_size
 
-OWN_FILES: Final = 100
-"""Files that a receiver opens beside its connections."""
 RECORD_BYTES: Final = 64 * 1024
 """Room for an event's headers in its batch, and for the batch's own."""
 

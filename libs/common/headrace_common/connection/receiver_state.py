@@ -11,6 +11,7 @@ from typing import Final
 
 from headrace_common.connection.addresses import Addresses
 from headrace_common.connection.backend import NO_BACKEND, Backend
+from headrace_common.connection.files import most_connections
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.errors import ProtocolError
@@ -65,6 +66,8 @@ class ReceiverState:
 
     def __post_init__(self) -> None:
         self.addresses = Addresses(self.limits.connections_per_address)
+        self.most_connections = most_connections(self.limits.connections)
+        """LIMITS__CONNECTIONS, or fewer if this process may open too few files."""
 
     def age(self) -> float:
         """The age in seconds at which a new connection closes; 0: never."""

@@ -145,7 +145,7 @@ class Listener(Endpoint):
         receiver = self._receiver
         client.setblocking(False)
         address = self._client(name)
-        now, most = asyncio.get_running_loop().time(), receiver.limits.connections
+        now, most = asyncio.get_running_loop().time(), receiver.most_connections
         leaving = receiver.crowd.leaving(receiver.admitted, most, now)
         for who in leaving:
             self._close_silent(who, "LIMITS__CONNECTIONS")

@@ -178,7 +178,7 @@ class Doors:
 
     def _accepted(self, door: Door, number: int) -> None:
         receiver, now = self._receiver, self._loop.time()
-        most = receiver.limits.connections
+        most = receiver.most_connections
         descriptor = Descriptor(number, door.family)
         place = Unproven(lambda: None, descriptor.address, now)
         door.guests[number] = guest = Guest(place=place, descriptor=descriptor, since=now)
