@@ -83,6 +83,10 @@ class Door:
         receiver = self.receiver
         kept = [receiver.connections, receiver.places, receiver.crowd, receiver.addresses]
         assert [len(each) for each in kept] == [0] * len(kept)  # type: ignore[arg-type]
+        closed = [
+            each for each in receiver.metrics.connections_closed.collect()[0].samples if each.name.endswith("_total")
+        ]
+        assert sum(each.value for each in closed) == receiver.metrics.connections_opened._value.get()
 
 
 async def ended(client: Conversation) -> bool:
@@ -167,6 +171,21 @@ async def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_w
         assert await ended(silent[PLACES + 1])
         await door.proves(newcomer)
         await door.proves(other)
+
+
+async def test_who_comes_to_no_connection_is_counted_as_closed(tmp_path: Path) -> None:
+    """A balancer that looks at a port with TLS opened a connection each time, and closed none."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*Authority(tmp_path).issue("server", "server"))
+    door = Door(server)
+    async with door.open() as connect:
+        for head in (b"", HELLO, b"GET / HTTP/1.1"):
+            _, writer = await connect(head)
+            writer.close()
+        await until(lambda: door.receiver.metrics.connections_opened._value.get() == 3, "they were seen")
+        await door.admits(0)
+    door.gave_everything_back()
+    assert door.receiver.metrics.connections_closed.labels("handshake")._value.get() == 3
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -59,12 +59,22 @@ def named_limits() -> set[str]:
     return {name for text in sources for name in re.findall(r'"(LIMITS__[A-Z_]+)"', text)}
 
 
+def named_ends() -> set[str]:
+    """Why receivers end connections, where the source says it in place."""
+    sources = (path.read_text() for part in ("libs", "services") for path in (ROOT / part).rglob("headrace_*/**/*.py"))
+    found = {
+        why for text in sources for why in re.findall(r'\.(?:close|cut|end|_free|_leave)\([^()]*"([a-z_]+)"', text)
+    }
+    assert found >= {"ack_deadline", "age", "deaf", "silent"}
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
         ("events_quarantined", {reason.value for reason in Reason}),
         ("producers_replaced", set(_WHY.values())),
-        ("connections_closed", {"internal", "protocol_error", "peer"}),
+        ("connections_closed", {*named_ends(), "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", {*SAID.values(), LATE}),
         ("logjam_refused", {refusal.value for refusal in Refusal}),

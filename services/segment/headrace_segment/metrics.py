@@ -22,9 +22,11 @@ class SegmentMetrics:
     """Declares them in the receiver's catalogue."""
 
     def __init__(self, catalogue: ReceiverMetrics) -> None:
-        """Its own limits are counted from the start."""
+        """Its own limits, and why it alone ends connections, are counted from the start."""
         for limit in ("ATTRIBUTES", "REPLIES_BYTES", "SEGMENTS", "TAIL_READERS", "WRITERS"):
             catalogue.limit_hits.labels(f"SEGMENT__{limit}")
+        for why in ("ack_deadline", "log"):
+            catalogue.connections_closed.labels(why)
         self.segments = catalogue.gauge(
             "segments", "Segments of the segment service, as this replica has read the log."
         )

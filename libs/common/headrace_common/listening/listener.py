@@ -62,6 +62,8 @@ class _Arrival:
     connection: TcpConnection | None = None
     welcomed: bool = False
     """The event loop tells the connection its end."""
+    why: str = "handshake"
+    """Why it is closed if it comes to no connection: the metric's label."""
 
 
 class Listener(Endpoint):
@@ -168,7 +170,7 @@ class Listener(Endpoint):
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
         arrival = _Arrival(client, address, Unproven(lambda: None, address.address, now, taken))
         task = asyncio.create_task(self._welcome(arrival))
-        arrival.place.leave = partial(_cancel, task)
+        arrival.place.leave = partial(_make_way, arrival, task)
         receiver.crowd.enter(arrival.place)
         self._handshakes.add(task)
         task.add_done_callback(partial(self._welcomed, arrival))
@@ -243,6 +245,7 @@ class Listener(Endpoint):
         self._handshakes.discard(welcome)
         if arrival.connection is None:
             arrival.socket.close()
+            self._receiver.metrics.connections_closed.labels(arrival.why).inc()
             self._receiver.crowd.remove(arrival.place)
             self._receiver.admitted -= 1
             self._receiver.addresses.give_back(arrival.place.counted_as)
@@ -268,8 +271,9 @@ class Listener(Endpoint):
             receiver.limited.warning("tls handshake failed", peer=address.address, problem=problem)
 
 
-def _cancel(handshake: asyncio.Task[None]) -> None:
-    handshake.cancel()
+def _make_way(arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
+    arrival.why = "silent"
+    welcome.cancel()
 
 
 def _leave(connection: TcpConnection) -> None:
