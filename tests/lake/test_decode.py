@@ -129,9 +129,9 @@ def test_an_event_has_every_column(spark: SparkSession) -> None:
     (row,) = events(spark, [Record()])
     # datetimes come back in the test's own zone; as instants they are the same
     assert row == {
-        "fault": None,
-        "looked_up": False,
-        "gap": False,
+        decode.FAULT: None,
+        decode.LOOKED_UP: False,
+        decode.GAP: False,
         "event_id": "d.00112233445566778899aabbccddeeff",
         "protocol": "forward",
         "source": "/forward/web-1.example.org",
@@ -182,7 +182,7 @@ def test_a_faulty_record_says_what_can_be_known_of_it(faulty: dict[str, dict]) -
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_record_lands_as_an_event(sound: dict[str, dict], name: str) -> None:
     record, row = SOUND[name], sound[name]
-    assert row["fault"] is None
+    assert row[decode.FAULT] is None
     assert expected_fault(record) is None
     headers = dict(record.headers or [])
     is_json = headers["content-type"] == b"application/json"
@@ -190,13 +190,13 @@ def test_a_sound_record_lands_as_an_event(sound: dict[str, dict], name: str) -> 
     assert row["stream"] == headers["ce_subject"].decode()
     assert row["attributes"] == (headers["ce_attributes"].decode() if "ce_attributes" in headers else None)
     in_order = [key for key, _ in record.headers] in (list(HEADERS), list(REQUIRED_HEADERS))
-    assert row["looked_up"] is not in_order
+    assert row[decode.LOOKED_UP] is not in_order
 
 
 def test_a_time_that_cannot_be_held_is_null_and_its_text_is_kept(spark: SparkSession) -> None:
     rows = events(spark, [Record(changed("ce_time", text)) for text in TIMES])
     for row, (text, instant) in zip(rows, TIMES.items(), strict=True):
-        assert row["fault"] is None, text
+        assert row[decode.FAULT] is None, text
         assert row["event_time_text"] == text.decode()
         assert row["event_time"] == (instant and _micros(instant)), text
 
@@ -280,15 +280,15 @@ def _records(draw: st.DrawFn) -> Record:
 @given(records=st.lists(_records(), min_size=150, max_size=400))
 def test_every_record_is_an_event_or_a_fault(spark: SparkSession, records: list[Record]) -> None:
     decoded = events(spark, records)
-    assert [row["fault"] for row in decoded] == [expected_fault(record) for record in records]
-    wrong = Counter({row["offset"]: 1 for row in decoded if row["fault"] is not None})
+    assert [row[decode.FAULT] for row in decoded] == [expected_fault(record) for record in records]
+    wrong = Counter({row["offset"]: 1 for row in decoded if row[decode.FAULT] is not None})
     assert Counter(row["offset"] for row in faults(spark, records)) == wrong
     projected = {row["offset"]: row for row in id_projections(spark, records)}
     assert list(projected) == [row["offset"] for row in decoded]
     assert {*projected[100]} == {"partition", "offset", "received_time", "event_id", "attributes"}
     for row in decoded:
         seen = projected[row["offset"]]
-        assert row["fault"] is not None or seen == {name: row[name] for name in seen}
+        assert row[decode.FAULT] is not None or seen == {name: row[name] for name in seen}
 
 
 def _naive(instant: datetime) -> datetime:

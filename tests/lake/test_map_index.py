@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from headrace_lake.dedup.index import ELSEWHERE, IdKind
+from headrace_lake.dedup.index import DUPLICATE, ELSEWHERE, IdKind
 from headrace_lake.dedup.map_index import function_of
 from headrace_lake.spark.jvm import CompilerError, define
 from hypothesis import HealthCheck, given, settings
@@ -151,7 +151,7 @@ def test_tasks_share_one_index(spark: SparkSession, make: Make) -> None:
     assert {place % 4_000 for place in new} == set(range(4_000))
     assert len(new) == recent.ids() == 4_000
     assert {row.place for row in marked.where("not duplicate").collect()} == new
-    counted = marked.agg(sf.count_if("duplicate"), sf.count("*")).first()
+    counted = marked.agg(sf.count_if(DUPLICATE), sf.count("*")).first()
     assert tuple(counted) == (16_000, 20_000)
 
 

@@ -28,7 +28,7 @@ from headrace_lake.commands import replay_plan, replay_rows
 from headrace_lake.commands.migrate import prepare, prepare_routes
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
 from headrace_lake.commands.replay_routes import RoutesReplay
-from headrace_lake.commands.replay_rows import counted, inside
+from headrace_lake.commands.replay_rows import RANGE, SOUND, WANTED, counted, inside
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
@@ -256,9 +256,7 @@ class Replay:
         spans = [Range(topic, partition, *pair) for (topic, partition), pair in sorted(ranges.items())]
         landed_at = datetime.now(UTC)
         there = [
-            rows_in(self._spark, self._lake, table, spans, self._topics.ids).withColumn(
-                "sound", sf.lit(table == EVENTS)
-            )
+            rows_in(self._spark, self._lake, table, spans, self._topics.ids).withColumn(SOUND, sf.lit(table == EVENTS))
             for table in (EVENTS, QUARANTINE)
         ]
         records = self._spark.read.format("kafka").options(**range_options(self._settings.kafka, ranges)).load()
@@ -287,17 +285,15 @@ class Replay:
     ) -> ReplayResult:
         range_frame = replay_rows.range_frame(self._spark, step)
         events, rejects = self._rows(step, spans, missing, landed_at, range_frame)
-        lacking = events.select("range_index", sf.lit(True).alias("sound"), "wanted").unionAll(
-            rejects.select("range_index", sf.lit(False).alias("sound"), "wanted")
+        lacking = events.select(RANGE, sf.lit(True).alias(SOUND), WANTED).unionAll(
+            rejects.select(RANGE, sf.lit(False).alias(SOUND), WANTED)
         )
-        found = {(row["range_index"], row["sound"]): (row["n"], row["wanted"]) for row in counted(lacking)}
+        found = {(row[RANGE], row[SOUND]): (row["n"], row[WANTED]) for row in counted(lacking)}
         has = there[0].unionAll(there[1]).join(sf.broadcast(range_frame), inside(), "inner")
-        present = {
-            (row["range_index"], row["sound"]): row["n"] for row in counted(has.withColumn("wanted", sf.lit(True)))
-        }
+        present = {(row[RANGE], row[SOUND]): row["n"] for row in counted(has.withColumn(WANTED, sf.lit(True)))}
         names = self._fence.routes()
         routes = RoutesReplay(self._spark, self._lake, names, step, spans, self._topics, self._erased)
-        routes.plan(events.where("wanted"), range_frame)
+        routes.plan(events.where(WANTED), range_frame)
         corrected = []
         for index, batch_range in enumerate(step):
             (sound, landed), (faulty, kept) = (found.get((index, kind), (0, 0)) for kind in (True, False))
@@ -323,7 +319,7 @@ class Replay:
                 self._fence.replace(BATCHES, self._summary(corrected), replay_plan.rows_of(corrected), version)
             for table, frame, count in ((EVENTS, events, adds[0]), (QUARANTINE, rejects, adds[1])):
                 if count:
-                    self._fence.write(table, frame.where("wanted").select(*layout.columns(table, self._shape)), version)
+                    self._fence.write(table, frame.where(WANTED).select(*layout.columns(table, self._shape)), version)
                     self._log.debug("restored", table=table)
             routes.write(self._fence, version)
         return ReplayResult(events=adds[0], quarantined=adds[1], routed=routes.missing, corrected=len(corrected))
@@ -343,20 +339,20 @@ class Replay:
         landed_at: datetime,
         range_frame: DataFrame,
     ) -> tuple[DataFrame, DataFrame]:
-        """The missing records as rows of the two tables, with `range_index`; `wanted`: the row lands."""
+        """The missing records as rows of the two tables, with `RANGE` and `WANTED`."""
         events = decode.events(missing, self._topics, landed_at, self._shape).where(f"{FAULT} is null")
         events = self._erased.marked(events, "event_id").join(sf.broadcast(range_frame), inside(), "inner")
         horizon = self._settings.lake.horizon
         if horizon:
             events = replay_rows.without_resends(self._spark, self._lake, events, horizon)
         else:
-            events = events.withColumn("wanted", sf.lit(True))
+            events = events.withColumn(WANTED, sf.lit(True))
         if self._erased.any():
-            events = events.withColumn("wanted", sf.col("wanted") & ~sf.col(ERASED))
+            events = events.withColumn(WANTED, sf.col(WANTED) & ~sf.col(ERASED))
         rows = self._quarantine.rows(missing, spans, landed_at, faults=True)
         assert rows is not None
         self._quarantine.check(missing, spans, landed_at)
-        rejects = rows.join(sf.broadcast(range_frame), inside(), "inner").withColumn("wanted", self._quarantine.wanted)
+        rejects = rows.join(sf.broadcast(range_frame), inside(), "inner").withColumn(WANTED, self._quarantine.wanted)
         return events, rejects
 
     def _topic_id(self) -> str:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.commands.replay_plan import BatchRange
-from headrace_lake.commands.replay_rows import inside
+from headrace_lake.commands.replay_rows import RANGE, inside
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import rows_in
 from headrace_lake.landing import route_tables
@@ -53,16 +53,14 @@ class RoutesReplay:
         for table in self._tables:
             there = rows_in(self._spark, self._lake, table.name, self._spans, self._ids).select(*_KEY)
             rows = self._lacking(table.name, there, wanted)
-            has = there.join(sf.broadcast(range_frame), inside(), "inner").select(
-                "range_index", sf.lit(False).alias("new")
-            )
+            has = there.join(sf.broadcast(range_frame), inside(), "inner").select(RANGE, sf.lit(False).alias("new"))
             both = has.unionAll(table.rows(rows).join(sf.broadcast(range_frame), inside(), "inner").select(
-                "range_index", sf.lit(True).alias("new")
+                RANGE, sf.lit(True).alias("new")
             ))  # fmt: skip
             for by_route in self._counts:
                 if table.name in by_route:
                     by_route[table.name] = 0
-            for index, new, count in both.groupBy("range_index", "new").agg(sf.count(sf.lit(1))).collect():
+            for index, new, count in both.groupBy(RANGE, "new").agg(sf.count(sf.lit(1))).collect():
                 if table.name in self._counts[index]:
                     self._counts[index][table.name] += count
                     self._missing[table.name] = self._missing.get(table.name, 0) + (count if new else 0)

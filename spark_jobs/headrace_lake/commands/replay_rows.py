@@ -9,10 +9,21 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.commands.replay_plan import BatchRange
+from headrace_lake.configuration.promotion import OURS
 from headrace_lake.rows.decode import quoted
 from headrace_lake.tables.layout import EVENTS
 
+RANGE: Final = f"{OURS}range"
+"""Column of rows: the number of the range in which they lie."""
+SOUND: Final = f"{OURS}sound"
+"""Column of rows: they are of the events table."""
+WANTED: Final = f"{OURS}wanted"
+"""Column of rows: they land."""
+
 _KEY: Final = ("topic_id", "partition", "offset")
+_TOPIC_ID, _PARTITION, _FIRST, _BEYOND = (f"{OURS}{name}" for name in ("topic_id", "partition", "first", "beyond"))
+_INSIDE: Final = f"topic_id = {_TOPIC_ID} and partition = {_PARTITION} and offset >= {_FIRST} and offset < {_BEYOND}"
+_COPY, _COPY_TIME, _COPY_PLACE, _RESEND = (f"{OURS}{name}" for name in ("copy", "copy_time", "copy_place", "resend"))
 
 
 def range_frame(spark: SparkSession, step: list[BatchRange]) -> DataFrame:
@@ -21,30 +32,30 @@ def range_frame(spark: SparkSession, step: list[BatchRange]) -> DataFrame:
         f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L)"
         for index, each in enumerate(step)
     )
-    names = "range_index, of_topic_id, of_partition, first, beyond"
+    names = ", ".join((RANGE, _TOPIC_ID, _PARTITION, _FIRST, _BEYOND))
     return spark.sql(f"select * from values {values} as ranges({names})")  # noqa: S608
 
 
 def counted(rows: DataFrame) -> list[Row]:
-    """(range_index, sound, number of rows, number of wanted rows)."""
-    counts = (sf.count(sf.lit(1)).alias("n"), sf.count_if("wanted").alias("wanted"))
-    return rows.groupBy("range_index", "sound").agg(*counts).collect()
+    """(`RANGE`, `SOUND`, number of rows, number of `WANTED` rows)."""
+    counts = (sf.count(sf.lit(1)).alias("n"), sf.count_if(WANTED).alias(WANTED))
+    return rows.groupBy(RANGE, SOUND).agg(*counts).collect()
 
 
 def inside() -> Column:
     """Condition of a join with `range_frame`."""
-    return sf.expr("topic_id = of_topic_id and partition = of_partition and offset >= first and offset < beyond")
+    return sf.expr(_INSIDE)
 
 
 def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: float) -> DataFrame:
-    """`wanted` is false for an event that is sent again, if a copy is in the table or earlier in the step.
+    """`WANTED` is false for an event that is sent again, if a copy is in the table or earlier in the step.
 
     Also in a range that had no resends: a copy may have landed since somebody deleted the event.
     """
     micros = sf.unix_micros("received_time")
     bounds = events.agg(sf.min(micros).alias("low"), sf.max(micros).alias("high")).first()
     if bounds is None or bounds["low"] is None:
-        return events.withColumn("wanted", sf.lit(True))
+        return events.withColumn(WANTED, sf.lit(True))
     low, high = (sf.timestamp_micros(sf.lit(bounds[side])) for side in ("low", "high"))
     reach = sf.expr(f"make_dt_interval(0, 0, 0, {horizon:.6f})")
     time_ = sf.col("received_time")
@@ -55,19 +66,19 @@ def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: 
     landed = (
         spark.read.format("delta").load(f"{lake}/{EVENTS}")
         .where((time_ >= low - reach) & (time_ <= high + reach))
-        .select(sf.col("event_id").alias("copy_id"), time_.alias("copy_time"))
+        .select(sf.col("event_id").alias(_COPY), time_.alias(_COPY_TIME))
     )  # fmt: skip
     earlier = events.select(
-        sf.col("event_id").alias("copy_id"),
-        time_.alias("copy_time"),
-        sf.struct("received_time", *_KEY).alias("copy_place"),
+        sf.col("event_id").alias(_COPY),
+        time_.alias(_COPY_TIME),
+        sf.struct("received_time", *_KEY).alias(_COPY_PLACE),
     )
-    same = (sf.col("event_id") == sf.col("copy_id")) & (time_ <= sf.col("copy_time") + reach)
-    same &= time_ >= sf.col("copy_time") - reach
-    before = sf.struct("received_time", *_KEY) > sf.col("copy_place")
+    same = (sf.col("event_id") == sf.col(_COPY)) & (time_ <= sf.col(_COPY_TIME) + reach)
+    same &= time_ >= sf.col(_COPY_TIME) - reach
+    before = sf.struct("received_time", *_KEY) > sf.col(_COPY_PLACE)
     found = (
         resends.join(landed, same, "left_semi").select(*_KEY)
         .unionAll(resends.join(earlier, same & before, "left_semi").select(*_KEY))
-        .distinct().withColumn("resend", sf.lit(True))
+        .distinct().withColumn(_RESEND, sf.lit(True))
     )  # fmt: skip
-    return events.join(found, list(_KEY), "left").withColumn("wanted", sf.col("resend").isNull())
+    return events.join(found, list(_KEY), "left").withColumn(WANTED, sf.col(_RESEND).isNull())

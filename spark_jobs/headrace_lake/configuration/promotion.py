@@ -12,6 +12,8 @@ _PROMOTION: Final = re.compile(
 )
 _STEP: Final = re.compile(r"\.([A-Za-z_$@][\w$@-]*)|\[(\d+)\]|\['([^'\\]+)'\]")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OURS: Final = "_headrace_"
+"""Begins the names of columns that rows have on their way to a table. No column of a table begins so, also none of a route."""
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _KINDS: Final = {
     "string": "string", "boolean": "boolean", "int": "int", "integer": "int", "bigint": "bigint", "long": "bigint",
@@ -42,6 +44,8 @@ class Promotion:
         json_path(path)
         if not _NAME.fullmatch(name):
             raise ValueError(f"`{name}` is not a column name: letters, digits and _ only")
+        if name.lower().startswith(OURS):
+            raise ValueError(f"`{name}` begins with {OURS}, as names of the job's own do: choose another")
         if _DECIMAL.fullmatch(kind):
             digits, scale = map(int, _DECIMAL.fullmatch(kind).groups())  # type: ignore[union-attr]
             if not 1 <= digits <= 38 or scale > digits:

@@ -20,7 +20,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from typing_extensions import override
 
-DUPLICATE: Final = "duplicate"
+from headrace_lake.configuration.promotion import OURS
+
+DUPLICATE: Final = f"{OURS}duplicate"
 """Column of checked rows: the event is a duplicate. False for a row with a fault: that is not an event."""
 
 OFFSET_BITS: Final = 44

@@ -29,18 +29,19 @@ from headrace_common.record.contract import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from headrace_lake.configuration.promotion import OURS
 from headrace_lake.spark.jvm import selected
 from headrace_lake.spark.literals import quoted as quoted
 from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.shape import Shape
 
-FAULT: Final = "fault"
+FAULT: Final = f"{OURS}fault"
 """Column of decoded rows: a `RecordFault`; null if the record is sound."""
 
-LOOKED_UP: Final = "looked_up"
+LOOKED_UP: Final = f"{OURS}looked_up"
 """Column of decoded rows: the headers were in another order, or not alone, and were searched by name."""
 
-GAP: Final = "gap"
+GAP: Final = f"{OURS}gap"
 """Column of decoded events: the event marks a Logjam gap (`headrace_common.record.contract.GAP_TYPE`)."""
 
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 
-from headrace_lake.configuration.promotion import CALENDAR
+from headrace_lake.configuration.promotion import CALENDAR, OURS
 from headrace_lake.configuration.routes import RouteColumn
 from headrace_lake.spark.literals import quoted
 from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
@@ -37,8 +37,8 @@ _RANGED: Final = frozenset({"bigint", "double", "date", "timestamp"})
 _MOST_RANGED: Final = 32
 _UNREADABLE: Final = "_headrace?unreadable"
 """No key with a question mark becomes a column."""
-_PARSED: Final = "_headrace_parsed"
-_TEXT: Final = "_headrace_text"
+_PARSED: Final = f"{OURS}parsed"
+_TEXT: Final = f"{OURS}text"
 
 
 @dataclass(frozen=True)

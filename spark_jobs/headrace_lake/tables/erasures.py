@@ -22,14 +22,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace_lake.configuration.promotion import OURS
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.layout import PROPERTIES
 from headrace_lake.tables.transaction_log import TransactionLog
 
 ERASURES: Final = "erasures"
-ERASED: Final = "erased"
+ERASED: Final = f"{OURS}erased"
 """Column of rows: the event with this id was erased."""
+_LISTED: Final = f"{OURS}listed"
 
 _COLUMNS: Final[dict[str, DataType]] = {
     "erasure": StringType(),
@@ -121,9 +123,9 @@ class ErasedIds:
             return
         if self._ids is not None:
             self._ids.unpersist()
-        ids = read(self._spark, self._lake).select(sf.explode("ids").alias("erased_id")).distinct()
+        ids = read(self._spark, self._lake).select(sf.explode("ids").alias(_LISTED)).distinct()
         # where many are kept, by id: so a batch brings its own ids to them, and they stay where they are
-        ids = ids.repartition("erased_id").persist()
+        ids = ids.repartition(_LISTED).persist()
         count = ids.count()
         self._ids = ids if count else None
         self._few = count <= MOST_BROADCAST
@@ -142,13 +144,13 @@ class ErasedIds:
             return rows
         ids = self._ids
         if not self._few:
-            asked = rows.select(sf.col(column).alias("erased_id")).where("erased_id is not null").distinct()
-            found = ids.join(asked.hint("shuffle_hash"), "erased_id", "left_semi").collect()
+            asked = rows.select(sf.col(column).alias(_LISTED)).where(f"{_LISTED} is not null").distinct()
+            found = ids.join(asked.hint("shuffle_hash"), _LISTED, "left_semi").collect()
             if not found:
                 return rows.withColumn(ERASED, sf.lit(False))
-            ids = self._spark.createDataFrame(found, "erased_id string")
+            ids = self._spark.createDataFrame(found, f"{_LISTED} string")
         listed = sf.broadcast(ids.withColumn(ERASED, sf.lit(True)))
-        joined = rows.join(listed, sf.col(column) == sf.col("erased_id"), "left").drop("erased_id")
+        joined = rows.join(listed, sf.col(column) == sf.col(_LISTED), "left").drop(_LISTED)
         return joined.withColumn(ERASED, sf.coalesce(ERASED, sf.lit(False)))
 
     def left_out(self, rows: DataFrame, column: str) -> DataFrame:

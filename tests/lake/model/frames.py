@@ -20,7 +20,6 @@ BODY = '{"v": 1}'
 CONDITIONS: dict[str, Condition] = {
     "false": lambda _: False,
     "true": lambda _: True,
-    "wanted": lambda row: row["wanted"],
 }
 """SQL over a row, and what it means here."""
 AGGREGATES: dict[str, Callable[[Rows], Any]] = {}

@@ -86,10 +86,11 @@ ROUTES = {
 """What a lake may have as routes. One has a JSON schema; the tables of the others are made by a batch."""
 OF_ROUTES = of_route(("v",))
 CONDITIONS |= {
-    "topic_id = of_topic_id and partition = of_partition and offset >= first and offset < beyond": lambda row: (
-        (row["topic_id"], row["partition"]) == (row["of_topic_id"], row["of_partition"])
-        and row["first"] <= row["offset"] < row["beyond"]
+    replay_rows._INSIDE: lambda row: (
+        (row["topic_id"], row["partition"]) == (row[replay_rows._TOPIC_ID], row[replay_rows._PARTITION])
+        and row[replay_rows._FIRST] <= row["offset"] < row[replay_rows._BEYOND]
     ),
+    replay_rows.WANTED: lambda row: row[replay_rows.WANTED],
     f"length(text) <= {routes._SAMPLE_CHARACTERS}": lambda _: True,
     landing_events._WANTED: lambda row: row["event_id"] != "" and not row[DUPLICATE],
     landing_events._SOUND: lambda row: row["event_id"] != "",
@@ -309,10 +310,10 @@ def without_resends(spark: Spark, lake: str, given: Frame, horizon: float) -> Fr
                 and abs(each["received_time"] - row["received_time"]) <= horizon * 1000
                 for each in others
             )
-            marked.append({**row, "wanted": not any(near)})
+            marked.append({**row, replay_rows.WANTED: not any(near)})
         return marked
 
-    return Frame(read, columns=[*given.columns, "wanted"])
+    return Frame(read, columns=[*given.columns, replay_rows.WANTED])
 
 
 DECODED = {"events": events, "rejects": rejects, "faults": faults}
