@@ -42,6 +42,7 @@ from headrace_lake.spark.catalog import register
 from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep.operations import LakeHealth
@@ -180,7 +181,7 @@ class Job:
             policies=Policies.of(self._settings.lake.quarantine),
             events=events,
             markers=GapMarkers(this, every=self._settings.lake.gaps_every),
-            routes=self._routes(this, events, route_tables, shape),
+            routes=self._routes(this, events.erased, route_tables, shape),
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )
@@ -236,9 +237,7 @@ class Job:
             slack=kafka.ack_deadline,
         )
 
-    def _routes(
-        self, epoch: Epoch, events: EventsLanding, tables: Mapping[str, RouteTable | None], shape: Shape
-    ) -> Routes:
+    def _routes(self, epoch: Epoch, erased: ErasedIds, tables: Mapping[str, RouteTable | None], shape: Shape) -> Routes:
         settings = self._settings.lake
 
         def name_it(table: str) -> None:
@@ -247,7 +246,7 @@ class Job:
 
         return Routes(
             epoch,
-            erased=events.erased,
+            erased=erased,
             routes=settings.routes,
             tables=tables,
             shape=shape,
