@@ -102,6 +102,17 @@ def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
     os.close(lock)
 
 
+@pytest.mark.parametrize(
+    ("name", "part"), [("a[b", r"\["), ("st*r", r"\*"), ("a%20b", "%20"), ("it`s", "`"), ("a\\b", r"\\")]
+)
+def test_a_name_that_no_reader_of_the_lake_takes_is_refused_before_anything_is_made(
+    tmp_path: Path, name: str, part: str
+) -> None:
+    with pytest.raises(CommandError, match=f"No reader could open the lake in .*whose path has no {part}"):
+        StateFolder(tmp_path / name).make()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:

@@ -377,9 +377,16 @@ def test_a_lake_that_was_moved_is_the_same(lake: Lake) -> None:
 
 def test_the_metadata_lies_outside_the_lake(lake: Lake) -> None:
     right = lake.properties["warehouse"]
-    lake.properties["warehouse"] = str(lake.path)
-    with pytest.raises(ConfigError):
-        lake.new_follower().once()
+    (lake.path.parent / "link").symlink_to(lake.path)
+    for inside in (
+        lake.path,
+        f"file://{lake.path}",
+        f"{lake.path.parent}/x/../{lake.path.name}",
+        lake.path.parent / "link",
+    ):
+        lake.properties["warehouse"] = str(inside)
+        with pytest.raises(ConfigError):
+            lake.new_follower().once()
     lake.properties["warehouse"] = right
     lake.new_follower().once()
     shutil.rmtree(lake.path / "headrace", ignore_errors=True)

@@ -23,6 +23,12 @@ from headrace_lake.spark.engine import ZSTD_LEVEL, session_options, web_identity
         ({"LAKE__PATH": "/x/lake", "LAKE__CHECKPOINT": "/x/lake/checkpoint"}, "must not contain each other"),
         ({"LAKE__PATH": "/x/c/lake", "LAKE__CHECKPOINT": "/x/c/"}, "must not contain each other"),
         ({"LAKE__PATH": "s3a://b/lake", "LAKE__CHECKPOINT": "s3a://b/lake/c"}, "must not contain each other"),
+        ({"LAKE__PATH": "s3a://b/lake", "LAKE__CHECKPOINT": "s3a://b//x/../lake/c"}, "must not contain each other"),
+        ({"LAKE__PATH": "/x/lake", "LAKE__CHECKPOINT": "/x/y/../lake/events/c"}, "must not contain each other"),
+        ({"LAKE__PATH": "/x/lake", "LAKE__CHECKPOINT": "file:///x/lake/c"}, "must not contain each other"),
+        ({"LAKE__PATH": "file:/x/lake", "LAKE__CHECKPOINT": "/x/lake/c"}, "must not contain each other"),
+        ({"LAKE__PATH": "/x/[old]/lake"}, "name a folder whose path has no ["),
+        ({"LAKE__PATH": "/x/`/lake"}, "name a folder whose path has no `"),
         ({"LAKE__PATH": ""}, "must not be empty"),
         ({"LAKE__TRIGGER": "-1"}, "HEADRACE_LAKE__TRIGGER"),
         ({"LAKE__BATCH_RECORDS": "0"}, "HEADRACE_LAKE__BATCH_RECORDS"),
@@ -81,6 +87,19 @@ def test_what_only_looks_like_one_is_not(monkeypatch: pytest.MonkeyPatch, variab
     for name, value in variables.items():
         monkeypatch.setenv(f"HEADRACE_{name}", value)
     load(LakeProcessSettings)
+
+
+def test_a_checkpoint_is_found_inside_the_lake_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "events").mkdir(parents=True)
+    (tmp_path / "elsewhere").symlink_to(tmp_path / "lake" / "events")
+    with pytest.raises(ValueError, match="must not contain each other"):
+        LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "elsewhere" / "checkpoint"))
+
+
+def test_tables_that_are_there_stay_where_they_are(tmp_path: Path) -> None:
+    """An older version made them there. What reads them says what is wrong with the name."""
+    (tmp_path / "a|b" / "events").mkdir(parents=True)
+    LakeSettings(path=str(tmp_path / "a|b"))
 
 
 def test_a_local_folder_becomes_absolute_and_a_url_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from headrace_lake.configuration.places import unreadable
 from headrace_lake.tables.properties import (
     APP_ID,
     ERASED_APP,
@@ -53,8 +54,6 @@ _TYPES: Final = {
     "timestamp_ntz": "TIMESTAMP",
 }
 
-_UNREADABLE: Final = re.compile(r"[][\\^|*?]|%[0-9A-Fa-f]{2}")
-"""Characters that a path may not have: deltalake looks elsewhere, or panics; DuckDB takes it for a pattern."""
 _FOREIGN: Final = re.compile(r"(?<=/)[a-z][a-z0-9+.-]*:/")
 """Where the address of a file begins that lies outside its table: deltalake puts it behind the table's own."""
 
@@ -106,10 +105,8 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     place = located(lake)
     if isinstance(place, Path):
         place = place.absolute()
-        if unreadable := _UNREADABLE.search(str(place)):
-            raise CommandError(
-                f"{place} cannot be read: rename the folder, so that its path has no {unreadable.group()}."
-            )
+        if (part := unreadable(str(place))) is not None:
+            raise CommandError(f"{place} cannot be read: rename the folder, so that its path has no {part}.")
     connection = duckdb.connect(":memory:")
     connection.execute("set TimeZone = 'UTC'")
     connection.execute("set enable_progress_bar = false")  # it goes to the standard output, among the rows

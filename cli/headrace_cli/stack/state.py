@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from headrace_lake.configuration.places import unreadable
 
 from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
 from headrace_cli.machine.filelock import Locked, acquire, describe, find, is_locked
@@ -55,9 +56,15 @@ class StateFolder:
             return None
 
     def make(self) -> None:
-        """Create the folders that are missing. Raises `CommandError` if `path` holds other files or cannot be written."""
+        """Create the folders that are missing. Raises `CommandError` if `path` holds other files or cannot be written, or if
+        readers of the lake cannot take its name.
+        """
         try:
             if self.name is None:
+                if (part := unreadable(str(self.path))) is not None:
+                    raise CommandError(
+                        f"No reader could open the lake in {self.path}: name a folder whose path has no {part}."
+                    )
                 if self.path.exists() and any(self.path.iterdir()):
                     raise CommandError(f"{self.path} is not empty and not a state folder of Headrace; name another.")
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from headrace_common.operations.variables import Seconds, WholeSeconds, read_byt
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_lake.configuration import promotion
+from headrace_lake.configuration.places import local_folder, unreadable, within
 from headrace_lake.configuration.policy import DEFAULT, REASONS, Policy, unknown
 from headrace_lake.configuration.routes import RouteSettings, check_names
 
@@ -240,8 +241,13 @@ class LakeSettings(Section):
         if not self.path or not self.checkpoint:
             raise ValueError("LAKE__PATH and LAKE__CHECKPOINT must not be empty")
         lake, checkpoint = location(self.path), location(self.checkpoint)
-        if checkpoint == lake or checkpoint.startswith(f"{lake}/") or lake.startswith(f"{checkpoint}/"):
+        if within(checkpoint, lake) or within(lake, checkpoint):
             raise ValueError(f"LAKE__CHECKPOINT ({checkpoint}) and LAKE__PATH ({lake}) must not contain each other")
+        folder = local_folder(lake)
+        if folder is not None and not (folder / "events").exists() and (part := unreadable(lake)) is not None:
+            raise ValueError(
+                f"no reader could open tables in LAKE__PATH ({lake}): name a folder whose path has no {part}"
+            )
         if self.jars is not None and not list(self.jars.glob("*.jar")):
             raise ValueError(f"LAKE__JARS ({self.jars}) has no jars in it")
         return self

@@ -82,8 +82,8 @@ class Follower(Health):
         identity, path, version = target.mirrored()
         if identity not in (None, str(table.metadata().id)):
             raise ConfigError(
-                f"{self._namespace}.{name} shows another Delta table than {self._tables.path(name)}: choose another"
-                " LAKE__ICEBERG_NAMESPACE, or drop the Iceberg table if the Delta table was created again"
+                f"{self._namespace}.{name} shows another Delta table than {self._tables.path(name)}: give another `namespace`"
+                " in LAKE__ICEBERG, or drop the Iceberg table if the Delta table was created again"
             )
         behind = table.version() - version
         self._metrics.lag.labels(name).set(max(0, behind))

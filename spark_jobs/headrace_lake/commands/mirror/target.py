@@ -39,6 +39,7 @@ from pyiceberg.types import (
 )
 
 from headrace_lake.commands.mirror.source import Source
+from headrace_lake.configuration.places import within
 
 VERSION: Final = "headrace.delta-version"
 """Property of a snapshot: the version of the Delta table whose files it lists."""
@@ -100,7 +101,7 @@ class Target:
         Raises `ConfigError` if the catalog puts the table into the folder `lake`: there Delta's vacuum would delete it.
         """
         table = self._table(source)
-        if f"{table.location().removeprefix('file://')}/".startswith(f"{lake}/"):
+        if within(table.location(), lake):
             if table.current_snapshot() is None:
                 self._catalog.drop_table(self._identifier)
             raise ConfigError(f"the Iceberg table {table.location()} is inside LAKE__PATH, which Delta's vacuum sweeps")
