@@ -221,3 +221,14 @@ def test_a_checkpoint_of_another_query_is_refused() -> None:
     storage = SimpleNamespace(exists=lambda path: path.endswith("/offsets"), read=lambda _: None)
     with pytest.raises(HaltError, match="/c is the checkpoint of another query"):
         Checkpoint(storage, "/c").marker()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\0" * 60, 'v1\n{"batchWatermarkMs":0}\n{"t":{"0":1', "v1", "v1\n[]", 'v1\n{"t":{"0":null}}']
+)
+def test_a_damaged_file_of_the_checkpoint_is_named(text: str) -> None:
+    storage = SimpleNamespace(read=lambda _: text)
+    with pytest.raises(
+        HaltError, match=r"/c/offsets/3 is damaged \(.*\), as after a loss of power: delete the checkpoint /c"
+    ):
+        Checkpoint(storage, "/c").ends(3)  # type: ignore[arg-type]

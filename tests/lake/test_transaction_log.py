@@ -16,7 +16,7 @@ class Files:
     """The folder of a log."""
 
     def __init__(self, *commits: int) -> None:
-        self.texts = {f"{number:020d}.json": "" for number in commits}
+        self.texts = {f"{number:020d}.json": '{"commitInfo": {}}' for number in commits}
 
     def put(self, number: int, *actions: dict[str, Any]) -> None:
         self.texts[f"{number:020d}.json"] = "\n".join(map(json.dumps, actions))
@@ -59,6 +59,17 @@ def test_who_follows_a_log_for_days_does_not_remember_all_of_its_commits() -> No
     log.latest()
     assert "batch 2999" in log.tokens
     assert len(log.tokens) == 1_000
+
+
+@pytest.mark.parametrize("text", ["", "\n", '{"txn": {"appId": "headrace", "ver', "\0" * 90])
+def test_a_damaged_commit_stops_the_job_and_is_named(text: str) -> None:
+    """A file that a loss of power emptied was a commit without actions; a torn one was `Expecting value: line 1 column 1`."""
+    files = Files(0, 1, 2)
+    files.texts[f"{1:020d}.json"] = text
+    with pytest.raises(
+        HaltError, match=r"the log of the table /lake/events has the commit 1 damaged \(.*put the file back"
+    ):
+        log_of(files).latest()
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])

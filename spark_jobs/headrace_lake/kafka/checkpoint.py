@@ -108,8 +108,14 @@ class Checkpoint:
                 f"{self.path}/{name} is missing: somebody has changed the checkpoint; delete it to take over"
             )
         line = text.rstrip().rsplit("\n", 1)[-1]
-        return {
-            (topic, int(partition)): int(offset)
-            for topic, partitions in json.loads(line).items()
-            for partition, offset in partitions.items()
-        }
+        try:
+            return {
+                (topic, int(partition)): int(offset)
+                for topic, partitions in json.loads(line).items()
+                for partition, offset in partitions.items()
+            }
+        except (ValueError, AttributeError, TypeError) as error:
+            raise HaltError(
+                f"{self.path}/{name} is damaged ({error}), as after a loss of power: delete the checkpoint {self.path} to take"
+                " over from where the tables end"
+            ) from error

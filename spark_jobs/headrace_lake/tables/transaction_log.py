@@ -82,9 +82,22 @@ class TransactionLog:
 
     def _read_on(self) -> None:
         while (text := self._storage.read(f"{self._folder}/{self._next:020d}.json")) is not None:
-            for line in text.splitlines():
-                self._take(self._next, json.loads(line))
+            for action in self._actions(self._next, text):
+                self._take(self._next, action)
             self._next += 1
+
+    def _actions(self, version: int, text: str) -> list[Mapping[str, Any]]:
+        """The actions of a commit. Raises `HaltError` if it is damaged: Delta's writer gives it its name when it is whole."""
+        try:
+            if actions := [json.loads(line) for line in text.splitlines()]:
+                return actions
+            why = "it is empty"
+        except ValueError as error:
+            why = str(error)
+        raise HaltError(
+            f"the log of the table {self._table} has the commit {version} damaged ({why}), as after a loss of power: put the file"
+            " back from a backup of the table, or copy its rows into a new table (see docs/lake-operate.md, When it stops)"
+        )
 
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         txn = action.get("txn")
@@ -118,7 +131,7 @@ class TransactionLog:
         """Looks from the newest commit backwards: for a transaction that is among the last ones."""
         number = self._next - 1
         while (text := self._storage.read(f"{self._folder}/{number:020d}.json")) is not None:
-            actions = [json.loads(line) for line in text.splitlines()]
+            actions = self._actions(number, text)
             if any(
                 action.get("txn", {}).get("appId") == APP_ID and action["txn"]["version"] == version
                 for action in actions
