@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import shutil
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
@@ -126,7 +128,19 @@ def test_the_margin_is_the_oldest_records_time_plus_the_retention(runs: Runs, mo
     assert said("retention_margin_offsets", 0) == 0
     assert retention * 0.04 < margin(1) < retention * 0.05
     assert len(runs.said("retention is about to overtake the job")) == 1, "one line in ten minutes"
+
+    asyncio.run(leave_open(runs, 3))
+    look(lambda: said("lag_offsets", 3) == 1)
     reporter.finish()
+
+
+async def leave_open(runs: Runs, partition: int) -> None:
+    """Sends a record in a transaction that nobody ends: the job waits at it, and no reader of committed records knows."""
+    producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, transactional_id="left", acks="all")
+    await producer.start()
+    await producer.begin_transaction()
+    await producer.send_and_wait(runs.kafka.events_topic, b"x", partition=partition)
+    await producer.stop()
 
 
 @pytest.mark.kafka

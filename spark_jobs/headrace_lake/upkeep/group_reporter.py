@@ -140,7 +140,9 @@ class GroupReporter:
     def _measure_lag(self) -> None:
         with self._lock:
             ends = dict(self._ends)
-        lag = {pair: max(0, end - ends[pair]) for pair, end in self._offsets("latest", ends).items()}
+        # also what a transaction that is open keeps from being read: a job that waits for its end is behind
+        there = self._offsets("latest", ends, committed=False)
+        lag = {pair: max(0, end - ends[pair]) for pair, end in there.items()}
         for pair, offsets in lag.items():
             self._metrics.lag_offsets.labels(pair[0], str(pair[1])).set(offsets)
         self._lag = lag
@@ -194,12 +196,15 @@ class GroupReporter:
         for pair, first in self._offsets("earliest", ends).items():
             self._metrics.retention_margin_offsets.labels(pair[0], str(pair[1])).set(max(0, ends[pair] - first))
 
-    def _offsets(self, which: str, pairs: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns each partition's ``earliest`` or ``latest`` offset, as a reader of committed records sees it."""
+    def _offsets(
+        self, which: str, pairs: Iterable[TopicPartition], *, committed: bool = True
+    ) -> dict[TopicPartition, int]:
+        """Returns each partition's ``earliest`` or ``latest`` offset; `committed`: as a reader of committed records sees it."""
         place = self._class(_TOPIC_PARTITION)
         spec = getattr(self._class("org.apache.kafka.clients.admin.OffsetSpec"), which)()
-        committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
-        options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
+        levels = self._class("org.apache.kafka.common.IsolationLevel")
+        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+        options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(level)
         wanted = self._hash_map((place(*pair), spec) for pair in pairs)
         found = listed(self._wait(self._client().listOffsets(wanted, options).all()))
         return {pair: offset for pair, (offset, _) in found.items()}

@@ -86,7 +86,8 @@ class LakeMetrics(Catalogue):
         )  # fmt: skip
         self.lag_offsets = self.gauge(
             "lake_lag_offsets",
-            "Lag: offsets between what has landed and the partition's end, as Kafka says it. Absent while Kafka does not answer.",
+            "Lag: offsets between what has landed and the partition's end, as Kafka says it, also those of a transaction that"
+            " nobody has ended, which hold back the job. Absent while Kafka does not answer.",
             ("topic", "partition"),
         )
         self.retention_margin = self.gauge(
