@@ -39,7 +39,7 @@ from headrace_lake.landing.routes import Routes
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.routed import RouteTable
 from headrace_lake.spark.catalog import register
-from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, root_cause
+from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.erasures import ErasedIds
@@ -143,13 +143,14 @@ class Job:
             index.close()
 
     def _reason(self, error: BaseException) -> str:
-        """Returns the meaning of `error`; for a full disk, with the folder on it."""
+        """Returns the meaning of `error`; for a full disk, with the folder on it, for a record without a time, with its place."""
         local = self._spark.conf.get("spark.local.dir", tempfile.gettempdir()) or tempfile.gettempdir()
         folders = {
             "LAKE__PATH": self._lake, "LAKE__CHECKPOINT": self._checkpoint.path, "Spark's local folder": local
         }  # fmt: skip
         paths = {what: urlsplit(path).path for what, path in folders.items() if urlsplit(path).scheme in {"", "file"}}
-        return full_disk(" | ".join(chain(error)), paths) or root_cause(error)
+        causes = " | ".join(chain(error))
+        return full_disk(causes, paths) or no_time(causes) or root_cause(error)
 
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)

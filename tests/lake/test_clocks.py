@@ -1,11 +1,16 @@
-"""Whether the clocks around the job agree, and what is said of it."""
+"""Whether the clocks around the job agree, what is said of it, and times that an operator names."""
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta, timezone
+from types import SimpleNamespace
 
 import pytest
+from headrace_lake.commands.replay import Replay
+from headrace_lake.kafka import source
+from headrace_lake.kafka.source import first_millisecond
 from headrace_lake.spark.halt import KafkaAwayError
+from headrace_lake.tables.properties import RETAINED_FROM
 from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard, Clocks, Witness, doubted
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.retention import first_kept
@@ -99,3 +104,49 @@ def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
     assert first_kept(30, NOW, "2026-02-02") == date(2026, 1, 3)
     assert first_kept(30, NOW + YEARS, "2026-02-02") == date(2026, 2, 2)
     assert first_kept(30, NOW, "") == date(2026, 1, 3)
+    assert first_kept(10**9, NOW, "2026-02-02") == date.min, "more days than a calendar has: for ever"
+
+
+@pytest.mark.parametrize(
+    ("time", "first"),
+    [
+        (datetime(1970, 1, 1, tzinfo=UTC), 0),
+        (datetime(2026, 5, 6, 12, 0, 0, 123_000, tzinfo=UTC), 1_778_068_800_123),
+        (datetime(2026, 5, 6, 12, 0, 0, 122_999, tzinfo=UTC), 1_778_068_800_123),
+        (datetime(2026, 5, 6, 12, 0, 0, 122_001, tzinfo=UTC), 1_778_068_800_123),
+        (datetime(2026, 5, 6, 14, 0, tzinfo=timezone(timedelta(hours=2))), 1_778_068_800_000),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC), -1),
+    ],
+)
+def test_a_record_is_before_a_time_or_not(time: datetime, first: int) -> None:
+    assert first_millisecond(time) == first
+    exact = [datetime(2026, 5, 6, 12, 0, 0, ms * 1000, tzinfo=UTC) for ms in range(1000)]
+    assert [first_millisecond(each) for each in exact] == list(range(1_778_068_800_000, 1_778_068_801_000))
+
+
+def test_a_time_before_1970_is_no_command_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """-1 is the end of a partition to Kafka, and other times before 1970 it refuses."""
+    asked = []
+    spec = SimpleNamespace(earliest=lambda: "earliest", forTimestamp=lambda time: f"since {time}")
+    brokers = source.Brokers.__new__(source.Brokers)
+    brokers._class = lambda _: spec
+    monkeypatch.setattr(brokers, "_list_offsets", lambda _, what: asked.append(what) or {("t", 0): (5, -1)})
+    for time in (
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=1),
+        datetime(2026, 5, 6, 12, tzinfo=UTC),
+    ):
+        assert brokers.offsets_since([("t", 0)], time) == {("t", 0): 5}
+    assert asked == ["earliest", "earliest", "since 1778068800000"]
+
+
+def test_a_day_that_is_not_over_was_not_dropped() -> None:
+    """A property that somebody set in the future kept a replay from landing what the proof calls missing."""
+    replay = Replay.__new__(Replay)
+    said = {"events": "9999-12-31", "quarantine": "2026-05-06"}
+    replay._fence = SimpleNamespace(properties=lambda table: {RETAINED_FROM: said[table]})  # type: ignore[assignment]
+    kept = replay._kept_from()
+    assert kept is not None
+    assert kept <= datetime.now(UTC) < kept + timedelta(days=2)
+    said["events"] = "2026-05-07"
+    assert replay._kept_from() == datetime(2026, 5, 7, tzinfo=UTC)

@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_common.record.contract import RecordFault
+from headrace_lake.spark.halt import HaltError
 
 from tests.lake.records import GOOD, REJECT, Record, changed, expected_fault
 from tests.lake.runs import Runs
@@ -112,4 +113,21 @@ def test_no_record_of_the_events_topic_stops_the_job(lax: Runs) -> None:
             assert (row["body"].encode() if row["payload"] is None else row["payload"]) == record.value
     assert len(events) + len(rejects) == len(sent)
     assert {row["reason"] for row in rejects.values()} == {str(fault) for fault in RecordFault}
+    assert lax.proven()
+
+
+def test_a_record_whose_time_spark_does_not_have_is_named(lax: Runs) -> None:
+    """The job stopped with `ArithmeticException: long overflow`."""
+    topic, nanoseconds = lax.kafka.events_topic, 1_778_068_800_000_000_000
+    stamps = (None, nanoseconds, None)
+    sent = [(_with_id(Record(), b"d.%032x" % index), stamp) for index, stamp in enumerate(stamps)]
+    asyncio.run(_send(lax, sent, topic))
+    with pytest.raises(
+        HaltError, match=rf"the record at {topic}/2 offset 1 has the timestamp {nanoseconds}, and Spark"
+    ):
+        lax.run()
+    lax.delete_records({2: 2})
+    lax.run(accept_loss=True)
+    assert [row["offset"] for row in lax.query('select "offset" from events')] == [2]
+    assert lax.query('select "from", "to" from gaps') == [{"from": 0, "to": 2}]
     assert lax.proven()

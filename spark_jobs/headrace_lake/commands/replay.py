@@ -215,7 +215,11 @@ class Replay:
         """Batches landed before this time may lack rows that the tables' retention dropped on purpose."""
         days = [self._fence.properties(table).get(RETAINED_FROM) for table in (EVENTS, QUARANTINE)]
         latest = max((day for day in days if day), default=None)
-        return None if latest is None else datetime.fromisoformat(latest).replace(tzinfo=UTC)
+        if latest is None:
+            return None
+        # a day that is not over was not dropped, whatever the property says
+        today = datetime.now(UTC).date().isoformat()
+        return datetime.fromisoformat(min(latest, today)).replace(tzinfo=UTC)
 
     def _can(self, batch_range: BatchRange, *, known: bool) -> bool:
         if not known:

@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -38,6 +38,7 @@ _OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\
 """An entry of Kafka's answer as text, ``topic-partition=…``."""
 _TIME_EVERY: Final = 60.0  # seconds between two questions for the controller's clock
 _ANSWER_TIME: Final = 30  # seconds to wait for one answer of the brokers
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
 
 
@@ -268,8 +269,9 @@ class Brokers:
 
     def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
         """The first offset whose record has the timestamp `time` or a later one; None if there is none."""
-        milliseconds = int(time.timestamp() * 1000)
-        found = _offsets_in(self._list_offsets(partitions, self._class(_OFFSET_SPEC).forTimestamp(milliseconds)))
+        first, spec = first_millisecond(time), self._class(_OFFSET_SPEC)
+        # below 0, Kafka takes a time for a command or refuses it
+        found = _offsets_in(self._list_offsets(partitions, spec.forTimestamp(first) if first > 0 else spec.earliest()))
         return {pair: None if offset < 0 else offset for pair, offset in found.items()}
 
     def close(self) -> None:
@@ -316,6 +318,11 @@ class Brokers:
                     f"Kafka at {self._settings.bootstrap_servers} does not answer ({cause})"
                 ) from error
             raise HaltError(f"Kafka at {self._settings.bootstrap_servers} refuses: {cause}") from error
+
+
+def first_millisecond(time: datetime) -> int:
+    """Returns the first millisecond since 1970 that is not before `time`."""
+    return -((_EPOCH - time) // timedelta(milliseconds=1))
 
 
 def listed(answers: Any) -> dict[TopicPartition, tuple[int, int]]:

@@ -29,7 +29,7 @@ from headrace_common.record.contract import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from headrace_lake.configuration.promotion import OURS
+from headrace_lake.configuration.promotion import CALENDAR, OURS
 from headrace_lake.spark.jvm import selected
 from headrace_lake.spark.literals import quoted as quoted
 from headrace_lake.tables.layout import DAY
@@ -45,7 +45,6 @@ GAP: Final = f"{OURS}gap"
 """Column of decoded events: the event marks a Logjam gap (`headrace_common.record.contract.GAP_TYPE`)."""
 
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # Spark has earlier times, other readers do not
 _TEXT: Final = "if(json, string(value), null)"
 _PARSED: Final = "parsed"
 _PLAIN: Final = Shape()
@@ -77,7 +76,7 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
         f"{_PROTOCOL} as protocol",
         "ce_source as source",
         "ce_subject as stream",
-        f"if(time >= {_CALENDAR_BEGINS}, time, null) as event_time",
+        f"if(time {CALENDAR['timestamp']}, time, null) as event_time",
         "ce_time as event_time_text",
         "timestamp as received_time",
         "`content-type` as content_type",

@@ -16,6 +16,9 @@ _AWAY: Final = re.compile(
     r"|No resolvable bootstrap urls"  # the names of brokers are not in DNS yet
 )
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
+_NO_TIME: Final = re.compile(
+    r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (\S+) that overflows"
+)
 _NOISE: Final = re.compile(r"\s+(SQLSTATE: \w+|===.*)$", re.DOTALL)
 _LONGEST: Final = 600
 
@@ -57,6 +60,19 @@ def full_disk(causes: str, folders: Mapping[str, str]) -> str | None:
             room[path] = disk_usage(path).free
     what, path = min(folders.items(), key=lambda item: room.get(item[1], sys.maxsize))
     return f"{full.group()}: {what} ({path}) has {room.get(path, 0):,} bytes left. Make room, and start again: nothing is lost"
+
+
+def no_time(causes: str) -> str | None:
+    """Names the record that no batch can read, if the text of Java exceptions says that there is one; else None."""
+    found = _NO_TIME.search(causes)
+    if found is None:
+        return None
+    topic, partition, offset, stamp = found.groups()
+    return (
+        f"the record at {topic}/{partition} offset {offset} has the timestamp {stamp}, and Spark has no such time (a producer"
+        " wrote micro- or nanoseconds): no batch can read it. Let Kafka delete the records of the partition up to and with it"
+        " (kafka-delete-records.sh), and start the job once with --accept-loss; see docs/lake-operate.md, When it stops"
+    )
 
 
 def kafka_is_away(causes: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -29,7 +29,8 @@ def first_kept(days: int, now: float, newest: str) -> date:
 
     `now` in Unix seconds. So whatever a clock says, the tables' last day stays.
     """
-    first = datetime.fromtimestamp(now, UTC).date() - timedelta(days=days)
+    today = datetime.fromtimestamp(now, UTC).date().toordinal()
+    first = date.fromordinal(max(1, today - days))
     return min(first, date.fromisoformat(newest)) if newest else first
 
 
