@@ -294,6 +294,7 @@ def test_a_condition(text: str, said: Condition) -> None:
         ("source.a=x", "source has no parts"),
         ("body..a=x", "is not of the form"),
         ("body.a b=x", "is not a path"),
+        ("body.a['*']=x", r"nothing finds the name \*"),
         ("id=", "has no value"),
     ],
 )

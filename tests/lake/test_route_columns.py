@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.lake.tables import RETAINED, ROUTES, STRAYED, TABLES, TRANSACTIONS
+from headrace_cli.lake.tables import RETAINED, RETAINED_SAID, ROUTES, STRAYED, TABLES, TRANSACTIONS
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import load
 from headrace_lake.configuration.routes import RouteColumn, RouteSettings, of_schema, sampled
@@ -171,7 +171,7 @@ def test_routes_from_the_environment_and_from_yaml(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "name", ["Web", "a-b", "a__b", "1a", "", "a" * 65, *TABLES, RETAINED, TRANSACTIONS, STRAYED, ROUTES]
+    "name", ["Web", "a-b", "a__b", "1a", "", "a" * 65, *TABLES, RETAINED, RETAINED_SAID, TRANSACTIONS, STRAYED, ROUTES]
 )
 def test_a_name_that_no_table_can_have(name: str) -> None:
     with pytest.raises(ValidationError, match=r"cannot be a table's name|is another table's name"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
-from headrace_lake.configuration.promotion import json_path
+from headrace_lake.configuration.promotion import check_path, json_path
 from headrace_lake.rows.decode import quoted
 
 _CONDITION: Final = re.compile(
@@ -44,6 +44,7 @@ class Condition:
             )
         if not value:
             raise ValueError(f"{text!r} has no value")
+        check_path(path)
         return cls(field, json_path(path) if path else "", value)
 
     def __str__(self) -> str:

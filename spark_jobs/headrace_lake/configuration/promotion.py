@@ -10,7 +10,7 @@ from typing import Final, Self
 _PROMOTION: Final = re.compile(
     r"\s*body(?P<path>[.\[].*?)\s+as\s+(?P<name>\w+)\s+(?P<kind>[\w(), ]+?)\s*", re.IGNORECASE
 )
-_STEP: Final = re.compile(r"\.([A-Za-z_$@][\w$@-]*)|\[(\d+)\]|\['([^'\\]+)'\]")
+_STEP: Final = re.compile(r"\.([A-Za-z_$@][\w$@-]*)|\[(\d{1,9})\]|\['([^'\\]+)'\]")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OURS: Final = "_headrace_"
 """Begins the names of columns that rows have on their way to a table. No column of a table begins so, also none of a route."""
@@ -44,8 +44,6 @@ class Promotion:
         json_path(path)
         if not _NAME.fullmatch(name):
             raise ValueError(f"`{name}` is not a column name: letters, digits and _ only")
-        if name.lower().startswith(OURS):
-            raise ValueError(f"`{name}` begins with {OURS}, as names of the job's own do: choose another")
         if _DECIMAL.fullmatch(kind):
             digits, scale = map(int, _DECIMAL.fullmatch(kind).groups())  # type: ignore[union-attr]
             if not 1 <= digits <= 38 or scale > digits:
@@ -75,6 +73,12 @@ def json_path(path: str) -> str:
     return "$" + "".join(steps)
 
 
+def check_path(path: str) -> None:
+    """Raises `ValueError` if Spark cannot look for a name in `path`: it takes this one for all names, and finds nothing."""
+    if "['*']" in path:
+        raise ValueError(f"`body{path}`: nothing finds the name *")
+
+
 def merged(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
     """`promotions` without repeats. Raises `ValueError` if two different ones have the same name."""
     found: dict[str, Promotion] = {}
@@ -87,7 +91,12 @@ def merged(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
 
 def parse(texts: Iterable[str]) -> tuple[Promotion, ...]:
     """The promotions in `texts`. Raises `ValueError`; its text says what is wrong."""
-    return merged(Promotion.parse(text) for text in texts)
+    found = merged(Promotion.parse(text) for text in texts)
+    for promotion in found:
+        if promotion.name.startswith(OURS):
+            raise ValueError(f"`{promotion.name}` begins with {OURS}, as names of the job's own do: choose another")
+        check_path(promotion.path)
+    return found
 
 
 def split(text: str) -> list[str]:

@@ -17,9 +17,9 @@ from headrace_common.operations.settings import Section
 from pydantic import Field, field_validator
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_RESERVED: Final = frozenset(
-    {"events", "quarantine", "batches", "gaps", "erasures", "kept_from", "transactions", "strays", "routes"}
-)
+_RESERVED: Final = frozenset((
+    "events", "quarantine", "batches", "gaps", "erasures", "kept_from", "kept_from_said", "transactions", "strays", "routes",
+))  # fmt: skip
 """Other tables, and those that `./headrace query` makes for itself."""
 _LONGEST: Final = 64
 _DEEPEST: Final = 5
