@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from headrace_lake.commands import replay_command
+from headrace_lake.commands.erase import Erase, ErasureRequest
+from headrace_lake.commands.predicate import Condition, Predicate
 from headrace_lake.commands.replay import Replay, ReplayResult
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, merged, steps
+from headrace_lake.landing import landing
 from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import RETAINED_FROM
+from headrace_lake.upkeep import retention
+from headrace_lake.upkeep.inventory import Inventory
 
 from tests.lake.lander import version
 from tests.lake.runs import Running, Runs
@@ -178,13 +185,48 @@ class TestOnKafka:
         assert done.corrected == 0
         assert not runs.proven(), "and the proof says so"
 
+    def test_columns_may_have_the_names_that_the_job_gave_to_its_own(self, runs: Runs) -> None:
+        """A promotion, or a key of a route, called `first`: the job stopped at a batch, an erasure or a replay, for ever.
+
+        One called `duplicate` got whether the event was one.
+        """
+        names = [
+            "fault", "gap", "looked_up", "duplicate", "erased", "erased_id", "wanted", "sound", "resend", "range_index", "first",
+            "beyond", "of_partition", "copy_id", "copy_time", "copy_place",
+        ]  # fmt: skip
+        shutil.rmtree(runs.lake)
+        columns = {
+            "promote": ", ".join(f"body.index as {name} int" for name in names),
+            "routes": {
+                "web": {"streams": "*", "json_schema": {"properties": {name: {"type": "integer"} for name in names}}}
+            },
+        }
+        runs.send(200, resend_every=10)
+        runs.run(**columns)
+        request = ErasureRequest(Predicate((Condition.parse("source=/forward/host-1"),)), "", "")
+        assert Erase(runs.spark, runs.settings().lake, request, apply=True, log=runs.log()).run().events > 0
+        runs.send(40, mark="b")
+        runs.run(**columns)
+        for table in (EVENTS, "web"):
+            runs.sql(table, "delete from TABLE where partition = 0")
+        assert replay(runs).routed > 0
+        same = " and ".join(f"\"{name}\" = (body->>'$.index')::int" for name in names)
+        assert runs.query(f"select bool_and({same}) as same, count(*) > 0 as any from events") == [
+            {"same": True, "any": True}
+        ]
+        assert runs.proven(), runs.proof()
+
     @pytest.mark.full
-    def test_days_that_retention_dropped_stay_dropped(self, runs: Runs) -> None:
+    def test_days_that_retention_dropped_stay_dropped(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
         runs.send(400)
-        runs.run()
-        tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
-        runs.sql(EVENTS, f"alter table TABLE set tblproperties ('{RETAINED_FROM}' = '{tomorrow}')")
-        runs.sql(EVENTS, "delete from TABLE")
+        now = datetime.now(UTC)
+        with monkeypatch.context() as yesterday:
+            yesterday.setattr(landing, "datetime", SimpleNamespace(now=lambda _: now - timedelta(days=1)))
+            runs.run()
+        path = str(runs.lake / EVENTS)
+        days = Inventory(Storage(runs.spark), path, 1)
+        days.latest()
+        retention.drop(runs.spark, path, days, now.date())
         assert replay(runs).events == 0
         assert all("LAKE__RETENTION_DAYS" in line["offsets"] for line in runs.said("cannot replay"))
         assert runs.query("select count(*) as n from events") == [{"n": 0}]
