@@ -171,6 +171,21 @@ def test_the_frame_limit_on_both_sides() -> None:
     assert outcome.error.limit == "LIMITS__FRAME_BYTES"
 
 
+@pytest.mark.parametrize("form", ['["t",[[[1,%s],{}]],{"chunk":"c"}]', '["t",1,{},{"metadata":%s,"chunk":"c"}]'])
+def test_metadata_is_no_deeper_than_an_event(form: str) -> None:
+    """It becomes an attribute: five hundred levels went there."""
+    for depth, deeper in ((64, False), (65, True)):
+        outcome = one(form % ('{"a":' * depth + "1" + "}" * depth))
+        assert [reject.reason.value for reject in outcome.rejects] == ["too_deep"] * deeper
+        assert outcome.replies == [b'{"ack":"c"}']
+
+
+@pytest.mark.parametrize(("depth", "kept"), [(64, True), (65, False)])
+def test_an_option_that_is_deeper_is_not_kept_beside_a_reject(depth: int, kept: bool) -> None:
+    (reject,) = one('["t",[7],{"k":%s}]' % ('{"a":' * (depth - 1) + "1" + "}" * (depth - 1))).rejects
+    assert (orjson.loads(reject.attributes)["option"] is not None) is kept
+
+
 def test_the_depth_limit_on_both_sides() -> None:
     def nested(levels: int) -> str:
         return f'["t", 1, {{"m": {"[" * (levels - 1)}"]]["{"]" * (levels - 1)}}}, {{"chunk": "c"}}]'

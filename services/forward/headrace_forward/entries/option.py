@@ -28,6 +28,9 @@ _decode = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 MOST_PAIRS: Final = 4096
 """Pairs of an option that are read, more than any client sends: each takes a microsecond, and a frame has room for millions."""
 
+DEPTH: Final = 64
+"""Deepest nesting of an option that is kept beside what is rejected."""
+
 LONGEST_KEY: Final = 5 + max(map(len, KEYS.values()))
 
 
@@ -92,7 +95,7 @@ def read(message: Message) -> Option:
 def as_json(raw: bytes) -> bytes:
     """A msgpack object as JSON; ``null`` if it is nested too deep."""
     try:
-        return to_json(raw)
+        return to_json(raw, DEPTH)
     except ValueError:
         return b"null"
 

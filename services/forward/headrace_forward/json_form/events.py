@@ -151,12 +151,18 @@ def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, 
             raise BadTimeError("an array that is not [time, metadata] is no time")
         time, metadata = both
         if metadata != b"{}":
+            if (yield from _too_deep(metadata, builder.depth)):
+                return builder.tail(raw, index, Reason.TOO_DEEP, f"metadata nested deeper than {builder.depth}")
             notes[ForwardAttribute.METADATA.value] = orjson.Fragment(metadata)
     if not record.startswith(b"{"):
         raise ValueError("a record is an object")
-    if may_be_deep(record, builder.depth) and (yield from paused(deepest(record))) > builder.depth:
+    if (yield from _too_deep(record, builder.depth)):
         return builder.tail(raw, index, Reason.TOO_DEEP, f"nested deeper than {builder.depth}")
     return builder.event(raw, index, _time(time), record, notes)
+
+
+def _too_deep(text: bytes, depth: int) -> Generator[Pause, None, bool]:
+    return may_be_deep(text, depth) and (yield from paused(deepest(text))) > depth
 
 
 def _time(text: bytes) -> int | Decimal | None:

@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import msgspec
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.json_object import deepest
+from headrace_common.record.steps import finish
 from typing_extensions import override
 
-from headrace_forward.entries.option import Option
+from headrace_forward.entries.option import DEPTH, Option
 from headrace_forward.json_form.values import integer, string
 from headrace_forward.wire import SAMPLE
 
@@ -277,7 +279,7 @@ class JsonOption(Option):
 
     @override
     def json(self) -> bytes:
-        return self.raw
+        return self.raw if finish(deepest(self.raw)) <= DEPTH else b"null"
 
 
 NONE: Final = JsonOption(raw=b"null")
