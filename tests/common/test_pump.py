@@ -23,6 +23,7 @@ from headrace_common.publishing.batch import LONG_BATCH, Batch
 from headrace_common.publishing.delivery import Refusal
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.pump import Pump
+from headrace_common.publishing.rejects import MOST_ATTRIBUTES
 from headrace_common.record.contract import QUARANTINE_HEADERS
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Part, event_id
@@ -348,6 +349,24 @@ class TestRefusedRecords:
             )
             assert headers["attributes"] == b'{"chunk":"c"}'
             assert sorted(bench.listener.heard) == [("stored", 0, 2, True), ("stored", 1, 1, True)]
+
+    @pytest.mark.parametrize(("size", "whole"), [(MOST_ATTRIBUTES, False), (MOST_ATTRIBUTES + 1, True)])
+    async def test_go_there_whole_if_their_attributes_are_long(self, size: int, whole: bool) -> None:
+        """They may be as long as an event: no quarantine record could hold them, and the client sent it for ever."""
+        refused = event(2, attributes=b'{"chunk":"%b"}' % (b"c" * (size - len('{"chunk":""}'))))
+        async with pumping() as bench:
+
+            async def script(batch: Batch) -> list[Refusal]:
+                return [] if batch.topic == "quarantine" else list(zip(batch.records, batch.owners, strict=True))
+
+            bench.delivery.script = script
+            bench.submit(refused)
+            await bench.idle()
+            ((value, headers),) = bench.quarantined()
+            assert value == (refused if whole else b'"0000000002"')
+            assert headers["id"] == event_id(refused)
+            assert len(headers["attributes"]) <= MOST_ATTRIBUTES
+            assert (headers["attributes"] == b'{"record":true}') is whole
 
 
 class TestGivenUp:

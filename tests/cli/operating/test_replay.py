@@ -17,8 +17,9 @@ from headrace_cli.wire.quarantined.replay import ReplayOptions, replay
 from headrace_cli.wire.quarantined.verbs import Source
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.record.encoding import decode
-from headrace_common.record.event import Reject
+from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal
+from headrace_common.record.encoding import decode, encode
+from headrace_common.record.event import Event, Reject, event_id
 from headrace_common.session.again import Published, Replayed, frames_of, parts_of
 from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
@@ -83,6 +84,25 @@ def test_what_was_too_large_becomes_the_event_that_it_would_have_been(protocol: 
     if protocol != "lumberjack":  # whose events here have nothing that names them
         assert here["ce_id"] == there["ce_id"]
     assert {name: here[name] for name in here if name != "ce_id"} == {n: there[n] for n in there if n != "ce_id"}
+
+
+@pytest.mark.parametrize("protocol", sorted(ASKED))
+@pytest.mark.parametrize("noted", [MOST_ATTRIBUTES + 1, 0])
+def test_what_kafka_refused_becomes_the_event_that_it_was(protocol: str, noted: int) -> None:
+    """With attributes that are too long to stand beside its value, it is kept as a whole, with its time."""
+    client = ASKED[protocol]()
+    made = next(parts_of(frames_of(session(protocol, 1 << 20), client.greeting() + client.frame([{"n": 1}]), MS)))
+    assert not isinstance(made, Reject)
+    value, headers = decode(made)
+    if noted:
+        about = json.loads(dict(headers).get("ce_attributes", b"{}"))
+        headers = [pair for pair in headers if pair[0] != "ce_attributes"]
+        headers.append(("ce_attributes", orjson.dumps({**about, "keys": {"/n": "x" * noted}})))
+        made = Event(encode(value, headers))
+    (event,) = read(item_of(refusal(made))).events
+    assert event.value == value
+    if noted:
+        assert (event.id, event.headers) == (event_id(made).decode(), headers)
 
 
 @pytest.mark.parametrize("protocol", sorted(ASKED))

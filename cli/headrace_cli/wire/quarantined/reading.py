@@ -12,7 +12,7 @@ from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.settings import ServiceSettings, Settings, load
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Attribute, Reason
-from headrace_common.session.again import ImpossibleError, Rejected, Replayed
+from headrace_common.session.again import ImpossibleError, Rejected, Replayed, whole_record
 from headrace_common.session.explain import count
 from rich.text import Text
 
@@ -26,7 +26,7 @@ PARTS: Final = 5
 """Events and fields of a frame that are shown."""
 _WHOLE: Final = ("forward", "logjam")
 """Protocols whose items are whole messages, unless an attribute says of which message they are a part."""
-_PIECE: Final = (Attribute.INDEX.value, Attribute.DEVICE.value)
+_PIECE: Final = (Attribute.INDEX.value, Attribute.DEVICE.value, Attribute.RECORD.value)
 _AROUND: Final = 20
 
 
@@ -60,6 +60,8 @@ class Reader:
             item.content(),
         )  # fmt: skip
         try:
+            if about.get(Attribute.RECORD.value):
+                return whole_record(rejected)
             return read()(rejected, self._settings_of(item.protocol))
         except ProtocolError as error:
             return Replayed(impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else ""))

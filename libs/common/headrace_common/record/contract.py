@@ -130,6 +130,7 @@ class Attribute(StrEnum):
     BIN = "bin"  # JSON pointers of the texts that came as binary
     KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other
     INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the bytes of a text that was read as Windows-1252
+    RECORD = "record"  # true if the content is a whole record of an event that Kafka refused, as `encode` makes it
     REPUBLISHED = "republished"  # true on records that a fresh producer sent again
     DEVICE = "device"  # the device's number
     HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]

@@ -143,3 +143,12 @@ def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
     else:
         part = envelope.event(unique_id(), rfc3339_ms(item.received_ms), content, about)
     return read_again([part], item_ids(item))
+
+
+def whole_record(item: Rejected) -> Replayed:
+    """An item that is a whole record: the event as it was, with its id. Raises `ImpossibleError` if it is none."""
+    try:
+        value, headers = decode(item.content)
+        return Replayed([Published(dict(headers)[EventHeader.ID].decode(), value, headers)])
+    except (IndexError, KeyError, UnicodeDecodeError) as error:
+        raise ImpossibleError("it is no record") from error
