@@ -152,9 +152,10 @@ class Conversation(driving.Outcome):
     def comparable(self) -> Any:
         """A KeepAlive overtakes what waits, a writer's levels are merged as they come, writers do not wait for each other.
 
-        What a read finds depends on how many of the blocks behind it are stored by then. A refusal does not wait for blocks that
-        are under way, and those that are refused one after the other may hear it together; which of them were published depends
-        on when the first refusal was heard. A fault that shows only when a block has its turn is at no known offset.
+        Which of its blocks go together depends on what is under way when they come. What a read finds depends on how many of the
+        blocks behind it are stored by then. A refusal does not wait for blocks that are under way, and those that are refused
+        one after the other may hear it together; which of them were published depends on when the first refusal was heard. A
+        fault that shows only when a block has its turn is at no known offset.
         A condition holds or not by what other writers have appended before it, and their blocks have no order with it: then
         nothing can be compared.
         """
@@ -181,7 +182,7 @@ class Conversation(driving.Outcome):
             if number in self.refused:
                 continue
             first = frame[0] if frame else None
-            by_writer.setdefault(first and of_writer(first), []).append(comparable)
+            by_writer.setdefault(first and of_writer(first), []).extend(comparable)
         for whose in own:
             if isinstance(whose, tuple) and whose[1] is None:  # whose segment it is about it does not say
                 own[whose].sort(key=repr)
@@ -241,7 +242,8 @@ class Driven:
             for frame in session.frames():
                 assert isinstance(frame, BlockFrame)
                 parts = parts_of(frame)
-                self._published[_which(frame.run)] = len(outcome.parts)
+                first, last = frame.blocks[0][0], frame.blocks[-1][0]
+                self._published[first.segment, first.writer, first.before, last.after] = len(outcome.parts)
                 outcome.parts.append(parts)
                 session.stored(frame.ticket, len(parts), True)
                 again = True
@@ -253,7 +255,8 @@ class Driven:
                 answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
                 published = isinstance(question, AppendBlock) and question.expected == records.ANY_LENGTH
                 if published and not isinstance(answer, BlockStored):
-                    outcome.refused.add(self._published[_which(question)])
+                    asked = question.segment, question.writer, question.before, question.after
+                    outcome.refused.add(self._published[asked])
                 try:
                     session.answered(question.ticket, answer)
                 except ProtocolError as error:
@@ -268,11 +271,6 @@ class Driven:
         return self.outcome.replies[before:]
 
 
-def _which(block: Any) -> Any:
-    """Of the blocks on their way, which one; as its writer's run, or as its question."""
-    return block.segment, block.writer, block.before, block.after
-
-
 class Slow:
     """A store and a publisher that do nothing until they are told to."""
 
@@ -283,11 +281,13 @@ class Slow:
         self.questions: deque[Any] = deque()
 
     def hear(self, *data: bytes) -> bytes:
+        said = b""
         for each in data:
             self.session.receive(each, NOW_MS)
             while self.session.status().busy:
                 self.session.receive(b"", NOW_MS)
-        return self.look()
+            said += self.look()
+        return said
 
     def look(self) -> bytes:
         self.frames += self.session.frames()

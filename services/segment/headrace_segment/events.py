@@ -1,4 +1,4 @@
-"""A block as a frame: what it publishes, made one by one while the publisher asks."""
+"""Blocks as a frame: what they publish, made a few at a time while the publisher asks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from headrace_common.record.contract import OCTETS, Attribute, Reason
+from headrace_common.record.encoding import field, length
 from headrace_common.record.event import (
     Envelope,
     FrameIds,
     Part,
     Reject,
     deterministic_id,
+    id_behind,
+    id_fields,
     rfc3339_ms,
     source,
     unique_frame_ids,
 )
-from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, singly
 from typing_extensions import override
 
 from headrace_segment.store.records import Numbering
@@ -27,10 +30,17 @@ from headrace_segment.wire.codes import HEADER, Kind
 
 PROTOCOL: Final = "segment"
 OVERHEAD: Final = 1024
-"""Bytes that a block costs beyond its own."""
+NEXT_OVERHEAD: Final = 256
+"""Bytes that a block costs beyond its own, and each further one of a frame."""
 
 SLICE: Final = 4096
 """Messages that are looked at between two pauses: about a millisecond."""
+
+RUN: Final = 64
+RUN_BYTES: Final = 64 << 10
+"""Events, and their bytes, that are made at once: less than a millisecond."""
+
+_EVENT: Final = int(Kind.EVENT)  # Python looks a member of an enum up by a call
 
 
 class EventAttribute(StrEnum):
@@ -40,8 +50,11 @@ class EventAttribute(StrEnum):
     LEVEL = "level"  # the writer's level behind the event: bytes, or an event number
 
 
-_ABOUT: Final = f'{{"{EventAttribute.WRITER}":"%b","{EventAttribute.LEVEL}":%d,"{Attribute.TIME}":"received"}}'.encode()
-"""The attributes of an event. A connection keeps them, and what orjson makes takes 4 KB however short it is."""
+_ABOUT: Final = (
+    f'{{"{EventAttribute.WRITER}":"%b","{EventAttribute.LEVEL}":%%d,"{Attribute.TIME}":"received"}}'.encode()
+)
+"""The attributes of a writer's events, but for the level. A connection keeps them, and what orjson makes takes 4 KB however short
+it is."""
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -75,16 +88,16 @@ class ByteRun(Run):
     def events(self) -> Iterator[tuple[int, bytes, bytes]]:
         at = 0
         while at < len(self.data):
-            _, length = HEADER.unpack_from(self.data, at)
-            start, at = at + HEADER.size, at + HEADER.size + length
+            _, body = HEADER.unpack_from(self.data, at)
+            start, at = at + HEADER.size, at + HEADER.size + body
             yield self.before + at, _packed(self.before + at), self.data[start:at]
 
     def beyond(self, level: int) -> ByteRun | None:
         """Returns the part of it above `level`; None if `level` lies within an event."""
         at, count = 0, self.count
         while self.before + at < level:
-            _, length = HEADER.unpack_from(self.data, at)
-            at, count = at + HEADER.size + length, count - 1
+            _, body = HEADER.unpack_from(self.data, at)
+            at, count = at + HEADER.size + body, count - 1
         return (
             ByteRun.of(self.segment, self.writer, level, self.data[at:], count) if self.before + at == level else None
         )
@@ -106,86 +119,125 @@ class EventRun(Run):
 
     @override
     def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
-        framed = 0
-        for framed in self._count_frames():
+        data, size, unpack, header = self.data, len(self.data), HEADER.unpack_from, HEADER.size
+        at = framed = 0
+        while at < size:
+            kind, body = unpack(data, at) if at + header <= size else (None, 0)
+            at, framed = at + header + body, framed + 1
+            if kind != _EVENT or at > size:  # it is something else
+                framed = 0
+                break
             if framed % SLICE == 0:
                 yield PAUSE
+        era = _packed(self.era) if self.era else b""
         if not framed:
-            yield self.after, self._name(self.after), self.data
+            yield self.after, era + _packed(self.after), data
             return
         named = framed == self.count <= self.after - self.before
         dense = named and self.before in (self.after - framed, Numbering.EVENTS.first)
         at, level, place = 0, self.after - framed, self.place
-        while at < len(self.data):
-            _, length = HEADER.unpack_from(self.data, at)
-            start, at = at + HEADER.size, at + HEADER.size + length
+        while at < size:
+            _, body = unpack(data, at)
+            start, at = at + header, at + header + body
             level, place = level + 1, place + 1
-            yield level if dense else self.after, self._name(place) if named else None, self.data[start:at]
-
-    def _name(self, place: int) -> bytes:
-        return _packed(self.era) + _packed(place) if self.era else _packed(place)
-
-    def _count_frames(self) -> Iterator[int]:
-        """Counts the Event messages that `data` consists of, one by one. The last number is 0 if it is something else."""
-        at, count = 0, 0
-        while at < len(self.data):
-            kind, length = HEADER.unpack_from(self.data, at) if at + HEADER.size <= len(self.data) else (None, 0)
-            at, count = at + HEADER.size + length, count + 1
-            if kind != Kind.EVENT or at > len(self.data):
-                yield 0
-                return
-            yield count
+            yield level if dense else self.after, era + place.to_bytes(8, "big") if named else None, data[start:at]
 
 
 class BlockFrame(Frame):
-    """The events of a run. See `headrace_common.session.interface.Frame`."""
+    """The events of blocks of one writer, each behind the one before it. See `headrace_common.session.interface.Frame`."""
 
     __slots__ = (
+        "_count",
         "_envelope",
         "_event_bytes",
         "_unique_ids",
+        "blocks",
         "ordering_key",
         "received_ms",
-        "run",
         "size",
         "small",
         "ticket",
     )
 
-    def __init__(self, run: Run, ticket: Ticket, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
-        self.run = run
+    def __init__(self, run: Run, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
+        """Give it its ticket before it is handed out."""
+        self.blocks = [(run, received_ms)]
+        """Each block's run, and when it was received."""
         self._envelope = envelope
         self._event_bytes = event_bytes
         self._unique_ids: FrameIds | None = None
-        self.ticket = ticket
+        self._count = run.count
+        self.ticket: Ticket = -1
         self.received_ms = received_ms
         self.size = len(run.data) + OVERHEAD
         self.small = len(run.data) <= SMALL and run.count <= AT_ONCE
         self.ordering_key: bytes | None = run.segment.encode()
 
+    def join(self, run: Run, received_ms: int) -> int:
+        """Adds the writer's next block. Returns by how many bytes it has grown. It must not have been handed out yet."""
+        grown = len(run.data) + NEXT_OVERHEAD
+        self.blocks.append((run, received_ms))
+        self.received_ms = received_ms
+        self.size += grown
+        self._count += run.count
+        self.small = self.size <= SMALL + OVERHEAD and self._count <= AT_ONCE
+        return grown
+
     @override
     def spoiled(self, detail: str) -> Reject:
-        """The whole block, with the headers of its events; reason `internal`."""
-        name = event_id(self.run, _packed(self.run.after), self.run.data)
-        return self._envelope.reject(Reason.INTERNAL, detail, self.run.data, name, self._about(self.run.after))
+        """The whole blocks, with the headers of the last one's events; reason `internal`."""
+        last, data = self.blocks[-1][0], b"".join(run.data for run, _ in self.blocks)
+        name = event_id(last, _packed(last.after), data)
+        return self._envelope.reject(Reason.INTERNAL, detail, data, name, _about(last) % last.after)
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
         """See `headrace_common.session.interface.Frame.parts`. Part i is event i."""
-        now = rfc3339_ms(self.received_ms)
-        number = 0
-        for event in self.run.events():
-            if isinstance(event, Pause):
-                yield event
-                continue
-            level, named, data = event
-            name = self._unique_id(number) if named is None else event_id(self.run, named, data)
-            number += 1
-            if len(data) > self._event_bytes:
-                detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {self._event_bytes}"
-                yield self._envelope.reject(Reason.OVERSIZED, detail, data, name, self._about(level))
-            else:
-                yield self._envelope.event(name, now, data, self._about(level))
+        return singly(self.runs())
+
+    @override
+    def at_once(self) -> list[Part] | None:
+        made: list[Part] = []
+        for found in self.runs():
+            if isinstance(found, Pause):
+                return None
+            made += found
+            if len(made) > AT_ONCE:
+                return None
+        return made
+
+    @override
+    def runs(self) -> Iterator[Pause | list[Part]]:
+        """Yields lists of at most `RUN` parts."""
+        _, before_id, after_id, kind, name_of_attributes = self._envelope.pieces
+        limit, number = self._event_bytes, 0
+        for run, received_ms in self.blocks:
+            begin = id_fields(PROTOCOL, run.segment.encode(), run.writer)
+            behind_id = after_id + field(rfc3339_ms(received_ms)) + kind + name_of_attributes
+            about_writer = _about(run)
+            made: list[Any] = []
+            size = 0
+            for event in run.events():
+                if isinstance(event, Pause):
+                    yield event
+                    continue
+                level, named, data = event
+                name = self._unique_id(number) if named is None else id_behind(begin, named, data)
+                about = about_writer % level
+                number += 1
+                size += len(data)
+                if len(data) > limit:
+                    detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {limit}"
+                    made.append(self._envelope.reject(Reason.OVERSIZED, detail, data, name, about))
+                else:  # as `Envelope.event` does, but for what is the same in all of a block
+                    made.append(
+                        b"".join((length(len(data)), data, before_id, name, behind_id, length(len(about)), about))
+                    )
+                if len(made) == RUN or size >= RUN_BYTES:
+                    yield made
+                    made, size = [], 0
+            if made:
+                yield made
 
     def _unique_id(self, number: int) -> bytes:
         """The same in each call of `parts`."""
@@ -193,8 +245,9 @@ class BlockFrame(Frame):
             self._unique_ids = unique_frame_ids()
         return self._unique_ids(number)
 
-    def _about(self, level: int) -> bytes:
-        return _ABOUT % (self.run.writer.hex().encode(), level)
+
+def _about(run: Run) -> bytes:
+    return _ABOUT % run.writer.hex().encode()
 
 
 def envelope(peer: Peer, segment: str) -> Envelope:

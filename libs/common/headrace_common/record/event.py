@@ -205,6 +205,7 @@ class FieldHash:
 
 
 _u32: Final = struct.Struct(">I").pack
+_blake2b: Final = hashlib.blake2b
 
 
 def hashed_field(item: bytes) -> bytes:
@@ -224,6 +225,17 @@ def deterministic_id(protocol: str, *fields: bytes) -> bytes:
     for item in fields:
         pieces += (_u32(len(item)), item)
     return DETERMINISTIC + hexlify(hashlib.blake2b(b"".join(pieces), digest_size=16).digest())
+
+
+def id_fields(protocol: str, *fields: bytes) -> bytes:
+    """Returns what `deterministic_id` hashes of a protocol's name and its first fields: many ids may begin so."""
+    return _named(protocol) + b"".join(map(hashed_field, fields))
+
+
+def id_behind(begin: bytes, name: bytes, content: bytes) -> bytes:
+    """Returns the `deterministic_id` of the fields that `id_fields` has encoded, and of two more."""
+    hashed = b"".join((begin, _u32(len(name)), name, _u32(len(content)), content))
+    return DETERMINISTIC + hexlify(_blake2b(hashed, digest_size=16).digest())
 
 
 def deterministic_frame_ids(protocol: str, *fields: bytes | bytearray | memoryview) -> FrameIds:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.event import Envelope
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
-from headrace_segment.events import BlockFrame, Run, envelope
+from headrace_segment.events import Run
 from headrace_segment.questions import (
     AppendBlock,
     BlockStored,
@@ -38,7 +37,7 @@ from headrace_segment.session.fifo import Fifo
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, Limits
 from headrace_segment.session.order import AboutSegment, SegmentOrder
 from headrace_segment.session.requests import Asked, Echo, Read, fault_of
-from headrace_segment.session.writers import B, HandedOut, Setup, Waiting, Writer
+from headrace_segment.session.writers import B, Publishing, Setup, Waiting, Writer
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.decoder import Decoder
 from headrace_segment.wire.layout import Table
@@ -60,8 +59,7 @@ class Conversation(ByteSession, Generic[B]):
         self._waiting_bytes = 0
         self._numbers = itertools.count()
         self._tickets = itertools.count()
-        self._ready: Fifo[Frame] = Fifo()
-        self._published_for: dict[Ticket, Writer[B]] = {}
+        self._publishing: Publishing[B] = Publishing(peer, limits)
         self._question_tickets = itertools.count()
         self._questions: Fifo[Question] = Fifo()
         self._asked: dict[Ticket, Asked[B]] = {}
@@ -69,7 +67,6 @@ class Conversation(ByteSession, Generic[B]):
         self._read_bytes = 0  # that reads may bring which are asked for
         self._reply_bytes = 0  # that they have brought, in replies that have not left
         self._leaving = 0  # of these, what the transport has got
-        self._envelopes: dict[str, Envelope] = {}
         self._replies: Fifo[Any] = Fifo()
         self._abandoned = False
         self._ending = False
@@ -78,25 +75,12 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        writer = self._published_for[ticket]
-        writer.publishing.stored(ticket, stored, whole)
+        writer = self._publishing.stored(ticket, stored, whole)
         if not whole:
             return
-        del self._published_for[ticket]
         while not self._abandoned and (oldest := writer.publishing.pop_whole()) is not None:
             note = oldest.note
-            run = note.run
-            block = AppendBlock(
-                next(self._question_tickets),
-                run.segment,
-                writer.id,
-                note.session,
-                run.before,
-                run.after,
-                run.count,
-                run.data,
-            )
-            self._ask(Asked(block, note.number, note.request, writer))
+            self._ask(Asked(note.question(next(self._question_tickets)), note.number, note.request, writer))
 
     @override
     def abandon(self, ticket: Ticket) -> None:
@@ -275,6 +259,7 @@ class Conversation(ByteSession, Generic[B]):
 
     def _go_on(self, writer: Writer[B]) -> None:
         """Does what may be done now of what waits."""
+        self._publishing.go_on(writer)
         while (waiting := writer.waiting.oldest) is not None and self._has_its_turn(writer, waiting):
             writer.waiting.popleft()
             self._waiting_bytes -= waiting.size
@@ -303,16 +288,11 @@ class Conversation(ByteSession, Generic[B]):
         return isinstance(asked, Setup)
 
     def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
-        """The first way of a block: its events to the events topic."""
-        assert writer.session is not None
+        """Its events are to be stored first."""
         writer.sent = run.after
-        ticket = writer.publishing.add(HandedOut(writer.session, run, number, request))
-        self._published_for[ticket] = writer
-        if run.segment not in self._envelopes:
-            if len(self._envelopes) >= self._limits.writers:
-                self._envelopes.clear()
-            self._envelopes[run.segment] = envelope(self._peer, run.segment)
-        self._ready.append(BlockFrame(run, ticket, received_ms, self._envelopes[run.segment], self._limits.event_bytes))
+        if self._publishing.add(writer, run, number, request, received_ms):
+            writer.under_way -= 1
+            self._orders[run.segment].done(number)  # the one that it is part of is before it, and not done
 
     def _answered_here(self, writer: Writer[B], number: int) -> None:
         """A block that had its turn waits for no answer."""
@@ -365,7 +345,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def frames(self) -> Iterator[Frame]:
-        return self._ready.drain()
+        return self._publishing.frames()
 
     @override
     def questions(self) -> Iterator[Question]:
@@ -378,11 +358,12 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def status(self) -> Status:
-        waiting = self._asked or self._reads or self._published_for or self._waiting_bytes
+        waiting_bytes = self._waiting_bytes + self._publishing.held_bytes
+        waiting = self._asked or self._reads or self._publishing or waiting_bytes
         partial_bytes = self._decode.partial_bytes()
         return Status(
             partial_bytes=partial_bytes,
-            waiting_bytes=self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
+            waiting_bytes=waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
             busy=self._decode.busy,
             idle=not (waiting or partial_bytes),
         )

@@ -8,6 +8,16 @@ from typing import Final
 WAITING: Final = 256
 """Bytes that a request costs, beyond its own, while it waits for those before it."""
 
+AHEAD: Final = 3
+"""Requests of one writer that are under way while its next small blocks are held, to go together when one of these is answered:
+what a block costs beside its events is then paid once for all. Who waits for acknowledgements has fewer on their way."""
+
+LITTLE: Final = 8 << 10
+"""Bytes of a block from which on it is not held: so many events cost more than what else there is to do for it."""
+
+TOGETHER: Final = 64 << 10
+"""Bytes that blocks which go together take at most."""
+
 READ_BYTES: Final = 8 << 20
 """Bytes that the reads of one connection may bring which are asked for, or whose replies have not left. More reads wait; one may
 always be asked for."""
