@@ -13,7 +13,7 @@ AHEAD: Final = 3
 what a block costs beside its events is then paid once for all. Who waits for acknowledgements has fewer on their way."""
 
 LITTLE: Final = 8 << 10
-"""Bytes of a block from which on it is not held: so many events cost more than what else there is to do for it."""
+"""Bytes. A block of this size or above is not held: its events cost more than all else."""
 
 TOGETHER: Final = 64 << 10
 """Bytes that blocks which go together take at most."""

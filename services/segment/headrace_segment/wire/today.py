@@ -5,6 +5,7 @@ Messages grow at their end: what is missing there has a default, what is unknown
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,8 +24,11 @@ NO_LEVEL: Final = -(1 << 63)
 
 _REQUEST: Final = 8
 
+_END: Final = struct.Struct(">16sii")  # an AppendBlockEnd: writer, whole bytes, size of the data
+_BEHIND: Final = struct.Struct(">iqq")  # and behind the data: events, level, request
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)  # not frozen: one for each block
 class Append:
     """Whole events of a writer, which end at event number `level`. `expected`: the segment's length before them, if it
     depends on that.
@@ -134,7 +138,7 @@ class TodayDecoder(Decoder[Request]):
         if kind == Kind.PADDING:
             return None
         if kind == Kind.END_APPEND_BLOCK:
-            return self._end(MESSAGES.decode(kind, body))
+            return self._end(*_end_fields(body))
         if kind == Kind.CONDITIONAL_APPEND:
             return self._conditional(MESSAGES.decode(kind, body))
         if kind in _SERVED:
@@ -144,27 +148,28 @@ class TodayDecoder(Decoder[Request]):
             return request  # type: ignore[no-any-return]
         return Unsupported(int.from_bytes(body[:_REQUEST], "big", signed=True) if len(body) >= _REQUEST else 0, kind)
 
-    def _end(self, end: said.AppendBlockEnd) -> Append:
-        """Ends a block. Without an AppendBlock all of it is in `end.data`, and `end.whole_bytes` is not looked at: Pravega's Java
+    def _end(self, writer: bytes, whole_bytes: int, data: bytes, events: int, level: int, request: int) -> Append:
+        """Ends a block. Without an AppendBlock all of it is in `data`, and `whole_bytes` is not looked at: Pravega's Java
         client says 0 there, its Rust client (and so Python's) the length of `data`; the segment store ignores it (AppendDecoder).
         """
-        if end.events < 0:
+        if events < 0:
             raise ProtocolError("an AppendBlockEnd with a negative number of events")
-        data = end.data if self._block is None else self._block_before(end) + end.data
+        if self._block is not None:
+            data = self._block_before(writer, whole_bytes) + data
         self._block = None
         if len(data) > self._frame_bytes:
             raise ProtocolError("a block that is too large", limit=FRAME_BYTES)
-        return Append(end.writer, data, end.events, end.level, end.request)
+        return Append(writer, data, events, level, request)
 
-    def _block_before(self, end: said.AppendBlockEnd) -> bytes:
-        """Returns the events of the AppendBlock that `end` ends, with the beginning of the last one, if that is cut."""
+    def _block_before(self, of: bytes, whole_bytes: int) -> bytes:
+        """Returns the events of the AppendBlock that ends, with the beginning of the last one, if that is cut."""
         assert self._block is not None
         writer, content = self._block
-        if writer != end.writer:
+        if writer != of:
             raise ProtocolError("an AppendBlockEnd of another writer")
-        if not 0 <= end.whole_bytes <= len(content):
-            raise ProtocolError(f"an AppendBlockEnd with {end.whole_bytes} of {len(content)} bytes")
-        return content[: end.whole_bytes] + _partial(content[end.whole_bytes :])
+        if not 0 <= whole_bytes <= len(content):
+            raise ProtocolError(f"an AppendBlockEnd with {whole_bytes} of {len(content)} bytes")
+        return content if whole_bytes == len(content) else content[:whole_bytes] + _partial(content[whole_bytes:])
 
     @staticmethod
     def _conditional(asked: said.ConditionalAppend) -> Append:
@@ -201,6 +206,17 @@ _OPERATIONS: Final = {
 def operation(kind: int) -> str:
     """The name of a request."""
     return _OPERATIONS.get(kind, f"type {kind}")
+
+
+def _end_fields(body: bytes) -> tuple[bytes, int, bytes, int, int, int]:
+    """Returns the fields of an AppendBlockEnd, one for each block: mostly all are there. Raises `ProtocolError`."""
+    if len(body) >= _END.size:
+        writer, whole_bytes, size = _END.unpack_from(body)
+        if 0 <= size <= len(body) - _END.size - _BEHIND.size:
+            behind = _END.size + size
+            return writer, whole_bytes, body[_END.size : behind], *_BEHIND.unpack_from(body, behind)
+    end: said.AppendBlockEnd = MESSAGES.decode(Kind.END_APPEND_BLOCK, body)
+    return end.writer, end.whole_bytes, end.data, end.events, end.level, end.request
 
 
 def _partial(rest: bytes) -> bytes:
