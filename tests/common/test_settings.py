@@ -254,6 +254,8 @@ REFUSED = [
     ("KAFKA__BOOTSTRAP_SERVER", "typo:9092", r"there is no such setting; did you mean .+_SERVERS\?$"),
     *(("LIMITS__FRAME_TIME", value, "^HEADRACE_LIMITS__FRAME_TIME: ") for value in ("nan", "inf", "-inf", "-1")),
     *(("KAFKA", value, "^HEADRACE_KAFKA is a section") for value in ("{", "7", "[]", "plain")),
+    ("KAFKA__EVENTS_TOPIC", "headrace.segments", "two are the same$"),
+    ("KAFKA__REQUEST_TIMEOUT", "30000", "expected 3600.0 or less$"),
     ("KAFKA__EVENTS_TOPIC_FILE", "/x", "there is no such setting"),
     ("LIMITS__EVENT_BYTES", str(32 * MIB), "LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES"),
     ("LIMITS__EVENT_BYTES", "5s", "5s has no unit of bytes: write a number, or one with KiB, MiB"),

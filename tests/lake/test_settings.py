@@ -55,7 +55,7 @@ from headrace_lake.spark.engine import ZSTD_LEVEL, session_options, web_identity
         ({"LAKE__BODY": "json"}, "HEADRACE_LAKE__BODY"),
         ({"LAKE__VACUUM_AGE": "60"}, "HEADRACE_LAKE__VACUUM_AGE"),
         ({"LAKE__SPEED": "9"}, "HEADRACE_LAKE__SPEED: there is no such setting"),
-        ({"KAFKA__QUARANTINE_TOPIC": "headrace.events"}, "are the same"),
+        ({"KAFKA__QUARANTINE_TOPIC": "headrace.events"}, "two are the same"),
     ],
 )
 def test_a_contradiction_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str) -> None:

@@ -259,9 +259,3 @@ class LakeProcessSettings(Settings):
     kafka: KafkaSettings = KafkaSettings()
     lake: LakeSettings = LakeSettings()
     ops: OpsSettings = OpsSettings()
-
-    @model_validator(mode="after")
-    def _two_topics(self) -> Self:
-        if self.kafka.events_topic == self.kafka.quarantine_topic:
-            raise ValueError("KAFKA__EVENTS_TOPIC and KAFKA__QUARANTINE_TOPIC are the same")
-        return self

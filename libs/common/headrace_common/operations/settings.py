@@ -85,9 +85,7 @@ class KafkaSettings(Section):
         "", description="URL where OAUTHBEARER's tokens come from, by the grant `client_credentials`."
     )
     oauth_client_id: str = Field("", description="Client id, for OAUTHBEARER.")
-    oauth_client_secret: SecretStr = Field(
-        SecretStr(""), description="Client secret, for OAUTHBEARER; prefer `…_FILE`."
-    )
+    oauth_client_secret: SecretStr = Field(SecretStr(""), description="Secret, for OAUTHBEARER; prefer `…_FILE`.")
     oauth_scope: str = Field("", description="Scope to ask for, with OAUTHBEARER; default: the endpoint's own.")
     oauth_ca: Path | None = Field(
         None, description="PEM file of the CA that signed the endpoint's certificate; default: the system's."
@@ -101,16 +99,17 @@ class KafkaSettings(Section):
     key: Path | None = Field(None, description="PEM file with the certificate's private key.")
     key_password: SecretStr = Field(SecretStr(""), description="Password of KEY, if it is encrypted; prefer `…_FILE`.")
     ack_deadline: Seconds = Field(
-        300,
-        gt=0,
-        description="How long a frame may wait for Kafka before its connection closes without acknowledging it.",
+        300, gt=0, description="How long a frame may wait for Kafka before its connection closes, unacknowledged."
     )
-    request_timeout: Seconds = Field(
-        30, ge=1, description="How long one request to a broker may take before it is sent again on a new connection."
+    request_timeout: Seconds = Field(  # Kafka has milliseconds of 32 bits, and who means these writes 30,000
+        30, ge=1, le=3_600, description="Time for a request to a broker before it is sent again on a new connection."
     )
 
     @model_validator(mode="after")
     def _access(self) -> Self:
+        topics = (self.events_topic, self.quarantine_topic, self.segments_topic, self.snapshots_topic)
+        if len({*topics}) < len(topics):
+            raise ValueError("KAFKA__EVENTS_TOPIC, QUARANTINE_TOPIC, SEGMENTS_TOPIC, SNAPSHOTS_TOPIC: two are the same")
         if self.oauth_endpoint and not self.by_token:
             raise ValueError("KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER and a SASL protocol")
         secret = self.oauth_client_secret.get_secret_value()
