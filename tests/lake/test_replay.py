@@ -18,11 +18,9 @@ from headrace_lake.commands.replay import Replay, ReplayResult
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, merged, steps
 from headrace_lake.landing import landing
 from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 from headrace_lake.upkeep import retention
-from headrace_lake.upkeep.inventory import Inventory
 
 from tests.lake.lander import version
 from tests.lake.runs import Running, Runs
@@ -224,9 +222,7 @@ class TestOnKafka:
             yesterday.setattr(landing, "datetime", SimpleNamespace(now=lambda _: now - timedelta(days=1)))
             runs.run()
         path = str(runs.lake / EVENTS)
-        days = Inventory(Storage(runs.spark), path, 1)
-        days.latest()
-        retention.drop(runs.spark, path, days, now.date())
+        retention.drop(runs.spark, path, now.date())
         assert replay(runs).events == 0
         assert all("LAKE__RETENTION_DAYS" in line["offsets"] for line in runs.said("cannot replay"))
         assert runs.query("select count(*) as n from events") == [{"n": 0}]

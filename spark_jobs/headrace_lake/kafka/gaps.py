@@ -14,10 +14,10 @@ from typing import Final
 
 from headrace_common.record.contract import GapReason
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicInfo
-from headrace_lake.kafka.start import Coverage, EndOffsets, first_few
+from headrace_lake.kafka.start import Coverage, EndOffsets, first_few, rows_in
 from headrace_lake.rows.decode import quoted
 from headrace_lake.spark.halt import GapError, HaltError
 from headrace_lake.tables.altered import Properties, change_properties
@@ -26,6 +26,8 @@ from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEM
 from headrace_lake.tables.properties import BEGUN
 
 ACCEPT: Final = "--accept-loss"
+_BEYOND: Final = (1 << 63) - 1
+"""No offset is beyond it."""
 _COMMAND: Final = f"python -m headrace_lake {ACCEPT}"
 
 
@@ -139,7 +141,7 @@ def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> 
             "partition": _literal(loss.partition),
             "from": _literal(loss.start),
             "to": _literal(loss.end),
-            "rows": _literal(0 if loss.partition is None else _left_in(spark, lake, loss)),
+            "rows": _literal(_left_in(spark, lake, loss)),
             "covered": "false",
             "epoch": _literal(epoch),
             "landed_at": moment,
@@ -151,12 +153,12 @@ def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> 
 
 
 def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
-    """How many rows within a loss an interrupted job had landed before Kafka deleted the records."""
-    offset = sf.col("offset")
-    here = (sf.col("topic_id") == loss.topic_id) & (sf.col("partition") == loss.partition) & (offset >= loss.start)
-    if loss.end is not None:
-        here &= offset < loss.end
-    return sum(spark.read.format("delta").load(f"{lake}/{table}").where(here).count() for table in (EVENTS, QUARANTINE))
+    """How many rows within a loss an interrupted job had landed before Kafka deleted the records, also erased ones."""
+    if loss.partition is None:
+        return 0
+    end = _BEYOND if loss.end is None else loss.end
+    ranges, ids = [Range(loss.topic, loss.partition, loss.start, end)], {loss.topic: loss.topic_id}
+    return sum(rows_in(spark, lake, table, ranges, ids).count() for table in (EVENTS, QUARANTINE))
 
 
 def _begun(properties: Properties) -> dict[str, dict[str, int]]:

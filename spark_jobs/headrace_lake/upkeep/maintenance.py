@@ -203,7 +203,7 @@ class Maintenance:
             for name in self._dropped_by_day():
                 table = self._tables[name]
                 if retention.due(table, first):
-                    yield "retain", name, partial(retention.drop, self._spark, self._paths[name], table, first)
+                    yield "retain", name, partial(retention.drop, self._spark, self._paths[name], first)
         for name, cleaner in self._cleaners.items():
             if agree and cleaner.due():
                 yield "clean_log", name, partial(cleaner.clean, self._stopping)

@@ -39,16 +39,16 @@ def due(inventory: Inventory, first: date) -> bool:
     return any(day and day < first.isoformat() for day in inventory.days)
 
 
-def drop(spark: SparkSession, path: str, inventory: Inventory, first: date) -> None:
-    """Drops the days before `first` from the table at `path`. No commit reads or writes a data file. Blocks."""
-    if inventory.properties.get(RETAINED_FROM, "") < first.isoformat():
-        nothing = spark.read.format("delta").load(path).where("false")
-        said = nothing.write.format("delta").mode("append").option("userMetadata", f"retain {first}")
-        said.option("txnAppId", RETAINED_APP).option("txnVersion", (first - date(1970, 1, 1)).days).save(path)
-        # a job that has taken over may have dropped more: Delta skips the write then
-        change_properties(
-            spark, path, lambda have: {RETAINED_FROM: max(have.get(RETAINED_FROM, ""), first.isoformat())}
-        )
+def drop(spark: SparkSession, path: str, first: date) -> None:
+    """Drops the days before `first` from the table at `path`. No commit reads or writes a data file. Blocks.
+
+    Whatever the property says, which anybody may have set: the transaction alone excuses the rows.
+    """
+    nothing = spark.read.format("delta").load(path).where("false")
+    said = nothing.write.format("delta").mode("append").option("userMetadata", f"retain {first}")
+    # a job that has taken over may have dropped more: Delta skips the write then
+    said.option("txnAppId", RETAINED_APP).option("txnVersion", (first - date(1970, 1, 1)).days).save(path)
+    change_properties(spark, path, lambda have: {RETAINED_FROM: max(have.get(RETAINED_FROM, ""), first.isoformat())})
     spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
 
 

@@ -237,7 +237,7 @@ class World:
         rows = self.records((Range(EVENTS, number, *limits) for number, limits in ranges.items()), ids).read()
         return {row["partition"]: row["received_time"] for row in reversed(rows)}
 
-    def gap_rows(self, _: Any, lake: str, losses: Iterable[Loss], epoch: int) -> Frame:
+    def gap_rows(self, spark: Any, lake: str, losses: Iterable[Loss], epoch: int) -> Frame:
         return Frame(
             lambda: [
                 {
@@ -247,6 +247,7 @@ class World:
                     "partition": loss.partition,
                     "from": loss.start,
                     "to": loss.end,
+                    "rows": gaps._left_in(spark, lake, loss),
                     "epoch": epoch,
                 }
                 for loss in losses

@@ -97,12 +97,24 @@ class Judge:
                     self.batch(row, topic)
                 else:
                     self.holds(topic.partitions[number].start >= row["to"], f"{topic_id}/{number}: {row} is no loss")
+                    self.rows_of_gap(row, topic_id)
         for name, topic in self.kafka.topics.items():
             for number, partition in enumerate(topic.partitions):
                 rows = by_place.get((topic.id, number), [])
                 end = max((row["to"] for row in rows), default=partition.start)
                 self.holds(end == partition.end, f"{name}/{number}: landed to {end} of {partition.end}")
         return [f"{self.lake}: {fault}" for fault in self.found]
+
+    def rows_of_gap(self, gap: Mapping[str, Any], topic_id: str) -> None:
+        """A gap says how many rows it has nevertheless; what was erased counts, and what somebody deleted may."""
+        inside = {(name, at) for name in COVERED for at in self.landed[name] if in_range(at, gap, topic_id)}
+        erased = {
+            (row["table"], (row["topic_id"], row["partition"], offset))
+            for row in self.erased
+            for offset in row["offsets"]
+        }
+        there = {(name, at) for name, at in inside if at in self.there[name]} | inside & erased
+        self.holds(len(there) <= gap["rows"] <= len(inside), f"{gap} has {len(there)} of {len(inside)} rows")
 
     def holds(self, truth: bool, what: str) -> None:
         if not truth:
