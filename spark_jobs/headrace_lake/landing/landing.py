@@ -209,14 +209,14 @@ class Landing:
             if not whole:  # an earlier run may have had another policy: count what it landed
                 skipped = count.records - count.sound - there.get(place, 0)
             counts[place] = count._replace(skipped=skipped)
-        digests = slots.read(seen, topics=2)
-        if not whole:
+        if not whole:  # of what reasons the rows are that landed was not counted
             digests = slots.there(self._epoch.spark, self._epoch.lake, QUARANTINE, OF_QUARANTINE, ranges)
+            return QuarantineCounts(since=since, digests=digests)
         return QuarantineCounts(
-            self._quarantine.by_reason(places, seen, Policy.LOG),
-            self._quarantine.by_reason(places, seen, Policy.SKIP),
+            self._quarantine.by_reason(seen, Policy.LOG),
+            self._quarantine.by_reason(seen, Policy.SKIP),
             since,
-            digests,
+            slots.read(seen, topics=2),
         )
 
     def _write(

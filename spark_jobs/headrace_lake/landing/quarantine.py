@@ -25,6 +25,7 @@ from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.layout import QUARANTINE
 
 _BY_PLACE: Final = "by place"
+_REASONED: Final = "all reasons"
 _FAULTS = tuple(str(fault) for fault in RecordFault)
 
 
@@ -112,7 +113,10 @@ class Quarantine:
         left_out = self._skip | sf.col(ERASED) if self._erased.any() else self._skip
         skipped = sf.when(left_out, 1).otherwise(0) if self._skips or self._erased.any() else sf.lit(0)
         by_place = keyed_counts(sf.col("partition") * 4 + of_events + skipped).alias(_BY_PLACE)
-        return [by_place, *(sf.count_if(sf.col("reason") == reason).alias(reason) for reason in REASONS)]
+        # what was erased before has no reason here: it is left out whatever the policy of its reason
+        stays = ~sf.col(ERASED) if self._erased.any() else sf.lit(True)
+        by_reason = (sf.count_if(stays & (sf.col("reason") == reason)).alias(reason) for reason in REASONS)
+        return [by_place, *by_reason, sf.count_if(stays).alias(_REASONED)]
 
     def measured(self, places: list[TopicPartition], seen: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
         """Place -> (rows, skipped rows)."""
@@ -123,11 +127,10 @@ class Quarantine:
             found[topic, partition] = (by_place[key] + by_place[key + 1], by_place[key + 1])
         return found
 
-    def by_reason(self, places: list[TopicPartition], seen: Mapping[str, Any], policy: Policy) -> dict[str, int]:
+    def by_reason(self, seen: Mapping[str, Any], policy: Policy) -> dict[str, int]:
         """Reason -> number of rows, for reasons with `policy`; `OTHER`: unknown reasons."""
-        total = sum(count for count, _ in self.measured(places, seen).values())
         found = {reason: seen[reason] for reason in REASONS}
-        found[OTHER] = total - sum(found.values())
+        found[OTHER] = seen[_REASONED] - sum(found.values())
         return {reason: count for reason, count in found.items() if count and self._policies.have(policy, (reason,))}
 
     def there(self, ranges: list[Range]) -> tuple[dict[TopicPartition, int], datetime | None]:
