@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 from cryptography.hazmat.primitives import serialization
 from headrace_cli.ground import ROOT
 from headrace_common.kafka.access import broker_tls
-from headrace_common.kafka.client import client_arguments, describe
+from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments, describe, explain
 from headrace_common.operations import certificates
 from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import ConfigError, DeliveryError
@@ -171,6 +172,12 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     assert await broker.sees(context) == "second"
     authority.issue("client", "third")
     assert await broker.sees(context) == "third"
+
+
+def test_a_broker_that_is_silent_is_not_told_by_the_name_of_a_class() -> None:
+    record = logging.makeLogRecord({"msg": "Unable connect to node with id %s: %s", "args": ("1", TimeoutError())})
+    CONNECT_TROUBLE.filter(record)
+    assert explain(KafkaConnectionError("Unable to bootstrap from [('h', 9092)]")) == "it does not answer"
 
 
 def test_every_client_of_kafka_has_these_settings() -> None:

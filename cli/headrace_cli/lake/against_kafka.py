@@ -9,7 +9,7 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
-from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments
+from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments, explain
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 
@@ -39,9 +39,7 @@ def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[in
         try:
             return asyncio.run(_held(settings, sorted(topics)))
         except (KafkaError, OSError) as error:
-            raise CommandError(
-                f"Kafka at {settings.bootstrap_servers} does not answer: {CONNECT_TROUBLE.reason or error}"
-            ) from error
+            raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
 
 
 async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple[int, int]]:

@@ -185,7 +185,9 @@ def live(
     tables = located(lake) if lake else state / "lake" if not url else None
     names = [name for text in allow_host or () for name in text.split(",")]
     show = is_loopback(host) if samples is None else samples
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what is wrong is on the page
+    logger = logging.getLogger("aiokafka")
+    logger.propagate = False  # what is wrong is on the page, as what reads its warnings explains it
+    logger.addHandler(logging.NullHandler())
     find = finder(state, url or ())
 
     async def serve() -> None:
@@ -206,7 +208,7 @@ def live(
             service.start()
             await stop.wait()
         except OSError as error:
-            raise CommandError(f"--port {port}: {error.strerror or error}.") from error
+            raise CommandError(f"--port {port}: {os.strerror(error.errno) if error.errno else error}.") from error
         finally:
             await service.stop()
             await runner.cleanup()

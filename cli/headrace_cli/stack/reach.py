@@ -67,7 +67,7 @@ async def _connect(host: str, port: int) -> str | None:
     except socket.gaierror:
         return f"{host} does not resolve"
     except OSError as error:
-        return f"{host}:{port} cannot be reached ({error.strerror or error})"
+        return f"{host}:{port} cannot be reached ({os.strerror(error.errno) if error.errno else error})"
     writer.close()
     return None
 

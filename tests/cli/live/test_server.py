@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import headrace_cli.operating.live as package
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.exposition import LATE, Scraper, finder
 from headrace_cli.operating.live import server, tables
@@ -22,6 +25,7 @@ from headrace_cli.operating.watch.filters import Filters
 from headrace_cli.operating.watch.records import Kept
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from typer.testing import CliRunner
 
 from tests.cli.live.seen import look, receiver
 from tests.cli.operating.topics import reject_headers
@@ -288,6 +292,17 @@ class TestParts:
     def test_what_is_no_address_is_one_sentence(self, tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="expected NAME=dns://HOST:PORT"):
             finder(tmp_path, ["dns://x"])
+
+
+def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("aiokafka")
+    monkeypatch.setattr(logger, "propagate", logger.propagate)
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        result = CliRunner().invoke(app, ["live", "--url", "http://127.0.0.1:1", "--port", str(port)])
+    assert isinstance(result.exception, CommandError), result.output
+    assert str(result.exception) == f"--port {port}: Address already in use."
+    assert logger.isEnabledFor(logging.WARNING), "the page says why Kafka does not answer as these warnings explain it"
 
 
 def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) -> None:

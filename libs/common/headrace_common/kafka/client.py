@@ -71,7 +71,10 @@ class _ConnectTrouble(logging.Filter):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args:
-            self.reason = str(record.args[-1]) or type(record.args[-1]).__name__
+            error = record.args[-1]
+            self.reason = str(error) or (
+                "it does not answer" if isinstance(error, TimeoutError) else type(error).__name__
+            )
             return not self.silent
         return True
 
