@@ -172,7 +172,9 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
 
     try:
         document = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     if isinstance(document, dict):  # a section whose settings are all commented out
         document = {name: {} if value is None else value for name, value in document.items()}
