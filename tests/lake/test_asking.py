@@ -70,6 +70,11 @@ def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
     assert {row["ok"] for row in pyarrow.parquet.read_table(file).to_pylist()} == {True}
 
 
+def test_a_table_that_is_missing_is_not_taken_for_one_of_the_verbs_own(lake: Path) -> None:
+    with pytest.raises(CommandError, match=r"^Catalog Error: Table with name nosuch does not exist!$"):
+        query.query("from nosuch", lake)
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("before")

@@ -309,7 +309,8 @@ def told(sql: str) -> Iterator[None]:
     except duckdb.ParserException as error:
         raise CommandError(first_line(str(error)) + _about_keywords(sql)) from error
     except (duckdb.Error, OverflowError) as error:  # an interval that Python does not have
-        raise CommandError(without_secrets(first_line(str(error)))) from error
+        said = re.sub(r' Did you mean "_\w*"\?', "", first_line(str(error)))  # names of ours, which nobody should ask
+        raise CommandError(without_secrets(said)) from error
 
 
 def _about_keywords(sql: str) -> str:

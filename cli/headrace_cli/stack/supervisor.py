@@ -22,7 +22,7 @@ Report = Callable[[str, str, str], None]
 """Called with a name, a kind ("good", "bad" or "note") and what happened."""
 
 TELL_SECONDS: Final = 5.0
-"""How often a start that takes long says what it waits for."""
+"""After this time, and then whenever it has doubled, a start that takes long says what it waits for."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -74,7 +74,7 @@ class Supervisor:
     async def _tell_who_starts(self) -> None:
         """Says now and then what is still waited for, until all are ready: Spark takes half a minute."""
         while self._on_ready is not None and not self._stop.is_set():
-            await self._sleep(TELL_SECONDS)
+            await self._sleep(max(TELL_SECONDS, time.monotonic() - self._started_at))
             names = [child.spec.name for child in self._children if child.state is ChildState.STARTING]
             if names and self._on_ready is not None and not self._stop.is_set():
                 took = time.monotonic() - self._started_at

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings, environment
+from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.against_kafka import held
@@ -128,9 +129,9 @@ def _show(counts: Mapping[str, int], rows: Sequence[Row]) -> None:
     table = console.table("", ">")
     for step, count in counts.items():
         table.add_row(step, f"{count:,}")
-    sample = console.table(*(rows[0] if rows else ()))
+    sample = console.table("time", "stream", "~body")  # what breaks is what gives room
     for row in rows:
-        sample.add_row(*map(str, row.values()))
+        sample.add_row(*(Text(str(value), no_wrap=True, overflow="ellipsis") for value in row.values()))
     for shown in (table, sample) if rows else (table,):
         console.OUT.print()
         console.OUT.print(shown)
