@@ -78,11 +78,12 @@ def send(
         float | None, typer.Option(metavar="N", min=0.1, max=10_000_000, help="Send N events a second instead.")
     ] = None,
     duration: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="With --rate: for this time, as 30s or 5m.")
-    ] = "10s",
+        str, typer.Option("--for", metavar="TIME", help="With --rate: for this time, as 30s or 5m (10s).")
+    ] = "",
     size: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="With --rate: bytes of an event's JSON, about.")
-    ] = 300,
+        int | None,
+        typer.Option(metavar="N", min=1, max=1_000_000, help="With --rate: bytes of an event's JSON, about (300)."),
+    ] = None,
     connections: Annotated[int, typer.Option(min=1, max=1000, help="Connections, which share the events.")] = 1,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Most events in a frame.")] = 100,
     ca: CaOption = "",
@@ -117,8 +118,10 @@ def send(
 
     if lake is not None and not then_check:
         raise CommandError("--lake: only --then-check looks there.", status=2)
+    if rate is None and (duration or size):
+        raise CommandError("--for and --size: only events that are made up (--rate N) have them.", status=2)
     options = verb.SendOptions(
-        target, file, rate, parse_span(duration, "--for"), size, connections, batch,
+        target, file, rate, parse_span(duration or "10s", "--for"), size or 300, connections, batch,
         Security(ca, cert, login), compression_of(compression, protocol), lake=(lake or state / "lake") if then_check else None,
         as_json=as_json,
     )  # fmt: skip

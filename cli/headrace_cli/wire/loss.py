@@ -68,15 +68,20 @@ class LossOptions:
 def check_loss(path: Path, options: LossOptions) -> int:
     """Run all checks, print them and the verdict. Return 0 if nothing was lost or doubtful, 1 if something was lost, else 4.
 
-    Raises `CommandError` (no tables, no answer from Kafka, options that make no sense), `ConfigError`.
+    Raises `CommandError` (with status 4: no tables, no answer from Kafka; with 2: options that make no sense), `ConfigError`.
     """
     unknown = [name for name in options.ignore if name not in CHECKS]
     if unknown:
         raise CommandError(f"--ignore {unknown[0]}: it is one of {', '.join(CHECKS)}.", status=2)
     since = parse_moment(options.since, "--since", datetime.now(UTC)) if options.since else None
     parts = _parts(path, options.urls)
-    findings = [*of_tables(options.lake, since), *_of_kafka(path, options)]
-    findings.append(of_parts(scrape_all(parts), unacknowledged(options.lake, since)))
+    try:
+        findings = [*of_tables(options.lake, since), *_of_kafka(path, options)]
+        findings.append(of_parts(scrape_all(parts), unacknowledged(options.lake, since)))
+    except CommandError as error:
+        if error.status != EXIT_FAILED:
+            raise
+        raise CommandError(str(error), status=EXIT_DOUBT) from error  # 1 says that something was lost
     findings.sort(key=lambda found: CHECKS.index(found.check))
     bad = [found for found in findings if found.bad and found.check not in options.ignore]
     lost = any(found.verdict is Verdict.WRONG for found in bad)
