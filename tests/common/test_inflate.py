@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.inflate import BREATH, LAST_WINDOW, SLICE, InflateLimits, inflate_gzip, inflate_zlib
+from headrace_common.session.inflate import LAST_WINDOW, SLICE, InflateLimits, inflate_gzip, inflate_zlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,4 +171,4 @@ def test_the_limits_are_for_all_members_together() -> None:
 def test_a_flood_of_tiny_members_breathes() -> None:
     members = 10_000
     breaths = sum(1 for piece in inflate_gzip(gzip.compress(b"") * members, WIDE) if not piece)
-    assert breaths >= members // BREATH
+    assert breaths >= members

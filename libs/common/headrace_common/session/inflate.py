@@ -27,9 +27,6 @@ without any, which have ten bits, 8 KiB take 3 ms."""
 INPUT_WORK: Final = 16
 """The work of inflating a byte of input, in bytes of output that take as long: at least this, whatever comes out."""
 
-BREATH: Final = 512
-"""Members after which an empty slice is yielded, so that a body of tiny members cannot block the loop."""
-
 GZIP_WBITS: Final = 31
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZLIB_WBITS: Final = 15
@@ -53,15 +50,11 @@ def inflate_gzip(data: bytes | memoryview, limits: InflateLimits) -> Iterator[by
     view = memoryview(data)
     gauge = Gauge(len(data), limits)
     position = 0
-    members = 0
     while position < len(view):
-        if view[position] == 0 and members:
+        if view[position] == 0 and position:
             yield from _padding(view, position)
             return
         position = yield from _member(view, position, GZIP_WBITS, gauge)
-        members += 1
-        if members % BREATH == 0:
-            yield b""
 
 
 def _padding(view: memoryview, position: int) -> Iterator[bytes]:

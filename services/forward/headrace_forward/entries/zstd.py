@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.inflate import BREATH, FIRST_WINDOW, LAST_WINDOW, Gauge, InflateLimits
+from headrace_common.session.inflate import FIRST_WINDOW, LAST_WINDOW, Gauge, InflateLimits
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -27,12 +27,8 @@ def inflate_zstd(data: bytes | memoryview, limits: InflateLimits) -> Iterator[by
     view = memoryview(data)
     gauge = Gauge(len(data), limits)
     position = 0
-    frames = 0
     while position < len(view):
         position = yield from _zstd_frame(view, position, gauge)
-        frames += 1
-        if frames % BREATH == 0:
-            yield b""
 
 
 def _zstd_frame(view: memoryview, position: int, gauge: Gauge) -> Generator[bytes, None, int]:
