@@ -94,6 +94,21 @@ def test_lines_of_libraries_name_the_service_and_a_misspelt_section_is_said() ->
     assert "did you mean limits?" in ignored["problem"]
 
 
+def test_a_peers_text_cannot_steer_a_terminal() -> None:
+    """Values with a blank in them were quoted, others and stacks were not."""
+    script = (
+        "from headrace_common.operations.log import configure; "
+        "from headrace_common.operations.settings import LogSettings; "
+        "log = configure(LogSettings(format='console'), 'courier'); log.warning('refused', peer='a\\x1b]0;b\\x07\\x9b2J')\n"
+        "try: raise ValueError('c\\x1b[2J')\n"
+        "except ValueError: log.exception('failed')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert r"a\x1b]0;b\x07\x9b2J" in done.stderr
+    assert r"ValueError: c\x1b[2J" in done.stderr
+    assert "Traceback (most recent call last):\n" in done.stderr
+
+
 def test_variables_of_no_section_are_said() -> None:
     known = [
         "HEADRACE_KAFKA__X",

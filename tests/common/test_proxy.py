@@ -81,6 +81,7 @@ BAD = {
     "v1 that does not end": b"PROXY TCP4 " + b"1" * V1_LONGEST,
     "v1, family and address differ": b"PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
     "v1, no address": b"PROXY TCP4 example.org 192.0.2.2 1 2\r\n",
+    "v1, an address with an interface, which may be any text": b"PROXY TCP6 fe80::1%a\tb ::1 1 2\r\n",
     "v1, port": b"PROXY TCP4 192.0.2.1 192.0.2.2 65536 2\r\n",
     "v1, words": b"PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",
     "v1, not ASCII": b"PROXY TCP4 192.0.2.\xc2\xb2 192.0.2.2 1 2\r\n",

@@ -58,7 +58,7 @@ def _version_1(line: bytes) -> Generator[int, bytes, Client | None]:
     try:
         protocol, source, _, port, _ = (word.decode("ascii") for word in words[1:])
         address = ipaddress.ip_address(source)
-        if protocol != f"TCP{address.version}" or not port.isdigit() or int(port) > 0xFFFF:
+        if protocol != f"TCP{address.version}" or "%" in source or not port.isdigit() or int(port) > 0xFFFF:
             raise ValueError
     except ValueError:
         raise ProtocolError("a malformed PROXY protocol header", sample=line) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, MutableMapping
@@ -33,6 +34,8 @@ with _without("rich"):  # saves 5 MB in each receiver; rich only colours traceba
     import structlog
 
 Log = structlog.stdlib.BoundLogger
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 OWN: Final = "headrace"
 """The name of our loggers."""
@@ -63,6 +66,14 @@ class LibraryRepeats(logging.Filter):
         return True
 
 
+def escaped(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Writes control characters as escapes, but line ends and tabs: a peer's text, also in a stack, cannot steer a terminal."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
+    return event
+
+
 def configure(settings: LogSettings, service: str) -> Log:
     """Sets up logging for this process and returns its logger, bound to `service`.
 
@@ -85,7 +96,11 @@ def configure(settings: LogSettings, service: str) -> Log:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[named, *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *([escaped] if console else []),  # JSON has escapes of its own
+                renderer,
+            ],
         )
     )
     handler.addFilter(LibraryRepeats())
