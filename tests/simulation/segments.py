@@ -30,7 +30,8 @@ REPLY_TIME = 400.0
 """Seconds that a client waits for an answer: longer than any deadline of the service."""
 
 LONGEST_PAUSE = 1.0
-UNDER_WAY = 3
+UNDER_WAY = 9
+"""Events in blocks of up to three: so many that blocks go together (`AHEAD`)."""
 PIECE = 3000
 """Bytes that a read asks for at most."""
 

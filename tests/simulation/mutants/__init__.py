@@ -69,6 +69,7 @@ _DOORS: Final = "headrace_logjam.peers.doors"
 _FOLD: Final = "headrace_segment.store.fold"
 _SERVING: Final = "headrace_segment.serving"
 _EARLY: Final = "headrace_segment.store.early"
+_WRITERS: Final = "headrace_segment.session.writers"
 
 _GOES_ON: Final = Also(
     _TCP,
@@ -125,6 +126,7 @@ MUTANTS: Final = (
     Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
     Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, BlockStored(question.after, 0))\n", "segment"),
+    Mutant("of blocks that go together the first alone is stored", _WRITERS, 'b"".join(run.data for run in runs)', "first.data", "segment"),
     Mutant("own records are folded over others'", _EARLY, "    if fold.next_offset != first:\n        return None\n", "    if fold.next_offset > first:\n        return None\n    fold.next_offset = first\n", "segment"),
     Mutant("a device that is heard first is handed out at once", _CONSUMER, "                    self._unwritten = True\n", "", "logjam"),
     Mutant("the topics are not looked at after a kill", _ENDPOINTS, "        held = {} if self._positions.exact else await self._held()", "        held: Mapping[str, Held] = {}", "logjam"),
@@ -193,8 +195,9 @@ SEEDS: Final[dict[str, int]] = {
     "the end of input is not handed on": 3,
     "an abandoned window is acknowledged": 11,
     "an abandoned payload is acknowledged": 9,
-    "a block of a session that has ended counts": 8,
+    "a block of a session that has ended counts": 47,
     "a block is acknowledged before it is stored": 16,
+    "of blocks that go together the first alone is stored": 1,
     "own records are folded over others'": 10,
     "a device that is heard first is handed out at once": 29,
     "the topics are not looked at after a kill": 5,
