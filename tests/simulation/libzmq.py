@@ -152,19 +152,26 @@ class Handler(Inbox):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.life)
-        self._asking: deque[Engine] = deque()
+        self._asking: dict[bytes, Engine] = {}
+
+    def setsockopt(self, option: int, value: Any) -> None:
+        pass
 
     def bind(self, address: str) -> None:
         pass
 
-    def ask(self, engine: Engine) -> None:
-        self._asking.append(engine)
-        self.arrives([b"1.0", b"1", b"headrace", engine.end.address.encode(), b"", b"NULL"])
+    def ask(self, engine: Engine, domain: bytes) -> None:
+        route = domain + engine.route
+        self._asking[route] = engine
+        self.arrives([route, b"", b"1.0", b"1", domain, engine.end.address.encode(), b"", b"NULL"])
 
-    def send_multipart(self, reply: list[bytes]) -> None:
+    def send_multipart(self, reply: list[bytes], flags: int) -> None:
         self.used()
-        _, _, status, _, user, _ = reply
-        self._asking.popleft().judged(int(status), user.decode())
+        route, _, _, _, status, _, user, _ = reply
+        engine = self._asking.pop(route)
+        if engine.over:
+            raise Nothing  # as ROUTER_MANDATORY has it
+        engine.judged(int(status), user.decode())
 
 
 class Engine(asyncio.Protocol):
@@ -266,7 +273,7 @@ class Engine(asyncio.Protocol):
         elif len(self._data) >= len(GREETING):
             del self._data[: len(GREETING)]
             self._step = self._waits
-            self._socket.handler.ask(self)
+            self._socket.handler.ask(self, self._socket.options[zmq.ZAP_DOMAIN])
         return False
 
     def _waits(self) -> bool:
@@ -408,8 +415,8 @@ class PeerSocket(Told):
         self._context = context
         self._listening: Listening | None = None
         self._engines: dict[bytes, Engine] = {}
-        self._turns: deque[Engine] = deque()  # who has something to read
-        self._last: Engine | None = None
+        self._turn: deque[Engine] = deque()  # in order
+        self._had: deque[Engine] = deque()  # those that had their turn; who is new comes before it is theirs again
         self._parts: deque[Part] = deque()
 
     def setsockopt(self, option: int, value: Any) -> None:
@@ -440,10 +447,9 @@ class PeerSocket(Told):
     def arrives(self, engine: Engine) -> None:
         if self.closed:
             return
-        if len(engine.inbox) == 1:
-            self._turns.append(engine)
         if engine.asleep:
             engine.asleep = False
+            self._turn.append(engine)
             self.tell()
 
     def recv(self, flags: int = 0, *, copy: bool = True) -> Part:
@@ -453,15 +459,19 @@ class PeerSocket(Told):
         return self._parts.popleft()
 
     def _next(self) -> None:
-        """Takes turns with whole messages."""
-        if self._last is not None and not self._last.inbox:
-            self._last.asleep = True
-        if not self._turns:
-            raise Nothing
-        self._last = engine = self._turns.popleft()
+        """Takes turns with whole messages, as libzmq's fair queue does."""
+        while True:
+            if not self._turn:
+                self._turn, self._had = self._had, self._turn
+            if not self._turn:
+                raise Nothing
+            engine = self._turn.popleft()
+            if engine.inbox:
+                break
+            engine.asleep = True
+            self._turn.rotate(1)  # the last one takes its place
         parts = engine.inbox.popleft()
-        if engine.inbox:
-            self._turns.append(engine)
+        self._had.append(engine)
         engine.takes()
         if self.kind == zmq.ROUTER:
             parts = [engine.route, *parts]
@@ -490,11 +500,15 @@ class Context:
         self.life = life
         self.monitored: dict[str, PeerSocket] = {}
         self.handler = Handler(self)
+        self.asked = False  # the first socket is the handler's
 
     def socket(self, kind: int) -> Any:
-        if kind == zmq.REP:
-            return self.handler
-        return Monitor(self) if kind == zmq.PAIR else PeerSocket(self, kind)
+        if kind == zmq.PAIR:
+            return Monitor(self)
+        if self.asked:
+            return PeerSocket(self, kind)
+        self.asked = True
+        return self.handler
 
     def term(self) -> None:
         pass

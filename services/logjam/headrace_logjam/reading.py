@@ -50,10 +50,10 @@ class ReadSocket(MessageSocket):
         *,
         routed: bool,
         named: bool = True,
-        reads: Callable[[bool], None] = lambda empty: None,
+        reads: Callable[[int], None] = lambda messages: None,
     ) -> None:
         """`routed`: each message begins with whom to answer. `named`: each comes from a client that `AccessControl` has named.
-        `reads`: is called before messages that were read are handed on, and when there are no more of them (`empty`).
+        `reads`: is called with how many messages were read before they are handed on, and with 0 when there are no more.
         """
         self._routed = routed
         self._named = named
@@ -137,7 +137,7 @@ class ReadSocket(MessageSocket):
         left = TURN
         while left and self.reading and self._socket is not None:
             messages = self._some(self._socket, left)
-            self._reads(not messages)
+            self._reads(len(messages))
             if messages:
                 self.last = self._loop.time()
                 connection.received(messages)

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import DOMAIN, AccessControl, Context, Curve
+from headrace_logjam.peers.access import AccessControl, Context, Curve
 from headrace_logjam.peers.doors import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
@@ -89,6 +89,11 @@ class BoundSocket(Endpoint):
         self._setting = setting
         self._bound: socket.socket | None = None
 
+    @property
+    def domain(self) -> bytes:
+        """By this libzmq says for which socket it asks. Without one it asks nobody."""
+        return self.name.encode()
+
     @override
     async def bind(self) -> str:
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
@@ -117,7 +122,7 @@ class BoundSocket(Endpoint):
             made.setsockopt(option, value)
         if around.curve is not None:
             around.curve.serve(made)
-        made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+        made.setsockopt(zmq.ZAP_DOMAIN, self.domain)
         door = around.doors.guard(made, self.name, self._bound.family, empty)
         made.setsockopt(zmq.USE_FD, self._bound.detach())
         made.bind(f"tcp://{address}")
@@ -188,7 +193,7 @@ class ProducerSocket(BoundSocket):
         ignored = around.runtime.metrics.messages_ignored
         ignored.labels(PING.decode())
         self._ignored = lambda what: ignored.labels(what).inc()
-        self._read = ReadSocket(routed=self.answers)
+        self._read = ReadSocket(routed=self.answers, reads=around.access.newcomers(self.domain).read)
         self._publish = None if pub is None else pub.publish
         self._opened: tuple[ProducerSession, Door, MessageConnection] | None = None
 

@@ -169,9 +169,9 @@ class Subscription:
         if self._socket is not None:
             self._socket.close()
 
-    def _reads(self, empty: bool) -> None:
+    def _reads(self, messages: int) -> None:
         if self._session is not None:
-            self._session.read(ended=self._disconnected(), empty=empty)
+            self._session.read(ended=self._disconnected(), empty=not messages)
 
     def _disconnected(self) -> bool:
         """Whether a connection has ended since the last call."""

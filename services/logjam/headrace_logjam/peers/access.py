@@ -1,6 +1,7 @@
 """The clients that may connect to the sockets: libzmq asks for each client in its handshake (ZAP, ZeroMQ's RFC 27).
 
-How many may is decided where connections come and go (`headrace_logjam.peers.doors`).
+How many may is decided where connections come and go (`headrace_logjam.peers.doors`), and when they may in
+`headrace_logjam.peers.newcomers`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from headrace_common.operations.networks import Network, normal, within
 from zmq.utils import z85
 
 from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.newcomers import Newcomers, Question
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
-DOMAIN: Final = b"headrace"
-"""A socket asks only if it names a domain."""
-
 _HANDLER: Final = "inproc://zeromq.zap.01"
 _VERSION: Final = b"1.0"
+_DOMAIN: Final = 4
+"""Where a question names its domain: behind who asks, an empty frame, version and request."""
+
 _REQUEST: Final = 6
 """Frames of a request before its credentials: version, request, domain, address, identity, mechanism."""
+
+PAUSE: Final = 0.5
+"""Seconds between two looks at sockets whose newcomers wait and which may not be read meanwhile."""
 
 CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 
@@ -118,9 +123,12 @@ class AccessControl:
         self._metrics = metrics
         self._limited = limited
         self._loop = asyncio.get_running_loop()
-        self._handler: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self._handler: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
         self._handler.setsockopt(zmq.LINGER, 0)
+        self._handler.setsockopt(zmq.ROUTER_MANDATORY, 1)  # says that who asked has left
         self._descriptor = cast("int", self._handler.getsockopt(zmq.FD))
+        self._newcomers: dict[bytes, Newcomers] = {}  # by domain
+        self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
     def open(self) -> None:
@@ -129,22 +137,49 @@ class AccessControl:
         self._loop.add_reader(self._descriptor, self._answer)
         self._loop.call_soon(self._answer)
 
+    def newcomers(self, domain: bytes) -> Newcomers:
+        """Those of the socket that has this domain, which must tell them what it reads. Those of others come at once."""
+        return self._newcomers.setdefault(domain, Newcomers(self._say))
+
     def refuse(self) -> None:
         """No client may come any more: the service ends. Each tries again by itself, and finds who comes after us."""
         self._over = True
+        for newcomers in self._newcomers.values():
+            newcomers.admit_all()
 
     def close(self) -> None:
         """Answers no more. The sockets are closed."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._loop.remove_reader(self._descriptor)
         self._handler.close()
 
     def _answer(self) -> None:
         while not self._handler.closed:
             try:
-                request = self._handler.recv_multipart(zmq.NOBLOCK)
+                question = self._handler.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._handler.send_multipart(self._reply(request))
+            newcomers = self._newcomers.get(question[_DOMAIN]) if len(question) > _DOMAIN else None
+            if newcomers is None or self._over:
+                self._say(question)
+            else:
+                newcomers.ask(question)
+                self._timer = self._timer or self._loop.call_later(PAUSE, self._pause)
+
+    def _pause(self) -> None:
+        waiting = [newcomers.pause() for newcomers in self._newcomers.values()]
+        self._timer = self._loop.call_later(PAUSE, self._pause) if any(waiting) else None
+
+    def _say(self, question: Question) -> bool:
+        """Answers. Returns whether who asked is still there."""
+        route, empty, *request = question
+        try:
+            self._handler.send_multipart([route, empty, *self._reply(request)], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        self._loop.call_soon(self._answer)  # sending may have used up what the descriptor says
+        return True
 
     def _reply(self, request: Sequence[bytes]) -> list[bytes]:
         """RFC 27: 200 admits, 400 refuses."""
