@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from typing import Any
 
 import pytest
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.original import BeginAppendBlock, Block, KeepAlive, OriginalDecoder, SetupAppend
+from headrace_segment.wire.text import read_text, write_text
 from hypothesis import strategies as st
 
 from tests.segment.decoding import FRAME_BYTES, every_way_original
@@ -131,8 +134,10 @@ def test_a_keep_alive_between_the_parts_of_a_message_is_one() -> None:
         (raw(Kind.SETUP_APPEND, W1 + b"\0\1ab"), "1 bytes too many"),
         (raw(Kind.SETUP_APPEND, W1 + b"\0\3\xed\xa0\xbd"), "surrogate"),
         (raw(Kind.SETUP_APPEND, W1 + b"\0\4\xf0\x9f\x98\x80"), "modified UTF-8"),
-        (raw(Kind.SETUP_APPEND, W1 + b"\0\1\xc3"), "inside a character"),
+        (raw(Kind.SETUP_APPEND, W1 + b"\0\1\xc3"), "modified UTF-8"),
         (raw(Kind.SETUP_APPEND, W1 + b"\0\2\xc3a"), "modified UTF-8"),
+        (raw(Kind.SETUP_APPEND, W1 + b"\0\2\xc1\xa1"), "modified UTF-8"),
+        (raw(Kind.SETUP_APPEND, W1 + b"\0\3\xe0\x81\xa1"), "modified UTF-8"),
         (HEADER.pack(1, 1 << 24), "upper byte"),
         (HEADER.pack(1, (1 << 24) - 1), "a message of 16777215 bytes"),
     ],
@@ -141,8 +146,22 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
     assert words in fault(data)
 
 
-def test_overlong_forms_are_read_as_java_reads_them() -> None:
-    assert good(raw(Kind.SETUP_APPEND, W1 + b"\0\2\xc1\xa1")) == [SetupAppend(W1, "a")]
+@pytest.mark.parametrize("text", ["\0", "é", "€", "a\0é😀€", "\0" * 9, "\U0010ffff\uffff"])
+def test_texts_are_read_as_java_writes_them(text: str) -> None:
+    assert good(raw(Kind.SETUP_APPEND, W1 + len(write_text(text)).to_bytes(2, "big") + write_text(text))) == [
+        SetupAppend(W1, text)
+    ]
+
+
+def test_the_longest_text_is_read_in_few_steps() -> None:
+    """A loop over its bytes took ten milliseconds, and a client may send hundreds of them at once."""
+    data, calls = "é".encode() * 32_767, itertools.count()
+    sys.setprofile(lambda *_: next(calls))
+    try:
+        assert read_text(data) == "é" * 32_767
+    finally:
+        sys.setprofile(None)
+    assert next(calls) < 100
 
 
 @pytest.mark.parametrize(

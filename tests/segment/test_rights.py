@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import tracemalloc
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
@@ -15,7 +16,7 @@ from headrace_segment.session.rights import ALL, Answer, Right, Rights
 from headrace_segment.settings import SegmentSection
 from headrace_segment.wire import messages as said
 
-from tests.driving import NOW_MS
+from tests.driving import NOW_MS, traced
 from tests.segment import speaking
 from tests.segment.instant import LIMITS, InstantStore
 from tests.segment.recorded import W1
@@ -153,6 +154,15 @@ GOOD = token(a="READ_UPDATE")
 )
 def test_what_is_no_token(text: str) -> None:
     assert may(Rights({}, KEY), Right.READ, "a", text) is Answer.NO
+
+
+def test_tokens_of_any_length_take_no_memory() -> None:
+    """A thousand refused ones of 64 KB were kept, for anybody who asked."""
+    rights = Rights({}, KEY)
+    with traced():
+        for number in range(300):
+            assert may(rights, Right.READ, "a", f"{number}." + "x" * 60_000) is Answer.NO
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
 
 
 @pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])

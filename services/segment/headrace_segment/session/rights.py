@@ -36,6 +36,8 @@ ANYBODY: Final = "*"
 _DIGESTS: Final = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}
 _DECORATION: Final = re.compile("prn::|/scope:|stream:")
 _KNOWN_TOKENS: Final = 1024
+_LONGEST_KNOWN: Final = 4 << 10
+"""Tokens whose content is kept, and the longest of them in bytes: clients choose the texts, and refused ones are kept, too."""
 
 
 class Right(StrEnum):
@@ -94,7 +96,8 @@ class Rights:
         """Whether the client may do this now."""
         if right in self._of(peer):
             return Answer.YES
-        known = self._read(token) if self._key and token else None
+        read = self._read if len(token) <= _LONGEST_KNOWN else self._verify
+        known = read(token) if self._key and token else None
         if known is not None and known.gives(right, segment):
             if known.until is None or now_ms < known.until * 1000:
                 return Answer.YES
