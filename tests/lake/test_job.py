@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from headrace_lake.spark import causes
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import transaction
+from headrace_lake.tables.properties import RETAINED_FROM
 from headrace_lake.upkeep.progress import reached
 
 
@@ -232,3 +234,26 @@ def test_a_damaged_file_of_the_checkpoint_is_named(text: str) -> None:
         HaltError, match=r"/c/offsets/3 is damaged \(.*\), as after a loss of power: delete the checkpoint /c"
     ):
         Checkpoint(storage, "/c").ends(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("written", "claimed", "properties", "empty", "stops"),
+    [
+        (5, False, {}, True, True),
+        (0, False, {}, True, False),  # nothing has landed
+        (5, True, {}, True, False),  # a job has claimed it: somebody deleted the rows, which the proof says
+        (5, False, {RETAINED_FROM: "2026-05-06"}, True, False),  # of an older version, copied without its log
+        (5, False, {}, False, False),
+    ],
+)
+def test_a_table_that_was_dropped_and_made_again_stops_the_job(
+    written: int, claimed: bool, properties: dict[str, str], empty: bool, stops: bool
+) -> None:
+    claim = Claim.__new__(Claim)
+    loaded = SimpleNamespace(load=lambda _: SimpleNamespace(isEmpty=lambda: empty))
+    claim._lake, claim._spark = "/lake", SimpleNamespace(read=SimpleNamespace(format=lambda _: loaded))  # type: ignore[assignment]
+    fence = SimpleNamespace(never_claimed=lambda _: not claimed, properties=lambda _: properties)
+    there = Coverage({}, {}, frozenset(), written={"events": written})
+    said = "the table events is empty, and 5 rows of it were landed: somebody dropped it"
+    with pytest.raises(HaltError, match=said) if stops else contextlib.nullcontext():
+        claim._check_tables(fence, there)  # type: ignore[arg-type]

@@ -25,13 +25,13 @@ from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.routes import Routes
-from headrace_lake.spark.halt import SupersededError
+from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables import altered, digest, fence
 from headrace_lake.tables.erasures import ErasedIds
-from headrace_lake.tables.fence import FIRST_EPOCH, Fence
+from headrace_lake.tables.fence import FIRST_EPOCH, Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DAY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
-from headrace_lake.tables.properties import BEGUN, RETAINED_APP, RETAINED_FROM, STRAYS, route_names
+from headrace_lake.tables.properties import APP_ID, BEGUN, RETAINED_APP, RETAINED_FROM, STRAYS, route_names
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
@@ -379,6 +379,71 @@ def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss(che
         [row[name] for name in ("topic", "partition", "from", "to")] for row in script.disk.table(f"{LAKE}/gaps").rows
     )
     assert lost == [EVENTS, 1, 0, 1]
+
+
+def test_a_job_that_accepts_a_loss_goes_on_behind_it() -> None:
+    """It begins a new checkpoint, behind the loss: Spark would go on inside it, and stop."""
+    script = Script()
+
+    def act() -> None:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        script.finish(script.start("before"))
+        script.send(EVENTS, 0, "d.3", "d.4", "d.5")
+        script.kafka.topics[EVENTS].partitions[0].start = 4
+        script.finish(script.start("before"))
+        landed = [(row["partition"], row["from"], row["to"]) for row in script.disk.table(f"{LAKE}/{BATCHES}").rows]
+        assert (0, 4, 5) in landed
+
+    assert script.play(act) == []
+    assert script.halts == {"Kafka no longer holds what": 1}
+
+
+@pytest.mark.parametrize("when", ["before", "while it claims"])
+def test_a_hole_in_batches_stops_the_job_before_it_lands(when: str) -> None:
+    """Also where its checkpoint agrees with the end; or where somebody makes the hole after the first look."""
+    script, claim = Script(), Fence.claim
+
+    def make_a_hole() -> None:
+        (second,) = [file for file, rows in table.files.items() if [row["from"] for row in rows] == [1]]
+        table.begin().commit(removed=[second])
+
+    def claim_with_a_hole(fence: Fence, *arguments: Any) -> int:
+        make_a_hole()
+        return claim(fence, *arguments)
+
+    with script.world.in_place():
+        script.kafka.make(EVENTS, 1)
+        script.kafka.make(QUARANTINE, 1)
+        script.world.make_lake(LAKE)
+        script.world.chance = lambda: 1.0  # no maintenance
+        run = Run(script.world, LAKE, "before", accept_loss=False, most=100)
+        table = script.disk.table(f"{LAKE}/{BATCHES}")
+        for number in range(3):
+            script.send(EVENTS, 0, f"d.{number}")
+            run.land()
+        if when == "before":
+            make_a_hole()
+        else:
+            run = Run(script.world, LAKE, "new", accept_loss=False, most=100)
+        said = "were deleted or doubled: e/0: 1 offsets are missing between 0 and 3"
+        with mock.patch.object(Fence, "claim", claim_with_a_hole), pytest.raises(HaltError, match=said):
+            run.land()
+
+
+def test_a_checkpoint_that_ends_before_the_tables_is_too_old() -> None:
+    script = Script()
+    with script.world.in_place():
+        script.world.make_lake(LAKE)
+        fence = Fence(cast("Any", Spark(script.world)), LAKE)
+        epoch = fence.claim()
+        fence.check_batch(epoch, -1)
+        script.disk.table(f"{LAKE}/{EVENTS_TABLE}").begin(APP_ID).commit(version=transaction(epoch, 3))
+        fence.check_batch(epoch, 3)
+        for batch in (-1, 2):
+            with pytest.raises(
+                SupersededError, match=f"holds batch 3 of epoch 1, this job is at batch {batch} and stops"
+            ):
+                fence.check_batch(epoch, batch)
 
 
 def test_a_gap_counts_rows_that_were_erased_before_it_was_accepted() -> None:

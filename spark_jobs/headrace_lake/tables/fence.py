@@ -150,8 +150,11 @@ class Fence:
         self.check(claim_of(epoch + 1) - 1)
 
     def check_batch(self, epoch: int, batch: int) -> None:
-        """Raises `SupersededError` if a table is beyond `batch` of `epoch`: a checkpoint that ends there is too old."""
-        self.check(max(transaction(epoch, batch), claim_of(epoch)))
+        """Raises `SupersededError` if a table is beyond `batch` of `epoch`: a checkpoint that ends there is too old.
+
+        The batch before the first, -1, is the claim.
+        """
+        self.check(transaction(epoch, batch))
 
     def latest(self, name: str) -> int:
         """The last transaction version of the table `name`; -1 if there is none. Blocks on storage."""
