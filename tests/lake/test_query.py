@@ -397,6 +397,24 @@ def test_a_table_that_plain_readers_misread_is_refused(lake: Path) -> None:
         query.run("select 1", lake)
 
 
+@pytest.mark.parametrize(
+    ("table", "name", "value"),
+    [
+        (EVENTS, RETAINED_FROM, "06.05.2026"),  # the runbook tells an operator to set it
+        (BATCHES, ROUTES, "web"),
+        (BATCHES, STRAYS, "{"),
+        (BATCHES, STRAYS, '{"id": {"x": 1}}'),
+        (BATCHES, STRAYS, "[]"),
+    ],
+)
+def test_a_property_that_the_job_did_not_write_is_named(lake: Path, table: str, name: str, value: str) -> None:
+    DeltaTable(str(lake / table)).alter.set_table_properties({name: value}, raise_if_not_exists=False)
+    with pytest.raises(
+        CommandError, match=rf"{table} cannot be read: its property {name} is {re.escape(repr(value))}\.$"
+    ):
+        query.run("select 1", lake)
+
+
 def claimed_half(lake: Path) -> None:
     """A claim in the middle: the rows that an older job left are not written down before the last table is claimed."""
     make(lake, events=[event(4)])

@@ -33,6 +33,7 @@ from headrace_lake.tables.properties import (
     route_names,
     strange_features,
 )
+from headrace_lake.tables.properties import ROUTES as ROUTES_LISTED
 
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import OPTIONS, LakeAddress, located, trouble, without_secrets
@@ -251,21 +252,37 @@ def _refuse_strange(path: str, table: DeltaTable) -> None:
 
 
 def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
-    """Fill our own tables with what the table `name` says beside its rows."""
+    """Fill our own tables with what the table `name` says beside its rows. Raises `CommandError` for a property that the job
+    did not write.
+    """
     properties = table.metadata().configuration
-    if kept := properties.get(RETAINED_FROM):
-        connection.execute(f"insert into {RETAINED_SAID} values (?, ?, false)", [name, f"{kept} 00:00:00+00"])
+
+    @contextmanager
+    def read(key: str) -> Iterator[str]:
+        try:
+            yield properties.get(key, "")
+        except (ValueError, TypeError, AttributeError, duckdb.Error) as error:
+            raise CommandError(
+                f"The table {name} cannot be read: its property {key} is {properties[key]!r}."
+            ) from error
+
+    with read(RETAINED_FROM) as kept:
+        if kept:
+            connection.execute(f"insert into {RETAINED_SAID} values (?, ?, false)", [name, f"{kept} 00:00:00+00"])
     if (days := table.transaction_version(RETAINED_APP)) is not None:
         connection.execute(f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?), true)", [name, days])
-    for route in route_names(properties) if name == "batches" else ():
-        connection.execute(f"insert into {ROUTES} values (?)", [route])
-    for column, *_ in json.loads(properties.get(ROUTE, "{}")).get("columns", ()):
-        connection.execute(f"insert into {ROUTE_COLUMNS} values (?, ?)", [name, column])
+    with read(ROUTES_LISTED):
+        for route in route_names(properties) if name == "batches" else ():
+            connection.execute(f"insert into {ROUTES} values (?)", [route])
+    with read(ROUTE) as said:
+        for column, *_ in json.loads(said or "{}").get("columns", ()):
+            connection.execute(f"insert into {ROUTE_COLUMNS} values (?, ?)", [name, column])
     last = table.transaction_version(ERASED_APP if name == "erasures" else APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
-    for topic_id, ends in json.loads(properties.get(STRAYS, "{}")).items():
-        for partition, end in ends.items():
-            connection.execute(f"insert into {STRAYED} values (?, ?, ?)", [topic_id, int(partition), end])
+    with read(STRAYS) as said:
+        for topic_id, ends in json.loads(said or "{}").items():
+            for partition, end in ends.items():
+                connection.execute(f"insert into {STRAYED} values (?, ?, ?)", [topic_id, int(partition), end])
 
 
 def _type(kind: Any) -> str:
