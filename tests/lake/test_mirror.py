@@ -375,6 +375,26 @@ def test_a_lake_that_was_moved_is_the_same(lake: Lake) -> None:
     lake.check()
 
 
+@pytest.mark.parametrize("micros", [-100_000_000_000_000_000, 253_402_300_860_000_000])
+def test_a_time_that_python_does_not_have_is_shown_and_never_skipped(lake: Lake, micros: int) -> None:
+    lake.land(event_time=micros)
+    odd = lake.batch * 1000
+    lake.land()
+    lake.follower.once()
+    events = lake.catalog().load_table(("headrace", "events"))
+
+    def times(which: str) -> set[int]:
+        return set(events.scan(which).to_arrow()["event_time"].cast(pa.int64()).to_pylist())
+
+    assert (
+        times(f"offset >= {odd} and offset < {odd + 1000}")
+        == times(f"event_time is not null and offset = {odd}")
+        == {micros}
+    )
+    assert micros not in times(f"offset >= {odd + 1000}")
+    assert events.scan().to_arrow().num_rows == lake.delta("events").to_pyarrow_table().num_rows
+
+
 def test_the_metadata_lies_outside_the_lake(lake: Lake) -> None:
     right = lake.properties["warehouse"]
     (lake.path.parent / "link").symlink_to(lake.path)

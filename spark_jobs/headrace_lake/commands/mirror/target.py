@@ -196,9 +196,17 @@ def _type(source: Source, name: str, kind: Any, element: int) -> IcebergType:
 def _data_files(table: Table, transaction: Transaction, files: Mapping[str, tuple[Any, ...]]) -> list[DataFile]:
     """Describes Parquet files, whose ends it reads. The values of partitions are not in them."""
     metadata = transaction.table_metadata
+    times = [
+        each.name for each in metadata.schema().fields if isinstance(each.field_type, TimestampType | TimestamptzType)
+    ]
+    no_ranges = {f"{_METRICS}column.{name}": "counts" for name in times}
+    without_ranges = metadata.model_copy(update={"properties": {**metadata.properties, **no_ranges}})
 
     def described(path: str) -> DataFile:
-        file = parquet_file_to_data_file(table.io, metadata, path)
+        try:
+            file = parquet_file_to_data_file(table.io, metadata, path)
+        except OverflowError:  # a time that Python does not have, such as a stranger's Kafka timestamp
+            file = parquet_file_to_data_file(table.io, without_ranges, path)
         for number, value in enumerate(files[path]):
             file.partition[number] = value
         file.spec_id = metadata.default_spec_id
