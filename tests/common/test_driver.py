@@ -162,6 +162,18 @@ async def test_questions_are_progress_like_frames(bench: Bench) -> None:
     assert began == [0, 1, 2, 2, 2]
 
 
+async def test_a_request_that_waits_in_the_session_is_progress(bench: Bench) -> None:
+    """While Kafka is away none leads to a frame or a question, and a client on a slow link always has half of one behind it."""
+    bench.session.partial = 10
+    began = []
+    for now, waiting in enumerate((0, 300, 600, 600, 300, 400)):
+        bench.session.waiting = waiting
+        bench.driver.clocks.received(now, 1)
+        bench.driver.submit(now)
+        began.append(bench.driver.clocks.frame_began)
+    assert began == [0, 1, 2, 2, 2, 5]
+
+
 async def test_answers_that_come_at_once_are_not_nested(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many: each may lead to the next question, and all of them may be there before."""
     asked: list[int] = []

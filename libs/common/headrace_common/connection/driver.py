@@ -134,7 +134,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             key = frame.ordering_key
             (self._pump if key is None else receiver.publisher.of(key)).publish(frame, self)
         self.status = session.status()
-        progress, self._progress = self._progress or len(self._frames) > before, False
+        progress = self._progress or len(self._frames) > before
+        if self.asks:  # a complete request that waits is no part of a frame that is long in coming
+            progress, self._progress = progress or self.status.waiting_bytes > self._waiting_bytes, False
         if progress and self.unproven is not None:
             receiver.crowd.remove(self.unproven)
             self.unproven = None
