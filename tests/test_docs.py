@@ -48,6 +48,15 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("path", [path for path in WRITTEN if path.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_the_settings_that_a_page_names_exist(path: Path) -> None:
+    """But for those that it calls limits of the metrics, whose label keeps the names of what once was a setting."""
+    known = set(re.findall(r"`HEADRACE_(\w+)`", (ROOT / "docs" / "settings.md").read_text()))
+    text = re.sub(r"`[A-Z_]+` in metrics", "", path.read_text())
+    named = set(re.findall(r"(?<![A-Z_])(?:HEADRACE_)?([A-Z]+__[A-Z_]*[A-Z])(?![A-Z_])", text))
+    assert {name for name in named if name.removesuffix("_FILE") not in known and "__ROUTES__" not in name} == set()
+
+
 def commands(path: Path) -> list[list[str]]:
     """Returns the calls of the command line that a page's blocks of code hold, without comments and what is elided.
 

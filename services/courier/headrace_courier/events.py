@@ -137,7 +137,7 @@ class CourierFrame(Frame):
         yield from native.by_turns(len(entries), made, lambda first, last: self._singly(first, last, before, about))
         if payload.tail:
             index = len(entries)
-            detail = f"more than LIMITS__FRAME_EVENTS ({maker.limits.frame_events}) events"
+            detail = f"more than {maker.limits.frame_events:,} events"
             name = self._id(payload.count - index, payload.tail)
             yield maker.unnamed.reject(Reason.TOO_MANY_EVENTS, detail, payload.tail, name, self._about(index))
 

@@ -32,7 +32,7 @@ class SegmentMetrics:
         )
         self.writers = catalogue.gauge(
             "segment_writers",
-            "Writers whose levels are known. Those without a connection leave after SEGMENT__WRITER_RETENTION.",
+            "Writers whose levels are known. Those without a connection leave after a week.",
         )
         self.bytes = catalogue.gauge("segment_stored_bytes", "Bytes of all segments that can be read.")
         self.sessions = catalogue.gauge("segment_sessions", "Writers that are set up on connections of this replica.")

@@ -27,8 +27,7 @@ class OfSegment:
 class OpenSession(OfSegment):
     """May this writer append? Answered by `SessionOpened`, `NoSegment`, `Refused`, `Limited` or `Lost`.
 
-    A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`, unless
-    SEGMENT__AUTO_CREATE is off.
+    A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`.
     """
 
     writer: bytes
@@ -61,8 +60,8 @@ class AppendBlock:
 @dataclass(frozen=True, slots=True)
 class ReadBytes(OfSegment):
     """Bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or `Lost`; at the tail that may take
-    SEGMENT__TAIL_WAIT. What it may bring does not count towards the budgets: readers that wait at the tail would use them up, and
-    keep writers waiting. What it brings counts towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
+    `SegmentSection.tail_wait`. What it may bring does not count towards the budgets: readers that wait at the tail would use
+    them up, and keep writers waiting. What it brings counts towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
     """
 
     offset: int

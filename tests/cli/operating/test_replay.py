@@ -86,6 +86,21 @@ def test_what_was_too_large_becomes_the_event_that_it_would_have_been(protocol: 
     assert {name: here[name] for name in here if name != "ce_id"} == {n: there[n] for n in there if n != "ce_id"}
 
 
+@pytest.mark.parametrize("protocol", ["courier", "forward"])
+def test_the_rest_of_too_many_becomes_the_events_that_they_would_have_been(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ASKED[protocol]()
+    data = client.greeting() + client.frame([{"n": number} for number in range(5)])
+    made = list(parts_of(frames_of(session(protocol, 1024), data, MS)))
+    whole = [decode(part) for part in made if not isinstance(part, Reject)]
+    with monkeypatch.context() as limited:
+        limited.setattr(LimitSettings, "frame_events", 2)
+        (item,) = (part for part in parts_of(frames_of(session(protocol, 1024), data, MS)) if isinstance(part, Reject))
+    found = read(item_of(item)).events
+    assert [event.value for event in found] == [value for value, _ in whole[2:]]
+
+
 @pytest.mark.parametrize("protocol", sorted(ASKED))
 @pytest.mark.parametrize("noted", [MOST_ATTRIBUTES + 1, 0])
 def test_what_kafka_refused_becomes_the_event_that_it_was(protocol: str, noted: int) -> None:

@@ -177,7 +177,7 @@ class JsonObject(Generic[T]):
         return len(raw) - len(flat) > self._depth
 
     def _too_deep(self) -> Fault:
-        return Fault(Reason.TOO_DEEP, f"nested deeper than LIMITS__DEPTH ({self._depth})")
+        return Fault(Reason.TOO_DEEP, f"nested deeper than {self._depth}")
 
 
 def _not_utf8(reason: str, at: int) -> NotUtf8Fault:

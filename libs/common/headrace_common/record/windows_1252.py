@@ -89,7 +89,7 @@ def mended(raw: bytes, depth: int, most: int) -> Generator[None, None, Mended | 
         elif opens is not None:
             opened.append(_Open(is_map=opens == b"{"))
             if len(opened) > depth:
-                return Reason.TOO_DEEP, f"nested deeper than LIMITS__DEPTH ({depth})"
+                return Reason.TOO_DEEP, f"nested deeper than {depth}"
             continue
         elif text is not None:
             is_key = top is not None and top.is_map and top.key is None

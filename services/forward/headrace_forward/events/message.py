@@ -144,7 +144,7 @@ class MessageFrame(Frame):
         return about
 
     def _too_many(self) -> str:
-        return f"more than LIMITS__FRAME_EVENTS ({self._limits.frame_events}) entries"
+        return f"more than {self._limits.frame_events:,} entries"
 
 
 class ForwardFrame(MessageFrame):
