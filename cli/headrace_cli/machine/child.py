@@ -235,15 +235,15 @@ def describe_exit(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def last_line(path: Path, limit: int = 300) -> str:
-    """Return the last line of a log that is not blank, at most `limit` characters of it."""
+def last_line(path: Path) -> str:
+    """Return the last line of a log that is not blank, at most 300 characters of it."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - 8192))
             lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    return _told(lines[-1].strip())[:limit] if lines else ""
+    return _told(lines[-1].strip())[:300] if lines else ""
 
 
 def _told(line: str) -> str:

@@ -51,9 +51,9 @@ class Image:
         return f"{prefix}{NAME.format(self.name)}:{tag}"
 
 
-def all_images(root: Path = ROOT) -> list[Image]:
-    """Return every image that the checkout `root` can build: a receiver that cannot be started yet has none."""
-    services = sorted((root / "services").glob("*/headrace_*/__main__.py"))
+def all_images() -> list[Image]:
+    """Return every image that the checkout can build: a receiver that cannot be started yet has none."""
+    services = sorted((ROOT / "services").glob("*/headrace_*/__main__.py"))
     names = [path.parent.parent.name for path in services]
     return [
         *(Image(name, "services/Dockerfile", {"SERVICE": name}) for name in names),

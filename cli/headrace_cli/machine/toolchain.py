@@ -110,9 +110,9 @@ def copy_jars(folder: Path, into: Path) -> None:
         raise CommandError(f"The jars cannot be copied to {into}: {error.strerror}.") from error
 
 
-def class_path(name: str, progress: FetchProgress | None = None) -> str:
+def class_path(name: str) -> str:
     """Return a Java class path of the jars of the set `name`. Fetches, blocks and raises like `jars`."""
-    return str(jars(name, progress) / "*")
+    return str(jars(name) / "*")
 
 
 def _is_complete(folder: Path, wanted: list[Jar]) -> bool:

@@ -73,12 +73,12 @@ class Walker(Protocol):
         """
 
 
-def fields(data: bytes, offset: int, *sizes: tuple[int, str], inflated: bool = False) -> list[Part]:
+def fields(data: bytes, offset: int, *sizes: tuple[int, str]) -> list[Part]:
     """Consecutive fields of `data`, which begins at `offset`: their sizes and meanings."""
     found = []
     at = 0
     for size, meaning in sizes:
-        found.append(Part(offset + at, size, data[at : at + min(size, SAMPLE)], meaning, inflated))
+        found.append(Part(offset + at, size, data[at : at + min(size, SAMPLE)], meaning))
         at += size
     return found
 

@@ -21,9 +21,8 @@ class Memory:
     Keys name their owner first (a class), so that owners do not meet.
     """
 
-    def __init__(self, limit: int = MEMORY_BYTES, largest: int = LARGEST) -> None:
+    def __init__(self, limit: int = MEMORY_BYTES) -> None:
         self._half = limit // 2
-        self._largest = largest
         self._young: dict[Hashable, tuple[Any, int]] = {}
         self._old: dict[Hashable, tuple[Any, int]] = {}
         self._young_bytes = self._old_bytes = 0
@@ -47,7 +46,7 @@ class Memory:
     def put(self, key: Hashable, entry: Any, size: int) -> None:
         """Keeps an entry, unless it is too large. `size`: bytes of key and entry. The key must not be there."""
         size += ENTRY_BYTES
-        if size <= self._largest:
+        if size <= LARGEST:
             self._keep(key, (entry, size))
 
     def _keep(self, key: Hashable, found: tuple[Any, int]) -> None:

@@ -14,7 +14,6 @@ from headrace_common.operations.errors import HeadraceError
 
 VERSION: Final = 1
 ANY_LENGTH: Final = -1
-ID_BYTES: Final = 16
 NO_VALUE: Final = -(1 << 63)
 """The value of an attribute that a segment does not have."""
 
