@@ -63,6 +63,16 @@ async def test_a_key_names_the_partition_as_kafkas_clients_do(bench: Bench) -> N
     assert bench.publisher.of(key).partition == partition_of(key, 4)
 
 
+async def test_a_key_names_none_that_a_recreated_topic_has_not(bench: Bench) -> None:
+    """Its frames waited for a leader that does not come, and those that are kept until they are stored for ever."""
+    keys = [b"app-%d" % number for number in range(50)]
+    assert {bench.publisher.of(key).partition for key in keys} == {0, 1, 2, 3}
+    bench.source.events = Topic("events", 3, MIB)
+    assert {bench.publisher.of(key).partition for key in keys} == {0, 1, 2}
+    bench.source.events = Topic("events", 5, MIB)  # there is no pump for the last yet
+    assert [bench.publisher.of(key).partition for key in keys] == [partition_of(key, 4) for key in keys]
+
+
 async def test_frames_may_have_no_deadline(bench: Bench) -> None:
     bench.spy()
     now = asyncio.get_running_loop().time()
