@@ -98,13 +98,14 @@ def test_a_large_block_goes_at_once_and_so_does_what_is_before_it(large: bytes) 
 
 def test_so_much_goes_together() -> None:
     _, slow = busy()
-    size = LITTLE - 8 - 1
-    number = AHEAD
+    size, first = LITTLE - 9, AHEAD + 1
+    numbers = iter(range(first, first + 2 * TOGETHER // LITTLE))
     while len(slow.frames) == AHEAD:
-        number += 1
-        slow.hear(append(number, bytes(size)))
-    assert slow.frames[-1].size <= TOGETHER < slow.frames[-1].size + LITTLE
-    assert len(parts_of(slow.frames[-1])) == number - AHEAD - 1  # the last one waits for the next ones
+        slow.hear(append(number := next(numbers), bytes(size)))
+    frame = slow.frames[-1]
+    assert frame.size <= TOGETHER < frame.size + LITTLE
+    assert not frame.small
+    assert len(parts_of(frame)) == number - first  # the last one waits for the next ones
 
 
 def test_tiny_blocks_are_counted_with_what_each_costs() -> None:
