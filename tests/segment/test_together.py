@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from headrace_common.session.interface import AT_ONCE
 from headrace_segment import questions as ask
 from headrace_segment.session.limits import AHEAD, LITTLE, TOGETHER
 from headrace_segment.wire import messages as said
@@ -106,6 +107,15 @@ def test_so_much_goes_together() -> None:
     assert frame.size <= TOGETHER < frame.size + LITTLE
     assert not frame.small
     assert len(parts_of(frame)) == number - first  # the last one waits for the next ones
+
+
+@pytest.mark.parametrize(("events", "small"), [(AT_ONCE // 2, True), (AT_ONCE // 2 + 1, False)])
+def test_they_are_built_in_one_call_if_one_block_of_them_would_be(events: int, small: bool) -> None:
+    _, slow = busy()
+    slow.hear(*(append(AHEAD + number * events, *[b""] * events) for number in (1, 2)))
+    slow.store()
+    slow.answer()
+    assert slow.frames[-1].small is small
 
 
 def test_tiny_blocks_are_counted_with_what_each_costs() -> None:

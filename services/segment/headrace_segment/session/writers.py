@@ -153,7 +153,7 @@ class Publishing(Generic[B]):
             self.held_bytes += held.frame.join(run, received_ms)
             held.request = request
         little = len(run.data) < LITTLE and run.count < LITTLE  # counts are said, and a record's is one of 32 bits
-        if writer.under_way - joins <= AHEAD or not little:
+        if writer.under_way <= AHEAD or not little:
             self._release(writer)
         return joins
 
