@@ -56,7 +56,7 @@ def is_taken(host: str, port: int) -> bool:
 
 def _no_address(host: str, error: OSError) -> CommandError:
     return CommandError(
-        f"Nothing can listen on {host}: {error.strerror}. It is an IPv4 address of this machine.", status=2
+        f"Nothing can listen on {host}: {error.strerror}. It must be an IPv4 address of this machine.", status=2
     )
 
 

@@ -85,7 +85,9 @@ def snippet(name: str, path: Path, host: str) -> int:
     """
     if name not in NAMED:
         known = ", ".join(NAMED)
-        raise CommandError(f"There is no client called {name}{did_you_mean(name, NAMED)}; there is: {known}.", status=2)
+        raise CommandError(
+            f"There is no client called {name}; there is: {known}{did_you_mean(name, NAMED) or '.'}", status=2
+        )
     client = NAMED[name]
     state = StateFolder(path)
     record = state.what_runs()
