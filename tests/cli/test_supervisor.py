@@ -375,11 +375,23 @@ def test_logs_show_each_process_with_its_name(run: Callable[..., Run]) -> None:
         ("[1]", "[1]"),
         ("7", "7"),
         ("Traceback", "Traceback"),
+        (
+            "java.io.IOException: No such file\n\tat java.base/x.Y.z(Y.java:1)\n\tat a.B",
+            "java.io.IOException: No such file",
+        ),
     ],
 )
 def test_the_last_line_of_a_log_is_told_as_people_read_it(tmp_path: Path, line: str, told: str) -> None:
     (tmp_path / "x.log").write_text(f"before\n{line}\n\n")
     assert child.last_line(tmp_path / "x.log") == told
+
+
+def test_a_full_disk_is_said_whatever_the_log_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("java.io.IOExc")
+    assert child.why(log) == "java.io.IOExc"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    assert child.why(log) == f"no space is left in {tmp_path}"
 
 
 async def test_a_child_gets_the_environment_but_for_what_it_must_not_have(

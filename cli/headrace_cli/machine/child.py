@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -26,6 +27,8 @@ from headrace_cli.machine.tether import tethered
 PROBE_INTERVAL: Final = 0.3
 LOG_BYTES: Final = 10 * 1024 * 1024
 """A longer log file is moved to ``<name>.log.1``, so that a child's logs take at most twice this."""
+DISK_FULL: Final = 1024 * 1024
+"""With fewer bytes free, a child that ends is said to have had no space."""
 LIVENESS_GRACE: Final = 15.0
 """Seconds for which a child's /livez may be red before the child is restarted."""
 
@@ -154,9 +157,7 @@ class Child:
         status = await ended
         self.settings_refused = status == EXIT_CONFIG and not self.was_ready
         self.kill()
-        self._set_state(
-            ChildState.RESTARTING, f"{describe_exit(status)}; {last_line(self.spec.log) or 'its log is empty'}"
-        )
+        self._set_state(ChildState.RESTARTING, f"{describe_exit(status)}; {why(self.spec.log)}")
 
     async def _poll(self) -> None:
         ready_since = not_live_since = None
@@ -235,15 +236,24 @@ def describe_exit(status: int) -> str:
         return f"killed by signal {-status}"
 
 
+def why(log: Path) -> str:
+    """Return why a child ended, as far as its log says so: on a full disk the log itself ends anywhere."""
+    with suppress(OSError):
+        if shutil.disk_usage(log.parent).free < DISK_FULL:
+            return f"no space is left in {log.parent}"
+    return last_line(log) or "its log is empty"
+
+
 def last_line(path: Path) -> str:
-    """Return the last line of a log that is not blank, at most 300 characters of it."""
+    """Return the last line of a log that is neither blank nor a place in Java's stack, at most 300 characters of it."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - 8192))
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+            lines = log.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return _told(lines[-1].strip())[:300] if lines else ""
+    said = [line for line in lines if line.strip() and not line.startswith("\tat ")]
+    return _told(said[-1].strip())[:300] if said else ""
 
 
 def _told(line: str) -> str:
