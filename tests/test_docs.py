@@ -48,7 +48,7 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("path", [path for path in WRITTEN if path.name != "CHANGELOG.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_settings_that_a_page_names_exist(path: Path) -> None:
     """But for those that it calls limits of the metrics, whose label keeps the names of what once was a setting."""
     known = set(re.findall(r"`HEADRACE_(\w+)`", (ROOT / "docs" / "settings.md").read_text()))
