@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from types import SimpleNamespace
 
 import pytest
+from headrace_lake.kafka import gaps
 from headrace_lake.kafka.checkpoint import Checkpoint, CheckpointMarker
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, _faults
+from headrace_lake.landing.recovered import check_rows
 from headrace_lake.spark import causes
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.properties import RETAINED_FROM
+from headrace_lake.tables.properties import BEGUN, RETAINED_FROM
 from headrace_lake.upkeep.progress import reached
+from structlog.testing import CapturingLogger
 
 
 @pytest.mark.parametrize(
@@ -257,3 +261,53 @@ def test_a_table_that_was_dropped_and_made_again_stops_the_job(
     said = "the table events is empty, and 5 rows of it were landed: somebody dropped it"
     with pytest.raises(HaltError, match=said) if stops else contextlib.nullcontext():
         claim._check_tables(fence, there)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrote", "found", "strays", "stops"),
+    [(5, 5, False, False), (5, 4, False, True), (5, 4, True, True), (5, 6, False, True), (5, 6, True, False)],
+)
+def test_rows_of_an_interrupted_batch_must_all_be_there(wrote: int, found: int, strays: bool, stops: bool) -> None:
+    """Missing ones would count as resends."""
+    fence, log = SimpleNamespace(rows_of=lambda *_: wrote), CapturingLogger()
+    said = f"the table events holds {found} of the {wrote} rows that this batch wrote before the last stop"
+    with pytest.raises(HaltError, match=said) if stops else contextlib.nullcontext():
+        check_rows(fence, "events", 1, found, log, strays=strays)  # type: ignore[arg-type]
+    assert not log.calls
+    fence.rows_of = lambda *_: None
+    check_rows(fence, "events", 1, found, log, strays=strays)  # type: ignore[arg-type]
+    assert [call.kwargs for call in log.calls] == [{"table": "events"}]
+
+
+@pytest.mark.parametrize(
+    ("landed", "begun", "known", "first", "end", "said"),
+    [
+        ({("t", 0): 10}, {}, {}, 0, 9, "shorter"),
+        ({("t", 0): 10}, {}, {}, 0, 10, ""),
+        ({("t", 0): 10}, {}, {}, 10, 20, ""),
+        ({("t", 0): 10}, {}, {}, 11, 20, "t/0: 10 to 10"),
+        ({}, {}, {}, 11, 20, ""),  # of a new topic nothing was ever asked
+        ({}, {"id": {}}, {}, 11, 20, "t/0: 0 to 10"),  # nothing of it has landed since a job claimed it
+        ({}, {"id": {"0": 11}}, {}, 11, 20, ""),
+        ({}, {}, {"t": "id"}, 11, 20, "t/0: 0 to 10"),  # claimed by an older version, whose checkpoint is there
+        ({}, {}, {"t": "older"}, 11, 20, "t (id older, recreated): of all partitions"),
+    ],
+)
+def test_what_kafka_lacks_is_a_loss_or_stops_the_job(
+    landed: dict, begun: dict, known: dict, first: int, end: int, said: str
+) -> None:
+    asked = {True: first, False: end}
+    brokers = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, asked[earliest]))
+    fence = SimpleNamespace(properties=lambda _: {BEGUN: json.dumps(begun)})
+
+    def found() -> list[str]:
+        losses = gaps.find(Coverage(landed, {}, frozenset()), brokers, {"t": TopicInfo("id", 1)}, known, fence)  # type: ignore[arg-type]
+        return [str(loss) for loss in losses]
+
+    if said == "shorter":
+        with pytest.raises(
+            HaltError, match="the topic is shorter than what was landed of it: t/0: landed to 10, ends at 9"
+        ):
+            found()
+    else:
+        assert ([said] if said else []) == found()[:1]

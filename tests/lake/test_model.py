@@ -17,6 +17,7 @@ from headrace_lake.commands.erase import Erase
 from headrace_lake.commands.replay import Replay
 from headrace_lake.commands.replay_routes import RoutesReplay
 from headrace_lake.kafka import claim, gaps, start
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, Position
@@ -40,7 +41,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.lake.model.__main__ import main, table
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import ROUTES, Run
+from tests.lake.model.job import ROUTES, Ignored, Run
 from tests.lake.model.replayer import Replayer
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process
@@ -428,6 +429,24 @@ def test_a_hole_in_batches_stops_the_job_before_it_lands(when: str) -> None:
         said = "were deleted or doubled: e/0: 1 offsets are missing between 0 and 3"
         with mock.patch.object(Fence, "claim", claim_with_a_hole), pytest.raises(HaltError, match=said):
             run.land()
+
+
+def test_a_batch_that_was_landed_with_other_ranges_is_of_an_old_checkpoint() -> None:
+    script = Script()
+    with script.world.in_place():
+        script.world.make_lake(LAKE)
+        spark: Any = Spark(script.world)
+        fence, landing = Fence(spark, LAKE), cast("Any", Landing.__new__(Landing))
+        own = transaction(fence.claim(), 0)
+        line = {"epoch": 1, "batch": 0, "topic": EVENTS, "partition": 0, "from": 0, "to": 2}
+        script.disk.table(f"{LAKE}/{BATCHES}").begin(APP_ID).commit([line], version=own)
+        landing._checkpoint = SimpleNamespace(path="before")
+        landing._epoch = SimpleNamespace(
+            spark=spark, lake=LAKE, number=1, fence=fence, position=Position({}, {}, 1, own), log=Ignored()
+        )
+        assert landing._landed_before(0, own, [Range(EVENTS, 0, 0, 2)])
+        with pytest.raises(HaltError, match="of the checkpoint before is not the one that was landed"):
+            landing._landed_before(0, own, [Range(EVENTS, 0, 0, 1)])
 
 
 def test_a_checkpoint_that_ends_before_the_tables_is_too_old() -> None:

@@ -685,7 +685,7 @@ def test_a_topic_that_was_made_anew_ends_nowhere_before_its_first_batch(lake: Pa
 def test_kafka_is_asked_for_the_proof_alone(lake: Path) -> None:
     with pytest.raises(CommandError, match="--kafka belongs to --named exactly-once"):
         query.query(None, lake, named="hours", kafka="127.0.0.1:1")
-    with pytest.raises(CommandError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(CommandError, match=r"Kafka at 127\.0\.0\.1:1"):
         query.query(None, lake, named="exactly-once", kafka="127.0.0.1:1")
 
 
