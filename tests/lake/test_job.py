@@ -311,3 +311,12 @@ def test_what_kafka_lacks_is_a_loss_or_stops_the_job(
             found()
     else:
         assert ([said] if said else []) == found()[:1]
+
+
+@pytest.mark.parametrize(("given_up", "said"), [((), ["t/0 (id older, recreated): from 7 on"]), ((("older", 0),), [])])
+def test_what_a_recreated_topic_lost_is_accepted_once(given_up: tuple, said: list[str]) -> None:
+    coverage = Coverage({}, {("t", "older", 0): 7}, frozenset(given_up))
+    brokers = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, 0))
+    fence = SimpleNamespace(properties=lambda _: {})
+    losses = gaps.find(coverage, brokers, {"t": TopicInfo("id", 1)}, {"t": "older"}, fence)  # type: ignore[arg-type]
+    assert [str(loss) for loss in losses] == said

@@ -309,6 +309,21 @@ def test_topics_that_two_jobs_claim_first_are_both_noted() -> None:
     assert json.loads(script.disk.table(f"{LAKE}/{BATCHES}").properties[BEGUN]) == {"id1": {}, "id2": {}}
 
 
+def test_where_a_topic_began_is_noted_once() -> None:
+    """Kafka deletes some of it while two jobs claim it: what the first of them noted is where it began."""
+
+    def note(first: int) -> None:
+        script.kafka.topics[EVENTS].partitions[0].start = first
+        brokers: Any = Brokers(script.kafka, lambda: None, lambda: 0, lambda: 0)
+        spark: Any = Spark(script.world)
+        topics = brokers.topics((EVENTS,))
+        gaps.note_begun(spark, LAKE, Coverage({}, {}, frozenset()), brokers, topics, {}, Fence(spark, LAKE))
+
+    with interrupted(lambda: note(5)) as script:
+        note(9)
+    assert json.loads(script.disk.table(f"{LAKE}/{BATCHES}").properties[BEGUN]) == {"id1": {"0": 5}}
+
+
 def test_a_job_that_was_overtaken_does_not_note_its_strays() -> None:
     def note() -> None:
         spark: Any = Spark(script.world)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-_UNREADABLE: Final = re.compile(r"[][\\^|*?`]|%[0-9A-Fa-f]{2}")
+_UNREADABLE: Final = re.compile(r"[][\\^|*?`\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 """Parts that a path may not have: deltalake looks elsewhere, or panics; DuckDB takes it for a pattern; Spark's SQL ends at it."""
 
 
 def unreadable(folder: str) -> str | None:
     """Returns a part of the path of `folder` that a reader of its tables cannot take; None if there is none."""
     found = _UNREADABLE.search(folder)
-    return found and found.group()
+    return found and (found.group() if found.group().isprintable() else repr(found.group()))
 
 
 def local_folder(place: str) -> Path | None:
