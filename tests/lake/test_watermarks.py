@@ -55,6 +55,16 @@ def test_the_slowest_partition_is_the_watermark(now: list[int]) -> None:
     assert found.watermark() == NOW - 7000
 
 
+def test_there_is_none_while_a_partition_has_landed_nothing(now: list[int]) -> None:
+    """Its records may be as old as retention: ids of the others' time must not expire."""
+    watermarks = made(Brokers({0: 10, 1: 10}), {0: 0, 1: 0})
+    watermarks.ask()
+    watermarks.landed({0: 5}, {0: NOW - 1})
+    assert watermarks.watermark() is None
+    watermarks.landed({1: 5}, {1: NOW - 9})
+    assert watermarks.watermark() == NOW - 9
+
+
 def test_a_partition_read_to_its_end_is_as_late_as_when_its_end_was_asked_for(now: list[int]) -> None:
     brokers = Brokers({0: 100, 1: 0})
     found = made(brokers, {0: 100, 1: 0})
