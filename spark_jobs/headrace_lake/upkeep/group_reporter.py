@@ -134,7 +134,11 @@ class GroupReporter:
         wanted = {name: self._class(_CONFIG_RESOURCE)(kind, name) for name in self._topics}
         answers = self._client().describeConfigs(self._list(wanted.values())).values()
         for name, resource in wanted.items():
-            milliseconds = int(self._wait(answers.get(resource)).get("retention.ms").value())
+            entry = self._wait(answers.get(resource)).get("retention.ms")
+            if entry is None or entry.value() is None:  # brokers that only claim to be Kafka
+                self._retention.pop(name, None)
+                continue
+            milliseconds = int(entry.value())
             self._retention[name] = milliseconds / 1000 if milliseconds >= 0 else math.inf
 
     def _measure_lag(self) -> None:
