@@ -174,10 +174,17 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     assert await broker.sees(context) == "third"
 
 
-def test_a_broker_that_is_silent_is_not_told_by_the_name_of_a_class() -> None:
-    record = logging.makeLogRecord({"msg": "Unable connect to node with id %s: %s", "args": ("1", TimeoutError())})
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TimeoutError(), "it does not answer"),
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9092)"), "it refuses connections"),
+    ],
+)
+def test_a_broker_that_cannot_be_reached_is_told_in_words(error: OSError, told: str) -> None:
+    record = logging.makeLogRecord({"msg": "Unable connect to node with id %s: %s", "args": ("1", error)})
     CONNECT_TROUBLE.filter(record)
-    assert explain(KafkaConnectionError("Unable to bootstrap from [('h', 9092)]")) == "it does not answer"
+    assert explain(KafkaConnectionError("Unable to bootstrap from [('h', 9092)]")) == told
 
 
 def test_every_client_of_kafka_has_these_settings() -> None:

@@ -72,9 +72,12 @@ class _ConnectTrouble(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args:
             error = record.args[-1]
-            self.reason = str(error) or (
-                "it does not answer" if isinstance(error, TimeoutError) else type(error).__name__
-            )
+            if isinstance(error, ConnectionRefusedError):
+                self.reason = "it refuses connections"
+            elif isinstance(error, TimeoutError):
+                self.reason = "it does not answer"
+            else:
+                self.reason = str(error) or type(error).__name__
             return not self.silent
         return True
 
