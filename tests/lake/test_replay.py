@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -243,6 +244,16 @@ def test_steps_take_pieces_in_order_up_to_the_limit() -> None:
     assert list(steps(pieces, 20)) == [pieces[:2], pieces[2:3], pieces[3:4], pieces[4:]]
     assert list(steps(pieces, 10_000)) == [pieces]
     assert list(steps([], 10)) == []
+
+
+def test_a_part_of_a_range_is_replayed_only_if_all_of_the_range_had_landed() -> None:
+    """What was left out on purpose looks like what is missing."""
+    part = batch_range(0, 10, first_held=5)
+    assert part.replayable
+    assert not batch_range(0, 10, first_held=5, duplicates=1).replayable
+    assert not replace(part, skipped=1).replayable
+    assert replace(part, skipped=1, first_held=0).replayable
+    assert not batch_range(0, 10, first_held=10).replayable
 
 
 def test_a_step_has_no_hole_in_a_partition() -> None:
