@@ -12,7 +12,7 @@ all was read, or nothing for a while  all who ask
 `n` messages were read                one for each `MESSAGES` of them, in order
 ====================================  ==================================================
 
-The turn then ends after at most twice as many messages as there are connections, and `AT_ONCE`.
+The turn then ends after few more messages than there are connections with something to read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import Final
 
 Question = Sequence[bytes]
 
-MESSAGES: Final = 2
-"""Messages that are read for each newcomer, while there are more to read."""
+MESSAGES: Final = 16
+"""Messages that are read for each newcomer, while there are more to read: as many as ZeroMQ keeps of a client. Those that leave
+without having been read would fill the turn, too."""
 
 AT_ONCE: Final = 16
 """Newcomers that may come together after messages were read and none came."""
