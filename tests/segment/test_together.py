@@ -99,12 +99,12 @@ def test_a_large_block_goes_at_once_and_so_does_what_is_before_it(large: bytes) 
 
 def test_so_much_goes_together() -> None:
     _, slow = busy()
-    size, first = LITTLE - 9, AHEAD + 1
-    numbers = iter(range(first, first + 2 * TOGETHER // LITTLE))
+    size, first = LITTLE // 4, AHEAD + 1
+    numbers = iter(range(first, first + 2 * TOGETHER // size))
     while len(slow.frames) == AHEAD:
         slow.hear(append(number := next(numbers), bytes(size)))
     frame = slow.frames[-1]
-    assert frame.size <= TOGETHER < frame.size + LITTLE
+    assert frame.size <= TOGETHER < frame.size + LITTLE // 2
     assert not frame.small
     assert len(parts_of(frame)) == number - first  # the last one waits for the next ones
 
