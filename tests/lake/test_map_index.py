@@ -146,11 +146,11 @@ def test_tasks_share_one_index(spark: SparkSession, make: Make) -> None:
     events = spark.range(0, 20_000, 1, 4).selectExpr(
         "binary('d.' || lpad(lower(hex(id % 4000)), 32, '0')) as id", "id as place", "id div 4000 as time"
     )
-    marked = events.selectExpr("place", f"remembered(id, time, place, {int(IdKind.ORDINARY)}) as duplicate")
-    new = {row.place for row in marked.where("not duplicate").collect()}
+    marked = events.selectExpr("place", f"remembered(id, time, place, {int(IdKind.ORDINARY)}) as {DUPLICATE}")
+    new = {row.place for row in marked.where(f"not {DUPLICATE}").collect()}
     assert {place % 4_000 for place in new} == set(range(4_000))
     assert len(new) == recent.ids() == 4_000
-    assert {row.place for row in marked.where("not duplicate").collect()} == new
+    assert {row.place for row in marked.where(f"not {DUPLICATE}").collect()} == new
     counted = marked.agg(sf.count_if(DUPLICATE), sf.count("*")).first()
     assert tuple(counted) == (16_000, 20_000)
 
