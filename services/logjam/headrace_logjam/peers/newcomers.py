@@ -29,7 +29,7 @@ MESSAGES: Final = 16
 without having been read would fill the turn, too."""
 
 AT_ONCE: Final = 16
-"""Newcomers that may come together after messages were read and none came."""
+"""Newcomers that may come together, where none has come for a while."""
 
 
 class Newcomers:
@@ -56,8 +56,7 @@ class Newcomers:
     def pause(self) -> bool:
         """Admits all if nothing was read since the last call. Returns whether some wait; then call it again."""
         if self._still:
-            self._room = inf
-            self._go_on()
+            self.admit_all()
         self._still = True
         return bool(self._waiting)
 
