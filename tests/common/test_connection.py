@@ -12,7 +12,7 @@ import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD
-from headrace_common.connection.tcp import MUCH, TcpConnection
+from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -271,6 +271,22 @@ class TestProtocolError:
         made.clock.rest()
         assert transport.lost
         assert made.closed("protocol_error")
+        assert made.all_given_back()
+
+    def test_reads_what_still_comes_once_a_rest(self, bench: Make) -> None:
+        made, connection, transport = bench.one()
+        connection.data_received(b"\x01")
+        made.clock.rest()
+        assert transport.ended
+        for _ in range(20):  # its socket is always readable: the loop would read it again and again in one turn
+            assert transport.reading
+            connection.data_received(bytes(256_000))
+            assert not transport.reading
+            made.clock.advance(DISCARD_REST)
+        connection.data_received(bytes(256_000))
+        connection.eof_received()  # and the rest that was begun does not hold on to it
+        made.clock.advance(DISCARD_REST)
+        assert transport.lost
         assert made.all_given_back()
 
     def test_over_tls_there_is_no_half_close(self, bench: Make) -> None:
