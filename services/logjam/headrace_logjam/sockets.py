@@ -25,6 +25,7 @@ from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import AccessControl, Context, Curve
 from headrace_logjam.peers.doors import Door, Doors
+from headrace_logjam.peers.holding import Heard
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import LATE, SAID, ProducerSession
@@ -193,7 +194,8 @@ class ProducerSocket(BoundSocket):
         ignored = around.runtime.metrics.messages_ignored
         ignored.labels(PING.decode())
         self._ignored = lambda what: ignored.labels(what).inc()
-        self._read = ReadSocket(routed=self.answers, reads=around.access.newcomers(self.domain).read)
+        self._newcomers = around.access.newcomers(self.domain)
+        self._read = ReadSocket(routed=self.answers, reads=self._reads)
         self._publish = None if pub is None else pub.publish
         self._opened: tuple[ProducerSession, Door, MessageConnection] | None = None
 
@@ -207,7 +209,8 @@ class ProducerSocket(BoundSocket):
         runtime, settings = self._around.runtime, self._around.settings
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
         made, door = self.listen(self.kind, marks, self._read.empty)
-        self._read.heard = door.heard
+        door.spoken_ended = self._newcomers.ended
+        self._read.heard = lambda messages: self._hear(door, messages)
         counted = {answer: self._around.metrics.answers.labels(answer) for answer in (*SAID.values(), LATE)}
         session = ProducerSession(
             settings.limits,
@@ -223,6 +226,14 @@ class ProducerSocket(BoundSocket):
         self._read.open(made, connection)
         self._opened = session, door, connection
         runtime.tasks.start(self._serve(connection), self.name)
+
+    def _reads(self, messages: int) -> None:
+        if not messages:
+            self._newcomers.admit_all()
+
+    def _hear(self, door: Door, messages: Sequence[Heard]) -> None:
+        door.heard(messages)
+        self._newcomers.read([number for number, _ in messages])
 
     async def _serve(self, connection: MessageConnection) -> None:
         await connection.closed.wait()

@@ -91,6 +91,8 @@ class Door:
         """libzmq's number of the fault in the handshake of the connection that ends next."""
         self.come_and_gone: Callable[[], None] = lambda: None
         """Reads the events."""
+        self.spoken_ended: Callable[[], None] = lambda: None
+        """Hears that a connection has ended of which a message was read."""
         self._proven = proven
         self._empty = empty
 
@@ -231,6 +233,8 @@ class Doors:
         if guest is None:
             return
         guest.descriptor.forget()
+        if guest.delivered:
+            door.spoken_ended()
         if failed is not None and not guest.left:
             self._failed(guest, failed)
         self._free(guest, "peer")
