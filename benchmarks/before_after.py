@@ -3,8 +3,8 @@
 Pairs of phases, one of each side, so that a machine that grows slower or faster slows both. Writes the median of each side and
 of the pairs' ratios to ``benchmarks/results/before-after.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/before_after.py REVISION [--pairs 5] [--seconds 5] [--only Forward] [--name before-after]
-    .venv/bin/python benchmarks/before_after.py REVISION --landing [--pairs 5] [--events 760000] [--warm 2]
+    .venv/bin/python -m benchmarks.before_after REVISION [--pairs 5] [--seconds 5] [--only Forward] [--name before-after]
+    .venv/bin/python -m benchmarks.before_after REVISION --landing [--pairs 5] [--events 760000] [--warm 2]
 
 With `native` as the revision, it is this tree without its native core beside this tree with it. With ``--landing`` it is
 ``landing.py`` of this commit (without what is not committed) and of the revision: each turn is a process of its own with its own
@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace_lumberjack.wire import V2, encode
-from receivers import load
-from receivers.forward import ForwardTalker, frames
-from receivers.lumberjack import WindowTalker, filebeat
+
+from benchmarks.receivers import load
+from benchmarks.receivers.forward import ForwardTalker, frames
+from benchmarks.receivers.lumberjack import WindowTalker, filebeat
 
 RESULTS = Path(__file__).parent / "results"
 COST = "cpu_seconds_per_million"
@@ -141,8 +142,10 @@ def _landing(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> Take
 
 def _landed(tree: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """CPU seconds per million events by way of landing, as the tree's own ``landing.py`` measures them."""
-    sources = os.pathsep.join(str(tree / part) for part in PARTS)
-    command = [sys.executable, str(tree / "benchmarks" / "landing.py"), "--rounds", "1"]
+    sources = os.pathsep.join(
+        str(tree / part) for part in (*PARTS, "benchmarks")
+    )  # older ones find their rooms by the last
+    command = [sys.executable, "-m", "benchmarks.landing", "--rounds", "1"]
     command += ["--warm", str(arguments.warm), "--events", str(arguments.events)]
     run = subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": sources}, capture_output=True, text=True)
     if run.returncode:
@@ -161,7 +164,7 @@ def write(arguments: argparse.Namespace, taken: Taken) -> None:
     beside = "itself without its native core" if arguments.revision == NATIVE else arguments.revision
     lines = [
         f"This tree beside {beside}, acks=all, zstd, in turns: medians of {arguments.pairs} pairs; 2 CPUs, shared"
-        " with the broker and the clients. Written by `benchmarks/before_after.py`.",
+        " with the broker and the clients. Written by `python -m benchmarks.before_after`.",
         "",
         "| shape | CPU-s per million events, before | after | after / before, median of the pairs | all pairs"
         " | slowest acknowledgement, before | after |",

@@ -5,7 +5,7 @@ starts Spark as the landing job does, fills the index from the table, and measur
 Then the same for erased ids: the memory that they take, and the CPU of asking for a batch's ids, first and again. Writes
 ``benchmarks/results/driver-memory.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/driver_memory.py [--ids 0 1000000 4000000] [--erased 0 10000 1000000] [--heap 2g]
+    .venv/bin/python -m benchmarks.driver_memory [--ids 0 1000000 4000000] [--erased 0 10000 1000000] [--heap 2g]
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures, layout
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
-from landings.stage import RESULTS, machine
 from pyspark.sql import SparkSession
+
+from benchmarks.landings.stage import RESULTS, machine
 
 BATCH = 10_000
 """Ids of the batch that is compared with erased ones."""
@@ -160,7 +161,8 @@ def main() -> None:
 
 
 def _run(arguments: argparse.Namespace, what: str, lake: str, ids: int, dedup: str) -> dict[str, Any]:
-    program = [sys.executable, __file__, "--heap", arguments.heap, "--one", what, lake, str(ids), dedup]
+    program = [sys.executable, "-m", "benchmarks.driver_memory", "--heap", arguments.heap]
+    program += ["--one", what, lake, str(ids), dedup]
     done = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if what != "make" else {}
     if found:
@@ -185,7 +187,7 @@ def write(heap: str, results: list[dict[str, Any]]) -> None:
     text = "\n".join(
         [
             f"Memory of the driver with a heap of {heap}, in MiB, after a collection of garbage. Written by"
-            " `benchmarks/driver_memory.py`.",
+            " `python -m benchmarks.driver_memory`.",
             "",
             "| ids remembered | index | JVM resident | heap in use | Python resident | bytes an id |",
             "|---|---|---|---|---|---|",

@@ -7,7 +7,7 @@ revision of this repository (which may not speak all of them). Writes ``benchmar
 beside Go's are taken, for many small clients and for few large ones, saturated and at half of that, and for two thousand
 clients of one event a second each: ``forward-shapes``.
 
-    .venv/bin/python benchmarks/forward_yardstick.py [--seconds 10] [--connections 16] [--events 500] [--before REVISION]
+    .venv/bin/python -m benchmarks.forward_yardstick [--seconds 10] [--connections 16] [--events 500] [--before REVISION]
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from typing import Any
 import psutil
 from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
-from receivers import load
-from receivers.forward import FORMS, ForwardTalker, formed, frames
+
+from benchmarks.receivers import load
+from benchmarks.receivers.forward import FORMS, ForwardTalker, formed, frames
 
 REFERENCE = Path(__file__).parent / "reference"
 TURNS = 2
@@ -164,7 +165,7 @@ def write_shapes(taken: dict[str, Any]) -> None:
     lines = [
         "Forward beside the reference receiver in Go: connections x events a frame, acks=all, zstd, in turns, medians of "
         f"{ROUNDS} rounds; Python {platform.python_version()}, {os.cpu_count()} CPUs, shared with the broker and the clients. "
-        "Written by `benchmarks/forward_yardstick.py --shapes`.",
+        "Written by `python -m benchmarks.forward_yardstick --shapes`.",
         "",
         "| shape | load | CPU-s per million events, headrace | go | ratio | without its native core | ratio "
         "| ack p50 / p99 / slowest, headrace | go | without its native core | memory at most, MB, headrace | go |",
@@ -224,7 +225,7 @@ def write(arguments: argparse.Namespace, turns: dict[str, list[dict[str, float]]
     head = (
         f"Forward beside the reference receiver in Go, {arguments.connections} connections, {arguments.events} events a "
         f"frame, acks=all, zstd, in turns; {result['machine']['cpus']} CPUs, shared with the broker and the clients. "
-        "Written by `benchmarks/forward_yardstick.py`.\n\n"
+        "Written by `python -m benchmarks.forward_yardstick`.\n\n"
     )
     load.RESULTS.mkdir(exist_ok=True)
     name = "forward-yardstick" if arguments.events != 1 else "forward-yardstick-single"

@@ -1,6 +1,6 @@
 """The cost of landing: CPU per event of the job, and what it consists of.
 
-    .venv/bin/python benchmarks/landing.py [job | large | naive | partitions | stages] [--events N] [--batch 190000]
+    .venv/bin/python -m benchmarks.landing [job | large | naive | partitions | stages] [--events N] [--batch 190000]
 
 Starts an embedded Kafka, fills a topic and lands it several times in one JVM; the first rounds warm it up and do not count.
 Writes ``benchmarks/results/landing.json`` and ``.md``; ``landing-large`` and so on for the others:
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 
-from landings import job, large, naive, partitions, stages
+from benchmarks.landings import job, large, naive, partitions, stages
 
 MEASURES = {module.__name__.rpartition(".")[2]: module for module in (job, large, naive, partitions, stages)}
 

@@ -7,7 +7,7 @@ selects all columns of one stream, and the bytes that it read are counted, by wh
 ways to merge, and with ``--landing`` the cost of landing with and without statistics of `stream` and `source`. Writes
  ``benchmarks/results/layout.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/layout.py [--rows 2000000] [--streams 200] [--landing 760000]
+    .venv/bin/python -m benchmarks.layout [--rows 2000000] [--streams 200] [--landing 760000]
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ from headrace_lake.tables import layout
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging import choice, compaction, rewrite
-from landings.stage import RESULTS, Meter, fill, land, machine, prove, stage
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+
+from benchmarks.landings.stage import RESULTS, Meter, fill, land, machine, prove, stage
 
 A_DAY = 5_000_000
 """Rows of a day."""
@@ -236,7 +237,7 @@ def write(result: dict[str, Any]) -> None:
     head = (
         f"All columns of one stream of {result['streams']}, in a table of {result['rows']:,} rows, merged by the job's"
         f" compaction; in brackets: of all bytes. PySpark {result['machine']['pyspark']}, Delta {result['machine']['delta']},"
-        f" {result['machine']['cpus']} CPUs ({result['machine']['cpu']}). Written by `benchmarks/layout.py`.\n\n"
+        f" {result['machine']['cpus']} CPUs ({result['machine']['cpu']}). Written by `python -m benchmarks.layout`.\n\n"
     )
     text = head + "\n".join(lines(result)) + "\n"
     if result["landing"]:

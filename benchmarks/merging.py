@@ -229,7 +229,7 @@ def write(outcomes: list[Outcome]) -> None:
         f"A simulation of {outcomes[0].days} days that drives the job's own decisions (`upkeep/merging/choice.py`): a batch each"
         f" {TRIGGER:.0f} s from {PARTITIONS} partitions on {CORES} cores, files of {FOOTER:,} + {LANDED_ROW:.0f} × rows bytes as"
         f" landing writes them, {MERGED_ROW:.0f} × rows once merged, FILE_BYTES 128 MiB, {SECONDS_OF_A_BYTE * 1e9:.0f} CPU-s for"
-        f" each GB merged and {SECONDS_OF_A_FILE * 1000:.0f} ms for each file. Written by `benchmarks/merging.py`.\n\n"
+        f" each GB merged and {SECONDS_OF_A_FILE * 1000:.0f} ms for each file. Written by `python -m benchmarks.merging`.\n\n"
     )
     (RESULTS / "merging.json").write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n")
     (RESULTS / "merging.md").write_text(head + "\n".join(table(outcomes)) + "\n")

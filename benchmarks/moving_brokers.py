@@ -25,7 +25,7 @@ from headrace_common.operations.settings import TopicSettings
 
 from benchmarks.receivers import load
 from tests.contract.brokers import BROKERS, Brokers, cluster
-from tests.contract.conftest import DIALECTS, TOYS
+from tests.contract.conftest import DIALECTS
 from tests.contract.dialect import Dialect
 from tests.contract.load import Heard, Load
 from tests.contract.receiver import Receiver
@@ -35,7 +35,7 @@ QUIET: Final = 15.0
 """Seconds of the phases in which nothing happens."""
 
 PARTITIONS: Final = 6
-NAMED: Final = {dialect.name: dialect for dialect in reversed(DIALECTS) if dialect not in TOYS}
+NAMED: Final = {dialect.name: dialect for dialect in reversed(DIALECTS)}
 
 
 def figures_of(name: str, began: float, ended: float, heard: list[Heard]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def write(result: dict[str, Any], *, dry: bool) -> None:
         (
             f"{result['protocol']}, {result['clients']} clients with one event each on its way, three brokers, three replicas, "
             f"min.insync.replicas 2; {result['machine']['cpus']} CPUs, shared by all, load {first:.1f} at the beginning and "
-            f"{last:.1f} at the end. Written by `benchmarks/moving_brokers.py`.",
+            f"{last:.1f} at the end. Written by `python -m benchmarks.moving_brokers`.",
             "",
             "| phase | seconds | acknowledged | p50 (ms) | p99 (ms) | slowest (ms) |",
             "|---|---|---|---|---|---|",

@@ -3,7 +3,7 @@
 Kafka's part is the bytes of the events topic's segments, one replica; the lake's the bytes of the data files, as they land,
 before compaction. Writes ``benchmarks/results/sizes.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/sizes.py [--events 200000]
+    .venv/bin/python -m benchmarks.sizes [--events 200000]
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def main() -> None:
     (RESULTS / "sizes.json").write_text(json.dumps(result, indent=1) + "\n")
     lines = [
         f"Bytes of an event, {result['events']:,} of each protocol, in frames of 100; one replica, zstd; data files as they land."
-        " Written by `benchmarks/sizes.py`.",
+        " Written by `python -m benchmarks.sizes`.",
         "",
         "| protocol | body | on Kafka's disk | in the table |",
         "|---|---|---|---|",

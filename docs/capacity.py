@@ -74,7 +74,7 @@ unless `SEGMENT__RETENTION_TIME` or `SEGMENT__RETENTION_BYTES` lets it go.
 """
 
 NO_SIZES: Final = """\
-`python benchmarks/sizes.py` measures what an event takes on Kafka's disk and in the table, and adds it here. Until it has run
+`python -m benchmarks.sizes` measures what an event takes on Kafka's disk and in the table, and adds it here. Until it has run
 on your events, plan with the size of the body on Kafka and half of it in the lake: real logs compress better.
 """
 

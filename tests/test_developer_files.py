@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -84,14 +85,19 @@ BENCHMARKS = sorted(
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 def test_a_benchmark_is_run_as_it_says(path: Path) -> None:
-    # Python finds a file's neighbours; `tests` and packages only with -m.
-    text = path.read_text()
-    needs_root = "from tests" in text or "from benchmarks" in text or (path.parent / "__init__.py").is_file()
-    docstring = text.split('"""')[1]
-    if path.name == "__main__.py":
-        assert f"-m benchmarks.{path.parent.name}" in docstring
-    elif f"benchmarks/{path.name}" in docstring or f"benchmarks.{path.stem}" in docstring:
-        assert re.search(rf"-m\s+benchmarks\.{path.stem}\b", docstring) is not None or not needs_root
+    docstring = path.read_text().split('"""')[1]
+    own = path.parent.name if path.name == "__main__.py" else path.stem
+    assert path.parent != ROOT / "benchmarks" or re.search(rf"python\s+-m\s+benchmarks\.{own}\b", docstring)
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    assert callable(importlib.import_module(module).main)
+
+
+def test_nothing_says_to_run_a_benchmark_as_a_file() -> None:
+    # Python finds `tests` and `benchmarks` themselves with -m alone
+    for folder, kind in (("benchmarks", "*.py"), ("benchmarks", "*.md"), ("docs", "*.md"), (".github", "*.md")):
+        for path in (ROOT / folder).rglob(kind):
+            found = re.search(r"(python |Written by `)benchmarks/\w+\.py", path.read_text())
+            assert found is None, (path, found)
 
 
 def test_a_change_is_one_bullet_in_a_file_and_a_release_is_short() -> None:

@@ -99,6 +99,6 @@ def write_results(result: dict[str, Any]) -> None:
         f"headers, values of {result['value_bytes']} bytes, warm JVM, one record in "
         f"{round(1 / result['resent'])} a resend; medians of {len(result['rounds'])} rounds; PySpark "
         f"{result['machine']['pyspark']}, Delta {result['machine']['delta']}, {result['machine']['cpus']} CPUs "
-        f"({result['machine']['cpu']}). Written by `benchmarks/landing.py`.\n\n"
+        f"({result['machine']['cpu']}). Written by `python -m benchmarks.landing`.\n\n"
     )
     write("landing", result, head + table + "\n")

@@ -139,6 +139,6 @@ def write_results(result: dict[str, Any]) -> None:
         f"CPU-s per million records landed, on tables whose rows are all remembered; batches of {result['batch_records']:,} "
         f"records on {result['partitions']} partitions, one in a hundred a resend; medians of {len(result['rounds'])} rounds; "
         f"PySpark {result['machine']['pyspark']}, {result['machine']['cpus']} CPUs ({result['machine']['cpu']}). Written by "
-        "`benchmarks/landing.py large`.\n\n"
+        "`python -m benchmarks.landing large`.\n\n"
     )
     write("landing-large", result, head + "\n".join(lines) + "\n")

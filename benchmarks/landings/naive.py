@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> None:
     text = (
         f"The landing job beside naive ones: CPU-s per million records, batches of {arguments.batch:,} on {PARTITIONS}"
         f" partitions, medians of {arguments.rounds} rounds; PySpark {info['pyspark']}, {info['cpus']} CPUs ({info['cpu']}),"
-        f" load average {info['load_average']:.0f}. Written by `benchmarks/landing.py naive`.\n\n"
+        f" load average {info['load_average']:.0f}. Written by `python -m benchmarks.landing naive`.\n\n"
         "| what | CPU-s per million | ÷ append |\n|---|---|---|\n"
     )
     text += "".join(

@@ -84,7 +84,7 @@ def _write(arguments: argparse.Namespace, rounds: list[dict[str, dict[str, float
         f"Landing by the number of partitions: CPU-s per million records in batches of {arguments.batch:,}, and CPU-s of a batch "
         f"of {SMALL:,}; medians of {len(rounds)} rounds; PySpark {result['machine']['pyspark']}, "
         f"{result['machine']['cpus']} CPUs ({result['machine']['cpu']}), load average {result['machine']['load_average']:.0f}. "
-        "Written by `benchmarks/landing.py partitions`.\n\n"
+        "Written by `python -m benchmarks.landing partitions`.\n\n"
     )
     rows = [
         f"| {count} | {of('large', count):.1f} | {ratio('large', count):.2f} | {of('small', count, SMALL / 1e6):.2f} | "

@@ -125,7 +125,8 @@ def run(arguments: argparse.Namespace) -> None:
         f" without de-duplication. Each line is what its stage adds to those above it; medians of {arguments.rounds} rounds;"
         f" PySpark {info['pyspark']}, {info['cpus']} CPUs ({info['cpu']}), load average {info['load_average']:.0f}: other work on"
         " the machine moves a figure by a CPU-second, so that a small stage may seem to cost nothing, or less. Written by"
-        " `benchmarks/landing.py stages`.\n\n| stage | CPU-s per million | of the whole | up to here |\n|---|---|---|---|\n"
+        " `python -m benchmarks.landing stages`.\n\n"
+        "| stage | CPU-s per million | of the whole | up to here |\n|---|---|---|---|\n"
     )
     for (_, before), (name, after) in pairwise([("", 0.0), *median.items()]):
         text += f"| {name} | {after - before:.1f} | {(after - before) / whole:.0%} | {after:.1f} |\n"
