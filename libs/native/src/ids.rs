@@ -98,10 +98,8 @@ impl Hash {
     }
 
     fn mix(&mut self, last: bool) {
-        let mut words = [0; 16];
-        for (word, bytes) in words.iter_mut().zip(self.block.chunks_exact(8)) {
-            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        }
+        let word = |bytes: &[u8]| u64::from_le_bytes(*bytes.first_chunk().unwrap_or(&[0; 8]));
+        let words = std::array::from_fn(|index| word(&self.block[8 * index..]));
         let mut mixed = [0; 16];
         mixed[..8].copy_from_slice(&self.state);
         mixed[8..].copy_from_slice(&START);

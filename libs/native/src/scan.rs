@@ -134,13 +134,7 @@ impl<'a> Scan<'a> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
-            while let Some(word) = self.data[self.at..].first_chunk() {
-                let found = marks(u64::from_le_bytes(*word));
-                self.at += found.trailing_zeros() as usize / 8;
-                if found != 0 {
-                    break;
-                }
-            }
+            self.at += plain(&self.data[self.at..]);
             match self.peek() {
                 b'"' => break,
                 b'\\' => self.at += escape(&self.data[self.at..])?.1,
@@ -151,6 +145,20 @@ impl<'a> Scan<'a> {
         self.at += 1;
         Ok(&self.data[start..self.at - 1])
     }
+}
+
+/// How many bytes at the start of `text` stand there as they are, at least. Where a word of eight is all so is a branch, not
+/// computed: the next one need not wait for it.
+fn plain(text: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(word) = text[at..].first_chunk() {
+        let found = marks(u64::from_le_bytes(*word));
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at
 }
 
 /// Reads the escape at the start of `text`. Returns its character, and how many bytes it has. Half a surrogate pair is `Odd`.
