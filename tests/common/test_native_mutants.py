@@ -75,6 +75,10 @@ MUTANTS: Final = {
     "takes half a frame": Mutant(
         "record", "rest.get(..usize::try_from(size).ok()?)", "Some(&rest[..rest.len().min(size as usize)])"
     ),
+    "cuts frames of any length": Mutant("record", "json.len() <= largest && ", ""),
+    "cuts frames of any kind": Mutant("record", ' && rest.starts_with(b"2J")', ""),
+    "cuts frames without end": Mutant("record", "while ends.len() < most {", "loop {"),
+    "takes any numbers for a row": Mutant("record", "expected == number", "true"),
     "takes any day": Mutant("time", "(1..=days).contains(&day)", "day > 0"),
     "knows no leap year": Mutant("time", "usize::from(leap)", "1"),
     "takes any month": Mutant("time", "1..=12 => 31", "_ if month < 99 => 31"),

@@ -6,11 +6,13 @@ from typing import Any
 
 import orjson
 import pytest
+from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.event import Part
 from headrace_common.record.native import MOST_ODD
 from headrace_common.session.interface import Frame, Peer
-from headrace_courier.wire import jdat
+from headrace_courier.entries import Entries
+from headrace_courier.wire import entry, jdat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +70,31 @@ def test_any_bytes(events: list[bytes]) -> None:
 @given(times)
 def test_any_time(time: str) -> None:
     check(orjson.dumps({**PLAIN, "@timestamp": time}), *numbered(1))
+
+
+def cut(pieces: list[bytes], core: str) -> list[object]:
+    """What a payload with this content is cut into, as it comes in pieces."""
+    cutting = Entries(5, 20)
+    found: list[object] = []
+    with using(core):
+        try:
+            for piece in pieces:
+                cutting.feed(piece)
+                while cutting.ready:
+                    found.append((cutting.cut(), cutting.partial_bytes, [*cutting.entries], cutting.tail()))
+            cutting.finish()
+        except ProtocolError as error:
+            found.append(str(error))
+    return found
+
+
+@settings(max_examples=examples(1000))
+@given(
+    st.lists(st.binary(max_size=22).map(entry) | st.binary(max_size=6), max_size=9).map(b"".join), st.integers(1, 99)
+)
+def test_any_entries_are_cut_alike(content: bytes, size: int) -> None:
+    for pieces in ([content], [content[at : at + size] for at in range(0, len(content), size)]):
+        assert cut(pieces, "native") == cut(pieces, "python")
 
 
 def test_what_clients_send_is_made_in_few_calls() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import orjson
 import pytest
+from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.event import Part
 from headrace_common.record.native import MOST_ODD
 from headrace_common.session.interface import Frame, Peer
-from headrace_lumberjack.wire import encode, json_frame, window
+from headrace_lumberjack.wire import RUN, Cutter, WireLimits, encode, json_frame, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,39 @@ def test_any_message(text: str, data: bytes) -> None:
     check(plain.replace(b"MESSAGE", orjson.dumps(text, default=str)[1:-1]))
     check(plain.replace(b"MESSAGE", data))
     check(plain.replace(b"MESSAGE", b"".join(b"\\u%04x" % ord(each) for each in text if ord(each) < 0x10000)))
+
+
+def cut(content: bytes, core: str) -> list[object]:
+    """What a C frame with this content is cut into."""
+    cutter = Cutter(WireLimits(40, 10, 10, 10, 10), nested=True)
+    cutter.buffer = content
+    found: list[object] = []
+    with using(core):
+        try:
+            while (item := cutter.cut()) is not None:
+                found.append((item, cutter.left))
+        except ProtocolError as error:
+            found.append(str(error))
+    return found
+
+
+numbers = st.integers(0, 3) | st.integers(2**32 - 2, 2**32 - 1)
+frames = st.builds(json_frame, numbers, st.binary(max_size=32)) | st.binary(max_size=12) | st.just(window(3))
+
+
+@settings(max_examples=examples(1000))
+@given(st.lists(frames, max_size=8).map(b"".join), st.integers(0, 300))
+def test_any_frames_are_cut_alike(content: bytes, size: int) -> None:
+    for whole in (content, content[:size]):
+        assert cut(whole, "native") == cut(whole, "python")
+
+
+def test_frames_of_a_compressed_frame_are_cut_in_one_call() -> None:
+    assert native.NATIVE is not None
+    content = b"".join(json_frame(n, b"{}") for n in range(RUN + 7))
+    assert len(native.NATIVE.frames(content, 24, 99, 9)[0]) == 9
+    assert [len(item) for item, _ in cut(content, "native")] == [RUN, 7]  # type: ignore[misc,attr-defined]
+    assert cut(content, "native") == cut(content, "python")
 
 
 def test_what_beats_send_is_plain() -> None:

@@ -10,16 +10,13 @@ use crate::document::{courier_id, Fields};
 use crate::entries::{Message, Writer};
 use crate::ids::Hash;
 use crate::message as taken;
-use crate::record::{self, Envelope, Event};
+use crate::record::{self, Envelope, Event, DATA_HEADER};
 
 /// Bytes of records after which a call returns.
 const MOST_MADE: usize = 512 << 10;
 
 /// Bytes of a frame's part of an id.
 const IDS_LENGTH: usize = 26;
-
-/// Bytes of a J frame before its JSON; the last four are the length of that.
-const DATA_HEADER: usize = 10;
 
 /// The pieces of `Envelope.pieces`.
 type Pieces<'a> = (&'a [u8], &'a [u8], &'a [u8], &'a [u8], &'a [u8]);
@@ -246,6 +243,31 @@ fn documents<'py>(
     })
 }
 
+/// Cuts J frames from `data[start..]`: see `record::frames`. Returns their ends in `data`.
+#[pyfunction]
+fn frames(data: &[u8], start: usize, largest: usize, most: usize) -> PyResult<(Vec<usize>, bool)> {
+    caught(|| {
+        let (mut ends, steady) = record::frames(&data[start..], largest, most);
+        ends.iter_mut().for_each(|end| *end += start);
+        Ok((ends, steady))
+    })
+}
+
+/// Cuts at most `most` of Courier's entries from the start of `data`, each of at most `largest` bytes. Returns them, and how many
+/// bytes of `data` they were.
+#[pyfunction]
+fn cut<'py>(py: Python<'py>, data: &[u8], largest: usize, most: usize) -> PyResult<(Bound<'py, PyList>, usize)> {
+    caught(|| {
+        let (mut found, mut read) = (Vec::new(), 0);
+        while found.len() < most {
+            let Some(entry) = record::framed(&data[read..], 4).filter(|entry| entry.len() <= largest) else { break };
+            found.push(PyBytes::new(py, entry));
+            read += 4 + entry.len();
+        }
+        Ok((PyList::new(py, found)?, read))
+    })
+}
+
 /// Makes the events of Courier's `entries[index..]` up to one that is not plain, or until they are `most` bytes.
 ///
 /// `begun`: what names their payload is hashed; `left`: how many events it has from `index` on; `limits` as of `documents`.
@@ -291,6 +313,8 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(lay, module)?)?;
     module.add_function(wrap_pyfunction!(documents, module)?)?;
     module.add_function(wrap_pyfunction!(payload, module)?)?;
+    module.add_function(wrap_pyfunction!(frames, module)?)?;
+    module.add_function(wrap_pyfunction!(cut, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(whole, module)?)
 }

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+/// Bytes of a J frame before its JSON; the last four are the length of that.
+pub const DATA_HEADER: usize = 10;
+
 /// Appends a zigzag varint.
 pub fn varint(out: &mut Vec<u8>, number: i64) {
     let mut rest = ((number << 1) ^ (number >> 63)) as u64;
@@ -39,6 +42,25 @@ pub fn framed(data: &[u8], header: usize) -> Option<&[u8]> {
     let (head, rest) = data.split_at_checked(header)?;
     let size = u32::from_be_bytes(*head.last_chunk()?);
     rest.get(..usize::try_from(size).ok()?)
+}
+
+/// The ends of the whole J frames of Lumberjack at the start of `data`: of at most `most`, each with at most `largest` bytes of
+/// JSON; and whether each has the number that follows that of the one before.
+pub fn frames(data: &[u8], largest: usize, most: usize) -> (Vec<usize>, bool) {
+    let (mut ends, mut at, mut steady, mut expected) = (Vec::new(), 0, true, None);
+    while ends.len() < most {
+        let rest = &data[at..];
+        let Some(json) = framed(rest, DATA_HEADER).filter(|json| json.len() <= largest && rest.starts_with(b"2J"))
+        else {
+            break;
+        };
+        let number = u64::from(u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]));
+        steady &= expected.is_none_or(|expected| expected == number);
+        expected = Some(number + 1);
+        at += DATA_HEADER + json.len();
+        ends.push(at);
+    }
+    (ends, steady)
 }
 
 /// What the events of one frame have in common, encoded: `Envelope.pieces`.
@@ -119,6 +141,31 @@ mod tests {
             assert!(lay(&mut out, b"event", b"\0\x02", offset, 99));
             let size = 2 + place.len() + 1 + 5;
             assert_eq!(out, [&[2 * size as u8, 0, 2], place, &[1], b"event"].concat());
+        }
+    }
+
+    #[test]
+    fn frames_end_where_one_is_not_whole_or_another() {
+        let frame = |number: u32, size: u8| {
+            [b"2J", &number.to_be_bytes()[..], &[0, 0, 0, size], &[b'x'; 9][..size.into()]].concat()
+        };
+        let three = [frame(7, 0), frame(8, 9), frame(9, 1)].concat();
+        assert_eq!(frames(&three, 9, 4), (vec![10, 29, 40], true));
+        assert_eq!(frames(&three, 9, 2), (vec![10, 29], true));
+        assert_eq!(frames(&three, 8, 4), (vec![10], true));
+        for size in 0..three.len() {
+            assert_eq!(
+                frames(&three[..size], 9, 4).0.len(),
+                usize::from(size >= 10) + usize::from(size >= 29),
+                "{size}"
+            );
+        }
+        for (second, steady) in [(u32::MAX, false), (0, false), (5, true)] {
+            let first = if steady { 4 } else { u32::MAX };
+            assert_eq!(frames(&[frame(first, 0), frame(second, 0)].concat(), 9, 4), (vec![10, 20], steady));
+        }
+        for other in [&b"1J"[..], b"2D"] {
+            assert_eq!(frames(&[&frame(1, 2), other, &frame(2, 2)[2..]].concat(), 9, 4), (vec![12], true));
         }
     }
 

@@ -6,6 +6,7 @@ import struct
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.record import native
 
 FRAME_EVENTS: Final = "LIMITS__FRAME_EVENTS"
 FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
@@ -98,11 +99,11 @@ class Entries:
         return PREFIX + size
 
     def _keep(self, data: bytes, most: int) -> tuple[int, int]:
-        at, end = 0, len(data)
-        found: list[bytes] = []
+        end = len(data)
+        found, at = native.core.cut(data, self._largest, most)
         append, largest = found.append, self._largest
         self._need = PREFIX
-        while end - at >= PREFIX:
+        while end - at >= PREFIX and len(found) < most:
             start = at + PREFIX
             stop = start + _LENGTH(data, at)[0]
             if stop > end or stop - start > largest:
@@ -110,8 +111,6 @@ class Entries:
                 break
             append(data[start:stop])
             at = stop
-            if len(found) == most:
-                break
         self.entries += found
         return at, len(found)
 

@@ -25,6 +25,7 @@ from typing import Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.record import native
 
 SAMPLE: Final = 32
 """Bytes of a faulty frame that are logged."""
@@ -207,8 +208,12 @@ class Cutter:
     def _json_run(self) -> Run | None:
         """The complete J frames, at most `RUN`. A fault after the first frame waits for the next call."""
         buffer, first, size, most = self.buffer, self._at, len(self.buffer), self._limits.frame - DATA_HEADER
+        if type(buffer) is bytes:  # of a C frame
+            ends, steady = native.core.frames(buffer, first, most, RUN)
+            if ends:
+                return self._end_run(V2, first, ends[-1], ends, steady)
         shift = 0 if self._nested else first
-        ends: list[int] = []
+        ends = []
         steady, expected, at = True, -1, first
         while at + DATA_HEADER <= size and len(ends) < RUN:
             kind, sequence, length = _data_header(buffer, at)

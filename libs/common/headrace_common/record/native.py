@@ -20,7 +20,7 @@ T = TypeVar("T")
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
-VERSION: Final = "0.4.0"
+VERSION: Final = "0.5.0"
 """The only version that is asked: another has other calls, such as one that was built before the sources changed."""
 
 BYTES_AT_ONCE: Final = 64 << 10
@@ -104,6 +104,18 @@ class Core(Protocol):
         many events the payload has from `index` on.
         """
 
+    def frames(self, data: bytes, start: int, largest: int, most: int, /) -> tuple[list[int], bool]:
+        """Returns the ends of the whole J frames from `start` on, and whether their numbers follow each other without wrapping.
+
+        They are at most `most`, each with at most `largest` bytes of JSON. It ends before the first that is not one of these.
+        """
+
+    def cut(self, data: bytes, largest: int, most: int, /) -> tuple[list[bytes], int]:
+        """Returns the whole ones of Courier's entries at the start of `data`, and how many bytes these are.
+
+        They are at most `most`, each of at most `largest` bytes. It ends before the first that is not one of these.
+        """
+
     def message(self, data: bytes, limits: tuple[int, int, int], /) -> tuple[bytes, bytes, bytes | None, bytes] | None:
         """Takes apart a message of Forward: the element of its tag, its entries, its chunk, and the chunk's element.
 
@@ -129,7 +141,11 @@ class Python:
         """Returns no events."""
         return [], 0
 
-    documents = entries
+    documents = cut = entries
+
+    def frames(self, *_: object) -> tuple[list[int], bool]:
+        """Returns no ends."""
+        return [], True
 
     def payload(self, *_: object) -> list[Part]:
         """Returns no events."""
