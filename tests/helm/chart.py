@@ -45,7 +45,7 @@ def rendered(*arguments: str, release: str = "headrace", kubernetes: str = KUBER
     text = helm(
         "template", release, str(CHART), "--namespace", "logs", "--kube-version", kubernetes, *arguments
     )  # fmt: skip
-    return tuple(document for document in yaml.safe_load_all(text) if document)
+    return tuple(document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document)
 
 
 def scenario(name: str) -> tuple[Object, ...]:
