@@ -129,10 +129,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def file_ranks(items: list[pytest.Item]) -> dict[Path, int]:
-    """Files that start Spark come first, then those that use Kafka: workers that share files should end together."""
+    """Files that start Spark come first, then those that use Kafka and the seeds: workers should end together."""
     ranks: dict[Path, int] = {}
     for item in items:
-        rank = 0 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("kafka") else 2
+        early = item.get_closest_marker("kafka") or item.path == TESTS.parent / SEEDS
+        rank = 0 if item.get_closest_marker("spark") else 1 if early else 2
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     return ranks
 
