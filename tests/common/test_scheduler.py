@@ -22,6 +22,7 @@ from headrace_common.fairness.scheduler import (
     TIME_SLICE,
     Account,
     FairScheduler,
+    Worker,
 )
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -383,7 +384,7 @@ async def test_frames_that_wait_for_memory_hold_nothing_and_stop_nobody() -> Non
         assert service.growth.used == 0
 
 
-class Long:
+class Long(Worker):
     """Work of `seconds` a slice, `again` and again or once. `times`: when its slices began."""
 
     def __init__(
@@ -456,7 +457,7 @@ async def test_who_withdraws_gets_no_turn() -> None:
     loop = slow_loop()
     scheduler = FairScheduler(loop, loop.time)
 
-    class Gone:
+    class Gone(Worker):
         def virtual_time(self) -> float:
             return 0.0
 
@@ -476,7 +477,7 @@ async def test_who_fails_in_its_turn_takes_no_turn_from_others() -> None:
     scheduler = FairScheduler(loop, loop.time)
     worked: list[str] = []
 
-    class One:
+    class One(Worker):
         def __init__(self, name: str) -> None:
             self.name = name
 

@@ -30,7 +30,7 @@ class WatchedScheduler(FairScheduler):
         spent = super().end(account)
         working = [queue for queue in self.queues if queue._current is not None and queue._current.account is account]
         if working:  # and it is not parsed, which is bounded in each turn of the loop
-            asking = {worker._virtual_time for worker in self._queue if isinstance(worker, Slices)}
+            asking = {worker._virtual_time for worker in self._queue.others if isinstance(worker, Slices)}
             for queue in self.queues:
                 if queue in working or queue.virtual_time in asking:
                     queue.waits(spent)

@@ -283,9 +283,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     @override
     def virtual_time(self) -> float:
-        return self._parsing_account().used
+        return self.charged().used
 
-    def _parsing_account(self) -> Account:
+    @override
+    def charged(self) -> Account:
         """Few bytes are parsed with the small frames, which a crowd with long work does not keep waiting."""
         few = self.partial_bytes <= FEW and not self.status.busy
         return self._receiver.scheduler.small if few else self.account
@@ -310,7 +311,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def work(self, work: Callable[[], None]) -> None:
         """Parses by `work`, and charges it."""
-        scheduler, account = self._receiver.scheduler, self._parsing_account()
+        scheduler, account = self._receiver.scheduler, self.charged()
         scheduler.begin(account)
         self.guard(work)
         scheduler.end(account)

@@ -16,9 +16,12 @@ each other, and no number of connections with long work makes a small frame wait
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from typing_extensions import override
@@ -90,6 +93,107 @@ class Worker(ABC):
     def granted(self) -> bool:
         """The worker has a slice: it works now or, at the latest, in the next loop iteration. Returns whether it has worked."""
 
+    def charged(self) -> Account | None:
+        """Returns the account whose use is the worker's virtual time. None: it depends on more, and such workers are few."""
+        return None
+
+
+Entry = tuple[float, int, Worker]
+"""A worker that waits: its virtual time as it was read last, and a number, by which those of equal time are in order."""
+
+
+class WorkerQueue:
+    """The workers that wait for a slice: the least virtual time first, of equals the one that came first.
+
+    A look at it costs the same however many connections wait. Those that are charged to `shared` stand in a line. The others are
+    in a heap, by their time when they came; it is read again where one is the first there. Pumps are few, and each is looked at.
+    """
+
+    def __init__(self, shared: Account) -> None:
+        self._shared = shared
+        self._numbers = itertools.count()
+        self._entries: dict[Worker, Entry] = {}  # of those with an account; others in the line and the heap are stale
+        self._line: deque[Entry] = deque()
+        self._heap: list[Entry] = []
+        self.others: dict[Worker, int] = {}
+        """Those without an account, and their numbers."""
+
+    def __bool__(self) -> bool:
+        return bool(self._entries or self.others)
+
+    def __contains__(self, worker: Worker) -> bool:
+        return worker in self._entries or worker in self.others
+
+    def add(self, worker: Worker) -> None:
+        """Adds `worker`. If it waits already, it keeps its place, unless its time has changed."""
+        account, entry = worker.charged(), self._entries.get(worker)
+        if account is None:
+            self.others.setdefault(worker, next(self._numbers))
+        elif entry is None or self._time(account) != entry[0]:
+            self._enter(worker, account, next(self._numbers))
+
+    def remove(self, worker: Worker) -> None:
+        """Removes `worker`, if it waits."""
+        if self._entries.pop(worker, None) is None:
+            self.others.pop(worker, None)
+
+    def least(self) -> float:
+        """Returns the least virtual time of a worker here, of whom there must be one."""
+        first = self._first()
+        times = [worker.virtual_time() for worker in self.others]
+        return min(times if first is None else [first[0], *times])
+
+    def turn(self) -> Iterator[Worker]:
+        """Removes and yields one worker after the other. Add none meanwhile."""
+        others = sorted([(each.virtual_time(), number, each) for each, number in self.others.items()], reverse=True)
+        while self:
+            first = self._first()
+            if others and (first is None or others[-1] < first):
+                worker = others.pop()[-1]
+                if worker not in self.others:  # removed meanwhile
+                    continue
+            else:
+                assert first is not None
+                worker = first[-1]
+            self.remove(worker)
+            yield worker
+
+    def _first(self) -> Entry | None:
+        """Returns the first of those with an account."""
+        line, heap = self._line, self._heap
+        while line and not self._holds(line[0]):
+            line.popleft()
+        while heap and not self._holds(heap[0]):
+            heapq.heappop(heap)
+        found = heap[0] if heap else None
+        if line:
+            _, number, worker = line[0]
+            of_line = (self._shared.used, number, worker)
+            return of_line if found is None or of_line < found else found
+        return found
+
+    def _holds(self, entry: Entry) -> bool:
+        """Whether an entry is still right. Enters its worker again if its time has become more."""
+        time, number, worker = entry
+        if self._entries.get(worker) is not entry:
+            return False
+        account = worker.charged()
+        if account is None or self._time(account) <= time:
+            return True
+        self._enter(worker, account, number)
+        return False
+
+    def _enter(self, worker: Worker, account: Account, number: int) -> None:
+        time = self._time(account)
+        entry = self._entries[worker] = (time, number, worker)
+        if account is self._shared:
+            self._line.append(entry)
+        else:
+            heapq.heappush(self._heap, entry)
+
+    def _time(self, account: Account) -> float:
+        return FIRST if account is self._shared else account.used  # that of the whole line is read at each look
+
 
 class FairScheduler:
     """Grants slices. `loop`: by default the running one; `cpu`: reads CPU time in seconds."""
@@ -102,7 +206,10 @@ class FairScheduler:
         self._cpu = cpu
         self._soon = loop.call_soon
         self._at = loop.call_at
-        self._queue: dict[Worker, None] = {}
+        self.small = Account()
+        """The account of all small frames."""
+        self._queue = WorkerQueue(self.small)
+        self._later: dict[Worker, None] | None = None  # those that ask during a turn; None: there is none
         self._left = TIME_SLICE  # seconds of work left before the loop must run
         self.resting = False
         """The slice is over: the loop must run first."""
@@ -113,8 +220,6 @@ class FairScheduler:
         self._began = 0.0
         self._taken = 0.0  # when `take` last agreed (loop time)
         self._arrivals_until: float | None = None  # in this turn of the loop; None: nothing has arrived in it
-        self.small = Account()
-        """The account of all small frames."""
         self.sharing = 0
         """Connections whose small frames wait."""
         self.long = 0
@@ -154,7 +259,7 @@ class FairScheduler:
 
     def take(self, worker: Worker) -> bool:
         """Whether `worker` may work at once: the slice has time left and no queued worker comes first. Otherwise `ask`."""
-        if self.resting or (self._queue and worker.virtual_time() > min(each.virtual_time() for each in self._queue)):
+        if self.resting or (self._queue and worker.virtual_time() > self._queue.least()):
             return False
         self._taken = self._clock()
         self.until = self._taken + self._left
@@ -162,12 +267,17 @@ class FairScheduler:
 
     def ask(self, worker: Worker) -> None:
         """Queues `worker`. The scheduler calls `granted` once, at the earliest in the next loop iteration."""
-        self._queue.setdefault(worker)
+        if self._later is None or worker in self._queue:
+            self._queue.add(worker)
+        else:
+            self._later[worker] = None
         self._look()
 
     def withdraw(self, worker: Worker) -> None:
         """Takes `worker` out of the queue."""
-        self._queue.pop(worker, None)
+        self._queue.remove(worker)
+        if self._later is not None:
+            self._later.pop(worker, None)
 
     def granted(self) -> None:
         """Restarts the wall time of a slice that was granted earlier and begins only now."""
@@ -227,17 +337,20 @@ class FairScheduler:
             self.resting, self._rested, self._left = False, 0, TIME_SLICE
         # A worker that asks again waits for the next iteration. With one worker in each, those that come faster would wait in a
         # queue that never ends, however short their work is.
+        self._later = {}
         try:
-            for worker in sorted(self._queue, key=lambda worker: worker.virtual_time()):
-                if worker in self._queue and not self._grant(worker):
+            for worker in self._queue.turn():
+                if not self._grant(worker):
                     break
         finally:  # the other workers continue even if one fails
+            later, self._later = self._later, None
+            for worker in later:
+                self._queue.add(worker)
             if self._queue or self.resting:
                 self._look()  # after `granted`, so that its own call_soon runs first
 
     def _grant(self, worker: Worker) -> bool:
         """Grants the rest of the slice to `worker`. Returns whether it has worked and left some of it."""
-        del self._queue[worker]
         self.until = self._clock() + self._left
         return worker.granted() and not self.resting
 
