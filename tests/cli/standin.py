@@ -27,7 +27,7 @@ from headrace_cli.stack.probes import http_probe
 from headrace_cli.stack.stack import Endpoint, Stack
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 from headrace_cli.stack.supervisor import Supervisor
-from headrace_cli.verbs.console import Reporter
+from headrace_cli.verbs.console import Reporter, unheard
 
 TOLD = "STANDIN_TOLD"
 """The variable that names the supervisor's log."""
@@ -130,9 +130,14 @@ def supervise(folder: str, kinds: list[str]) -> int:
             supervisor.TELL_SECONDS = 0.2  # type: ignore[misc]
         try:
             made = stack(state, kinds, port)
-            return asyncio.run(Supervisor(made, reporter, lambda: print("ALL READY", flush=True)).run())
+            return asyncio.run(Supervisor(made, reporter, announce).run())
         finally:
             os.close(held)
+
+
+def announce() -> None:
+    with unheard():
+        print("ALL READY", flush=True)
 
 
 def heeds_interrupts() -> None:

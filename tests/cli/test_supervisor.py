@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -37,10 +38,12 @@ from tests.contract.waiting import PATIENCE, until, wait_for
 class Run:
     """One supervisor and its state folder."""
 
-    def __init__(self, folder: Path, kinds: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, kinds: tuple[str, ...], shown: int | None = None) -> None:
+        """`shown`: where it prints, instead of a file."""
         self.state = StateFolder(folder)
         self.output = folder.with_name("output")
-        with self.output.open("wb") as output:
+        with self.output.open("wb") as file:
+            output = file if shown is None else shown
             self.process = subprocess.Popen(
                 [sys.executable, standin.__file__, "supervise", str(folder), *kinds],
                 stdout=output,
@@ -73,8 +76,8 @@ class Run:
 def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     runs = []
 
-    def start(*kinds: str) -> Run:
-        runs.append(Run(tmp_path / "state", kinds))
+    def start(*kinds: str, shown: int | None = None) -> Run:
+        runs.append(Run(tmp_path / "state", kinds, shown))
         return runs[-1]
 
     yield start
@@ -171,6 +174,25 @@ def test_asked_twice_it_does_not_wait(run: Callable[..., Run]) -> None:
     stack.process.wait(PATIENCE)
     assert "ending everything at once" in stack.said()
     assert gone(pids)
+
+
+@pytest.mark.parametrize("made", [pty.openpty, os.pipe])
+def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(
+    run: Callable[..., Run], made: Callable[[], tuple[int, int]]
+) -> None:
+    """Its terminal was closed, or `head` has ended: each line failed, and so did the handler of the signal that stops it."""
+    reads, writes = made()
+    stack = run("well", shown=writes)
+    os.close(writes)
+    os.close(reads)
+    wait_for(lambda: stack.state.read_record().get("ready"), "being ready")
+    before = stack.service("well0")["pid"]
+    os.kill(before, signal.SIGKILL)
+    wait_for(lambda: stack.service("well0")["pid"] not in (None, before), "another pid")
+    wait_for(lambda: stack.service("well0")["state"] == "ready", "ready again")
+    stack.process.send_signal(signal.SIGHUP)
+    assert stack.process.wait(PATIENCE) == 0
+    assert "stack: stopping" in stack.said()
 
 
 def test_a_log_stays_bounded_while_its_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,8 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         if not self._stop.is_set():
-            self._report("stack", "note", "stopping: receivers first, they acknowledge what they have taken")
             self._stop.set()
+            self._report("stack", "note", "stopping: receivers first, they acknowledge what they have taken")
             return
         self._report("stack", "bad", "second signal: ending everything at once")
         for child in self._children:

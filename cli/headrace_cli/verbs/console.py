@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -33,7 +34,19 @@ class Reporter:
         stamp = datetime.now().astimezone().isoformat(timespec="seconds")
         with suppress(OSError), self._log.open("a") as log:  # a full disk must not end the stack
             log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")  # `parse_line` reads it
-        line(name, kind, text)
+        with unheard():
+            line(name, kind, text)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Goes on where what is printed inside goes nowhere: to a closed terminal, a pipe whose reader has ended, a full disk."""
+    try:
+        yield
+    except SystemExit:  # rich's, of a pipe, and it has done the same
+        pass
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse_line(row: str) -> tuple[str, str, str] | None:

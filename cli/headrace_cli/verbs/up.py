@@ -33,7 +33,7 @@ def up(path: Path, options: StackOptions) -> int:
     try:
         reporter = console.Reporter(state.log("supervisor"))
         _report(stack)
-        return asyncio.run(Supervisor(stack, reporter, lambda: show_addresses(state)).run())
+        return asyncio.run(Supervisor(stack, reporter, lambda: _announce(state)).run())
     finally:
         os.close(lock)
 
@@ -78,6 +78,11 @@ def _report_disk(stack: Stack) -> None:
     )
     if free < stack.disk_bytes:
         console.line("disk", "bad", "that is less than Kafka may use")
+
+
+def _announce(state: StateFolder) -> None:
+    with console.unheard():
+        show_addresses(state)
 
 
 def show_addresses(state: StateFolder) -> None:
