@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
+from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +110,49 @@ def test_a_peers_text_cannot_steer_a_terminal() -> None:
     assert r"a\x1b]0;b\x07\x9b2J" in done.stderr
     assert r"ValueError: c\x1b[2J" in done.stderr
     assert "Traceback (most recent call last):\n" in done.stderr
+
+
+SCRIPT = (
+    "import sys; from headrace_common.operations.log import configure; "
+    "from headrace_common.operations.settings import LogSettings; "
+    "log = configure(LogSettings(format='json'), 'courier')\n"
+)
+
+
+def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:
+    """A terminal that was stopped, or a collector that hangs: the event loop waited for it, with all clients."""
+    script = SCRIPT + (
+        "for number in range(1000): log.warning('said', number=number, stack='x' * 10_000)\n"
+        "print('served', flush=True); sys.stdin.readline(); log.warning('last')"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == b"served\n"
+        os.set_blocking(process.stderr.fileno(), False)
+        before = b"".join(iter(lambda: process.stderr.read(), None))
+        os.set_blocking(process.stderr.fileno(), True)
+        process.stdin.write(b"\n")
+        dropped, last = map(json.loads, process.stderr.read().split(b"\n")[-3:-1])
+    whole = [json.loads(line)["number"] for line in before.split(b"\n")[:-1]]
+    assert whole == list(range(len(whole)))
+    assert (dropped["event"], dropped["service"]) == (f"{1000 - len(whole)} lines were dropped", "courier")
+    assert last["event"] == "last"
+
+
+def test_a_line_that_cannot_be_written_is_dropped() -> None:
+    script = SCRIPT + "log.warning('said'); print('served')"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-c", script], stdout=PIPE, stderr=full, check=True)
+    assert done.stdout == b"served\n"
+
+
+def test_a_process_without_standard_error_writes_into_no_file_of_its_own() -> None:
+    """The next file or socket gets the free number, and a client what libraries write there."""
+    script = SCRIPT + "import os, socket; print(socket.socket().fileno() > 2, flush=True); log.warning('said')"
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, script], stdout=PIPE, check=True)
+    assert done.stdout == b"True\n"
 
 
 def test_variables_of_no_section_are_said() -> None:

@@ -1,4 +1,4 @@
-"""Structured logs on standard error, one line per event, and a rate limit for lines that a peer can trigger."""
+"""Structured logs on standard error, one line per event. They wait for no reader; lines that a peer can trigger are limited."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import contextlib
 import logging
 import os
 import re
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, Final, cast
+from typing import Any, Final, TextIO, cast
 
 from typing_extensions import override
 
@@ -66,6 +67,91 @@ class LibraryRepeats(logging.Filter):
         return True
 
 
+PIECE: Final = 4096
+"""Bytes that a pipe which takes any takes at once."""
+
+PATIENCE: Final = 0.1
+"""Seconds for which a line waits for who reads, at most once in `PAUSE` seconds. What cannot be written then is dropped."""
+
+PAUSE: Final = 10.0
+
+
+def standard_error() -> TextIO:
+    """Returns standard error; nothing, on its descriptor, where the process was started without one.
+
+    Else the next socket would get that number, and a client what libraries write there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  (until the process ends)
+    return sys.stderr
+
+
+class Lines(logging.StreamHandler[TextIO]):
+    """Drops lines while the stream takes none: a pipe that nobody empties, a stopped terminal, a full disk. The next line that
+    can be written follows one that says how many were dropped.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._own = stream
+        self._clock = clock
+        self._dropped = 0
+        self._begun = False  # a part of the last line was written
+        self._waits_from = clock()
+        self._room: select.poll | None = None
+        try:
+            self._file = stream.fileno()
+        except (OSError, ValueError):  # a test's
+            return
+        self._room = select.poll()
+        self._room.register(self._file, select.POLLOUT)
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._room is None or self.stream is not self._own:  # rich draws a line below what goes to its own
+            super().emit(record)
+            return
+        try:
+            lines = [self.format(record)]
+            if self._dropped:
+                said = {"levelname": "WARNING", "levelno": logging.WARNING, "name": record.name}
+                lines.insert(
+                    0, self.format(logging.makeLogRecord({**said, "msg": f"{self._dropped} lines were dropped"}))
+                )
+        except Exception:
+            self.handleError(record)
+            return
+        whole = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
+        self._dropped = 0 if self._write(b"\n" * self._begun + whole) else self._dropped + 1
+
+    def _write(self, data: bytes) -> bool:
+        """Writes `data`; returns False if it was not all of it."""
+        assert self._room is not None
+        while data:
+            try:
+                if not self._room.poll(0) and not self._room.poll(self._patience()):
+                    return False
+                written = os.write(self._file, data[:PIECE])
+            except OSError:  # the disk is full, or who read it has gone
+                return False
+            data = data[written:]
+            self._begun = bool(data)
+        return True
+
+    def _patience(self) -> float:
+        """Milliseconds for which this line may wait."""
+        now = self._clock()
+        if now < self._waits_from:
+            return 0.0
+        self._waits_from = now + PAUSE
+        return 1000 * PATIENCE
+
+
 def escaped(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Writes control characters as escapes, but line ends and tabs: a peer's text, also in a stack, cannot steer a terminal."""
     for key, value in event.items():
@@ -79,7 +165,8 @@ def configure(settings: LogSettings, service: str) -> Log:
 
     Libraries (asyncio, aiokafka) log through the same formatter, from level warning up. Warns of variables that no part reads.
     """
-    console = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    stream = standard_error()
+    console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
     shared: list[Callable[[Any, str, MutableMapping[str, Any]], Any]] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -92,7 +179,7 @@ def configure(settings: LogSettings, service: str) -> Log:
         return event
 
     renderer: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    handler = logging.StreamHandler(sys.stderr)
+    handler = Lines(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[named, *shared],
