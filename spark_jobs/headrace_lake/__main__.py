@@ -20,6 +20,7 @@ from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import describe, load
+from headrace_common.operations.tasks import stops
 
 from headrace_lake.commands import erase_command, migrate, replay_command
 from headrace_lake.commands.mirror import command as mirror_command
@@ -94,7 +95,7 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
     ops = OpsThread(settings.ops, health, metrics)
     ops.start()
     # While Spark starts nothing is under way. Without a handler, a process with the id 1 (a container's) ignores the signal.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stops():
         signal.signal(number, _leave)
     log.info("starting", ops_port=ops.port)
     pair = kafka_key_pair(settings.kafka)
@@ -105,8 +106,8 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
         for remark in remarks(spark, {name: location(path) for name, path in places.items()}):
             log.warning("remark", what=remark)
         job = Job(spark, settings, once=arguments.once, log=log, health=health, accept_loss=arguments.accept_loss)
-        signal.signal(signal.SIGTERM, job.stop)
-        signal.signal(signal.SIGINT, job.stop)
+        for number in stops():
+            signal.signal(number, job.stop)
         job.run()
 
 

@@ -28,6 +28,7 @@ from headrace_cli.machine import child, filelock
 from headrace_cli.stack import reach
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
+from headrace_common.operations.tasks import stops
 
 from tests.cli import standin
 from tests.cli.standin import PATH, headrace, heeds_interrupts
@@ -190,7 +191,7 @@ def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(
     os.kill(before, signal.SIGKILL)
     wait_for(lambda: stack.service("well0")["pid"] not in (None, before), "another pid")
     wait_for(lambda: stack.service("well0")["state"] == "ready", "ready again")
-    stack.process.send_signal(signal.SIGHUP)
+    stack.process.send_signal(signal.SIGHUP if signal.SIGHUP in stops() else signal.SIGTERM)
     assert stack.process.wait(PATIENCE) == 0
     assert "stack: stopping" in stack.said()
 

@@ -15,6 +15,7 @@ import pytest
 from headrace_common.listening.proxy import SIGNATURE_V2
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.tasks import stops
 
 from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
@@ -190,8 +191,13 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: Ka
     await arrive(store, mark, 1001)
 
 
-async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(kafka: EmbeddedKafka, start) -> None:
-    """SIGTERM finds clients that have connected and sent, and were not accepted yet: none is reset, and what asks for no
+@pytest.mark.parametrize(
+    "number", [each for each in stops() if each is not signal.SIGINT], ids=lambda number: number.name
+)
+async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(
+    kafka: EmbeddedKafka, start, number: signal.Signals
+) -> None:
+    """A signal finds clients that have connected and sent, and were not accepted yet: none is reset, and what asks for no
     acknowledgement is stored.
     """
     store = own_topics(kafka.bootstrap)
@@ -199,18 +205,18 @@ async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(kafka
     mark = uuid.uuid4().hex
     clients = []
     with stopped(receiver.pid):
-        for number in range(12):
+        for place in range(12):
             client = socket.create_connection(receiver.address)
-            option = [{"chunk": f"c{number}"}] if number % 2 else []
-            client.sendall(msgpack.packb(["t", 1_700_000_000, {"mark": mark, "n": number}, *option]))
+            option = [{"chunk": f"c{place}"}] if place % 2 else []
+            client.sendall(msgpack.packb(["t", 1_700_000_000, {"mark": mark, "n": place}, *option]))
             clients.append(client)
-        receiver.signal(signal.SIGTERM)
-    for number, client in enumerate(clients):
+        receiver.signal(number)
+    for place, client in enumerate(clients):
         client.settimeout(PATIENCE)
         said = b""
         while piece := client.recv(1024):  # a reset raises
             said += piece
-        assert said == (msgpack.packb({"ack": f"c{number}"}) if number % 2 else b"")
+        assert said == (msgpack.packb({"ack": f"c{place}"}) if place % 2 else b"")
         client.close()
     assert await receiver.ended() == 0
     assert sorted(event.json["n"] for event in await events(store, mark)) == list(range(12))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_common.operations.tasks import stops
 
 from tests.contract.receiver import variables
 from tests.contract.waiting import PATIENCE, wait_for
@@ -17,7 +18,7 @@ from tests.contract.waiting import PATIENCE, wait_for
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)],
+    [pytest.param(each, marks=() if each is signal.SIGTERM else pytest.mark.long) for each in stops()],
     ids=lambda number: number.name,
 )
 def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signals) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -171,6 +170,7 @@ def live(
     ] = None,
 ) -> None:
     """Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."""
+    from headrace_common.operations.tasks import stops
     from headrace_common.operations.variables import variable
 
     from headrace_cli.lake.address import located
@@ -200,7 +200,7 @@ def live(
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
         await runner.setup()
         stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stops():
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
             await web.TCPSite(runner, host, port).start()

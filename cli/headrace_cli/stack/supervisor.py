@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.tasks import stops
 
 from headrace_cli.ground import EXIT_FAILED
 from headrace_cli.machine.child import Child, ChildState, ProcessSpec, delays, last_line
@@ -23,8 +23,6 @@ Report = Callable[[str, str, str], None]
 
 TELL_SECONDS: Final = 5.0
 """After this time, and then whenever it has doubled, a start that takes long says what it waits for."""
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Supervisor:
@@ -51,9 +49,8 @@ class Supervisor:
     async def run(self) -> int:
         """Run until SIGTERM, SIGINT or SIGHUP, or until a child refuses its settings. Return the exit status."""
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # it is ignored under nohup
-                loop.add_signal_handler(number, self._on_signal)
+        for number in stops():
+            loop.add_signal_handler(number, self._on_signal)
         self._write_record()
         kafka = asyncio.ensure_future(self._kafka.run(self._stop_kafka)) if self._kafka is not None else None
         live = asyncio.ensure_future(self._live.run(self._stop)) if self._live is not None else None

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace_common.operations.log import Log
+from headrace_common.operations.tasks import stops
 
 from headrace_lake.commands.replay import Replay
 from headrace_lake.commands.replay_plan import ReplayRequest
@@ -43,7 +44,7 @@ def add(commands: Any) -> None:
 def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
     request = ReplayRequest(arguments.from_time, arguments.to_time, arguments.from_offsets, arguments.to_offsets)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stops():
         signal.signal(number, lambda *_: stop.set())
     with running(settings.lake, settings.log) as spark:
         Replay(spark, settings, request, dry_run=arguments.dry_run, log=log, stopping=stop.is_set).run()

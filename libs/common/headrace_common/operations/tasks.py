@@ -1,10 +1,11 @@
-"""The tasks of a process. If one ends, for any reason, the process stops instead of running on without it."""
+"""The tasks of a process: if one ends, for any reason, the process stops instead of running on without it. And its signals."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+import signal
+from collections.abc import Callable, Coroutine, Iterator
 
 
 class Tasks:
@@ -49,3 +50,10 @@ class Tasks:
             self.problem = f"{task.get_name()} has ended: {cause}"
             self._one_ended.set()
             self._on_end()
+
+
+def stops() -> Iterator[signal.Signals]:
+    """Yields the signals at which a process stops in order. A hang-up is one, unless it is ignored, as under nohup."""
+    yield from (signal.SIGTERM, signal.SIGINT)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        yield signal.SIGHUP

@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import gc
 import resource
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Final, Generic, TypeVar
@@ -43,7 +42,7 @@ from headrace_common.operations.health.http import Health, OpsServer
 from headrace_common.operations.log import Log, RateLimited, configure
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, parse_arguments
-from headrace_common.operations.tasks import Tasks
+from headrace_common.operations.tasks import Tasks, stops
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record import native
 from headrace_common.service.heap import Heap, glibc_trim
@@ -92,13 +91,13 @@ class Service(Health, Generic[S]):
         self._watchdog = Watchdog(self._log)
 
     async def run(self) -> str | None:
-        """Serves until SIGTERM or SIGINT, then drains. Raises `ConfigError` if it cannot start.
+        """Serves until a signal stops it, then drains. Raises `ConfigError` if it cannot start.
 
         Returns None, or why it stopped by itself.
         """
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stops():
             loop.add_signal_handler(number, stop.set)
         settings, limits = self._settings, self._settings.limits
         self._tasks = tasks = Tasks(stop.set)

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
+from headrace_common.operations.tasks import stops
 
 from headrace_lake.configuration.settings import LakeProcessSettings
 from headrace_lake.upkeep.operations import OpsThread
@@ -39,7 +40,7 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
     if arguments.once:
         follower.once()
         return
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stops():
         signal.signal(number, follower.stop)
     OpsThread(settings.ops, follower, metrics).start()
     follower.run()
