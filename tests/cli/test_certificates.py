@@ -71,6 +71,14 @@ def test_clients_that_trust_the_authority_are_served(tmp_path: Path, name: str) 
     assert talk(made, name, client_certificate=True) == "headrace-client"
 
 
+@pytest.mark.parametrize("name", ["bücher", "ü" * 32])
+def test_a_machine_may_have_a_name_that_no_certificate_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert talk(ensure(tmp_path / "tls", "127.0.0.1"), "localhost", client_certificate=False) == ""
+
+
 def test_another_host_needs_another_certificate_of_the_same_authority(tmp_path: Path) -> None:
     first = contents(ensure(tmp_path / "tls", "127.0.0.1"))
     made = ensure(tmp_path / "tls", "receiver.example")

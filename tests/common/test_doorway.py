@@ -14,6 +14,7 @@ from headrace_common.operations.health.http import Health, OpsServer
 from headrace_common.operations.log import LibraryRepeats
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
+from headrace_common.operations.tasks import own_name
 
 from tests.contract.waiting import PATIENCE
 
@@ -96,6 +97,24 @@ async def test_which_names_are_answered(server: OpsServer, host: str, known: boo
 def test_this_machine_is_known_by_its_names() -> None:
     assert is_known(f"{socket.gethostname()}:8080", own_names())
     assert is_known(socket.getfqdn(), own_names())
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", "b\udcff", ""])
+def test_a_machine_may_have_a_name_that_no_resolver_takes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Linux takes 64 letters, or any bytes: nothing started there."""
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert is_known(name or "localhost", own_names())
+    assert own_name().encode()
+
+
+async def test_all_addresses_are_those_of_ipv4_too() -> None:
+    """Where clients connect, it was so; here the images' health check, which asks 127.0.0.1, was refused."""
+    server = OpsServer(OpsSettings(host="::", port=0), "toy", Well(), ReceiverMetrics())
+    await server.start()
+    try:
+        assert (await ask(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    finally:
+        await server.stop()
 
 
 @pytest.mark.parametrize("sent", [b"GET /livez HTTP/1.1\r\nHost: localhost", b"GET / HT", b"\x16\x03"])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_common.listening import sockets
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
 from headrace_common.listening.sockets import UnixListener
+from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.tasks import Tasks
 
 from tests.common.test_making_way import Door, ended
@@ -42,6 +45,30 @@ async def test_who_stops_leaves_the_socket_of_who_came_after_it(tmp_path: Path) 
     assert path.is_socket()
     await second.close()
     assert not path.exists()
+
+
+async def test_who_stops_in_a_folder_that_is_read_only_leaves_its_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop ended there: nobody was drained, and what waited for Kafka was lost."""
+
+    def fails(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    listener = UnixListener(None, Tasks(), lambda peer: None, tmp_path / "socket")  # type: ignore[arg-type]
+    await listener.bind()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", fails)
+        await listener.close()
+
+
+def test_a_kernel_without_ipv6_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> socket.socket:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(sockets.socket, "socket", fails)
+    with pytest.raises(ConfigError, match=r"^LISTEN :::1: Address family not supported by protocol$"):
+        sockets.bound_socket("::", 1, "LISTEN")
 
 
 async def test_who_cannot_be_welcomed_gives_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,13 +273,13 @@ REFUSED = [
         ("KAFKA__BOOTSTRAP_SERVERS", text, "^HEADRACE_KAFKA__BOOTSTRAP_SERVERS: ")
         for text in (
             "", "kafka", "kafka:", ":9092", "kafka:99999", "kafka:0", "kafka:x", "::1:9092", "[::g]:1", "a:1,",
-            "PLAINTEXT://a:1",
+            "PLAINTEXT://a:1", "a..b:1",
         )
     ),
     *(
         (f"{section}__HOST", text, f"^HEADRACE_{section}__HOST: ")
         for section in ("LISTEN", "OPS")
-        for text in ("localhost:24224", "[::]", "tcp://a", "a b", "a,b", "")
+        for text in ("localhost:24224", "[::]", "tcp://a", "a b", "a,b", "", "a" * 64)
     ),
     # names near a guard: a wrong name must not open a door silently
     ("FORWARD_SHARED_KEY", "k", r"HEADRACE_FORWARD__SHARED_KEY\b"),
@@ -321,6 +321,7 @@ def test_a_variable_that_is_wrong_is_refused_in_one_sentence_that_names_it(
                 "10.0.0.1:9092, 10.0.0.2:9092",
                 "[::1]:9092",
                 "[2001:db8::1]:9092,x:1",
+                "kafka.example.:9092,bücher.example:9092",
             )
         ),
     ],

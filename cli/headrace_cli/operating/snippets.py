@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from headrace_common.operations.tasks import own_name
 from headrace_common.operations.variables import did_you_mean
 from headrace_common.protocol import Snippet, installed
 
@@ -112,5 +112,5 @@ def _address(record: dict[str, Any], client: Client, state: StateFolder, host: s
             f"The stack on {state.path} runs without {client.protocol}, which {client.snippet.name} speaks."
         )
     listening, _, port = service["listen"].rpartition(":")
-    where = socket.gethostname() if listening in _EVERYWHERE else listening
+    where = own_name() if listening in _EVERYWHERE else listening
     return Address(host or where, int(port), service.get("ca") or "", service.get("keys") or "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from headrace_common.operations.tasks import own_name
 
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.state import replace_file
@@ -75,7 +75,8 @@ def _authority(made: Certificates) -> tuple[x509.Certificate, ec.EllipticCurvePr
             raise ValueError(f"{key_file.name} is not a key that Headrace made")
         return x509.load_pem_x509_certificate(made.ca.read_bytes()), key
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Headrace on {socket.gethostname()}"[:64])])
+    called = f"Headrace on {own_name()}".encode()[:64].decode(errors="ignore")
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
     public = key.public_key()
     certificate = (
         _builder(name, name, public, CA_DAYS)
@@ -137,7 +138,8 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 def _names(host: str) -> list[x509.GeneralName]:
     """Return the names by which clients may call the receivers, from this machine or through `host`."""
-    found: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.DNSName(socket.gethostname())]
+    own = own_name()
+    found: list[x509.GeneralName] = [x509.DNSName(name) for name in ("localhost", own) if name.isascii()]
     addresses = {"127.0.0.1", "::1"}
     try:
         addresses.add(str(ipaddress.ip_address(host)))

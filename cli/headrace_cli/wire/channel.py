@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections import deque
 from typing import Final
 
 import msgpack
 import zmq
 import zmq.asyncio
+from headrace_common.operations.tasks import own_name
 from headrace_forward.login.handshake import ping, proof_of, read_pong
 from headrace_logjam.client import MESSAGE_FRAMES
 from headrace_logjam.wire import joined, split
@@ -155,7 +155,7 @@ async def opened(target: Target, seconds: float) -> Streams:
 
 
 async def _log_in(login: Login, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    helo, hostname, salt = await _message(reader), socket.gethostname(), os.urandom(_SALT)
+    helo, hostname, salt = await _message(reader), own_name(), os.urandom(_SALT)
     try:
         writer.write(
             ping(helo, login.shared_key, hostname=hostname, salt=salt, user=login.user, password=login.password)

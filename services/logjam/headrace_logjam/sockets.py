@@ -17,6 +17,7 @@ from headrace_common.connection.messages import MessageConnection
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.sockets import address_of, bound_socket
 from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.tasks import full_name, own_name
 from headrace_common.service.parts import Own, Runtime
 from headrace_common.session.interface import Peer
 from typing_extensions import override
@@ -142,8 +143,8 @@ class BoundSocket(Endpoint):
 
 def host_name() -> str:
     """The host's full name; its short one where the resolver calls it localhost, as in a pod."""
-    name = socket.getfqdn()
-    return socket.gethostname() if name.partition(".")[0] in _NO_NAMES else name
+    name = full_name()
+    return own_name() if name.partition(".")[0] in _NO_NAMES else name
 
 
 class PubSocket(BoundSocket):
@@ -216,7 +217,7 @@ class ProducerSocket(BoundSocket):
             settings.limits,
             settings.logjam.answer_time,
             answers=self.answers,
-            host=socket.gethostname().encode(),
+            host=own_name().encode(),
             said=lambda answer: counted[answer].inc(),
             ignored=self._ignored,
             publish=self._publish,

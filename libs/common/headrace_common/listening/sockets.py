@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from headrace_common.listening.tls import TlsContext
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import normal
 from headrace_common.operations.settings import ListenSettings
-from headrace_common.operations.tasks import Tasks
+from headrace_common.operations.tasks import Tasks, own_name
 
 
 def bound_socket(host: str, port: int, setting: str, *, shared: bool = False) -> socket.socket:
@@ -24,7 +25,10 @@ def bound_socket(host: str, port: int, setting: str, *, shared: bool = False) ->
     `shared`: other processes of this user may listen there too; the kernel deals new connections out among those that listen.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:  # a kernel without IPv6
+        raise ConfigError(f"{setting} {host}:{port}: {error.strerror or error}") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
@@ -108,7 +112,10 @@ class UnixListener(Listener):
     async def close(self) -> None:
         # First, and only its own: once no process answers there, another process may take the path.
         if self._file is not None and self._file == _file(self._path):
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(
+                OSError
+            ):  # a folder that is read-only by now must not keep anyone from being drained
+                self._path.unlink()
         await super().close()
 
     @override
@@ -117,7 +124,7 @@ class UnixListener(Listener):
 
     @override
     def _identity(self, client: Client) -> str:
-        return socket.gethostname()
+        return own_name()
 
 
 def _file(path: Path) -> tuple[int, int] | None:

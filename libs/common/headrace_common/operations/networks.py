@@ -35,6 +35,8 @@ def brokers(text: str) -> str:
             raise ValueError(f"{each.strip()!r} is not HOST:PORT (an IPv6 address in brackets)")
         if found[1]:
             ipaddress.IPv6Address(found[1])
+        else:
+            _resolvable(each.strip().rpartition(":")[0])
     return text
 
 
@@ -45,7 +47,16 @@ def host(text: str) -> str:
     except ValueError:
         if not text or re.search(r"[\s:/\[\],]", text):
             raise ValueError(f"{text!r} is not a host: a name or an address, without a port") from None
+        _resolvable(text)
     return text
+
+
+def _resolvable(name: str) -> None:
+    """Raises ValueError for a name that the resolver does not take: it raises no OSError for it."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{name!r} is not a host: a part between its dots is empty or too long") from None
 
 
 Brokers = Annotated[str, AfterValidator(brokers)]

@@ -1,15 +1,19 @@
-"""The tasks of a process: if one ends, for any reason, the process stops instead of running on without it. And its signals."""
+"""A process: its tasks, the signals that stop it, and the name of its machine."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import socket
 from collections.abc import Callable, Coroutine, Iterator
 
 
 class Tasks:
-    """Tasks that run until the process stops. Calls `on_end` if one of them ends before that, for the first one only."""
+    """Tasks that run until the process stops. If one of them ends before that, for any reason, it stops instead of running on
+    without it: calls `on_end`, for the first one only.
+    """
 
     def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
         self._on_end = on_end
@@ -57,3 +61,16 @@ def stops() -> Iterator[signal.Signals]:
     yield from (signal.SIGTERM, signal.SIGINT)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         yield signal.SIGHUP
+
+
+def own_name() -> str:
+    """Returns the name of this machine as text that can be encoded; ``localhost`` where it has none."""
+    return os.fsencode(socket.gethostname()).decode(errors="replace") or "localhost"
+
+
+def full_name() -> str:
+    """Returns its name with its domain, if the resolver knows that. May wait for the resolver."""
+    try:
+        return socket.getfqdn()
+    except UnicodeError:  # a name that the resolver does not take, such as one of 64 letters, which Linux does
+        return own_name()

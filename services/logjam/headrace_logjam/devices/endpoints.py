@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -14,6 +13,7 @@ from aiokafka.errors import KafkaError
 from headrace_common.connection.messages import MessageConnection
 from headrace_common.kafka.client import explain
 from headrace_common.operations.errors import ConfigError, DeliveryError
+from headrace_common.operations.tasks import own_name
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
@@ -47,7 +47,7 @@ PAUSE: Final = 0.02
 
 def name_of(settings: LogjamSettings) -> str:
     """Returns the name of this consumer in markers and positions."""
-    return settings.logjam.consumer or socket.gethostname()
+    return settings.logjam.consumer or own_name()
 
 
 def chosen_of(settings: LogjamSettings) -> Chosen:

@@ -12,6 +12,7 @@ from typing import Final
 from aiohttp import web, web_response
 
 from headrace_common.operations.health.crowd import Crowd, Unproven
+from headrace_common.operations.tasks import full_name, own_name
 
 CONNECTIONS: Final = 64
 """Open connections. A probe or a scrape takes one, for milliseconds; the rest of the file descriptors is for clients."""
@@ -48,7 +49,7 @@ def is_known(host: str, names: Collection[str]) -> bool:
 
 def own_names() -> frozenset[str]:
     """The names of this machine."""
-    return frozenset(name.lower() for name in (socket.gethostname(), socket.getfqdn()))
+    return frozenset(name.lower() for name in (own_name(), full_name()))
 
 
 class Doorway:
@@ -79,7 +80,8 @@ class Doorway:
     def open(self, host: str, port: int, server: Callable[[], asyncio.BaseProtocol]) -> int:
         """Listens and returns the port. `server` makes the protocol of a connection. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        both = host == "::" and socket.has_dualstack_ipv6()
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
         self._socket.setblocking(False)
         self._accepting = asyncio.create_task(self._accept(self._socket, server), name="operations port")
         return int(self._socket.getsockname()[1])
