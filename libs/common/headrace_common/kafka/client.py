@@ -16,6 +16,7 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.access import broker_tls
+from headrace_common.kafka.cluster import keep_to_one
 from headrace_common.kafka.msk import MskTokens
 from headrace_common.kafka.tokens import TokenError, shared_tokens
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -124,7 +125,7 @@ def make_producer(settings: KafkaSettings, batch_bytes: int) -> AIOKafkaProducer
 
     It compresses with zstd, because aiokafka fixes lz4 and gzip at level 9, which costs seven times as much.
     """
-    return AIOKafkaProducer(
+    made = AIOKafkaProducer(
         **client_arguments(settings),
         enable_idempotence=True,
         acks="all",
@@ -133,6 +134,8 @@ def make_producer(settings: KafkaSettings, batch_bytes: int) -> AIOKafkaProducer
         linger_ms=0,
         metadata_max_age_ms=60_000,
     )
+    keep_to_one(made)
+    return made
 
 
 def make_consumer(settings: KafkaSettings, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
