@@ -21,7 +21,9 @@ from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing.batch import Batch, Cycle
 
+from tests.common.kafkaless import FakeFrame, in_flight, reject
 from tests.common.slowly import SlowLoop
 from tests.contract.waiting import PATIENCE
 
@@ -210,6 +212,14 @@ class TestSource:
         bench.answers.append((Topic("e", 4, 100_000), Topic("q", 3, 4 << 20)))
         await bench.source.current()
         assert bench.batch_bytes == bench.source.batch_bytes == 75_000
+
+    @pytest.mark.parametrize("most", [0, 1])
+    async def test_a_topic_that_takes_nothing_leaves_room_for_a_reject(self, bench: Bench, most: int) -> None:
+        """Kafka takes 0 as `max.message.bytes`: a cycle without room for anything held the loop for ever."""
+        bench.answers.append((Topic("e", 4, most), Topic("q", 3, 4 << 20)))
+        await bench.source.current()
+        cycle = Cycle(Batch("e", 0, bench.source.batch_bytes), bench.source.batch_bytes)
+        assert cycle.add([reject(0)], in_flight(FakeFrame([]))) == 1
 
     async def test_one_of_its_own_is_closed_whatever_happens(self, bench: Bench) -> None:
         shared = await bench.source.current()

@@ -15,6 +15,7 @@ import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler, Worker
+from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -45,12 +46,13 @@ class FakeDelivery:
     def __init__(self) -> None:
         self.stored: list[tuple[str, int, list[bytes]]] = []
         self.asked = 0
+        self.most = 4 * MIB
         self.script: Script | None = None
         self.open = asyncio.Event()
         self.open.set()
 
     async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
-        assert max_message_bytes() == 4 * MIB
+        assert max_message_bytes() == self.most
         self.asked += 1
         self.deadline = deadline
         await self.open.wait()
@@ -290,6 +292,15 @@ class TestRejects:
             assert {headers["sha256"] for _, headers in found} == {hashlib.sha256(raw).hexdigest().encode()}
             assert len({headers["id"] for _, headers in found}) == 1
             assert bench.listener.heard == [("stored", 0, 1, True)]
+
+    @pytest.mark.parametrize("most", [0, 3])
+    async def test_a_topic_that_takes_nothing_is_no_bug_of_ours(self, most: int) -> None:
+        """Kafka takes 0 as `max.message.bytes`. The pump divided by it and ended, and the receiver with it."""
+        async with pumping() as bench:
+            bench.source.quarantine, bench.delivery.most = Topic("quarantine", 3, most), most
+            bench.submit(reject(1, b"xxxxx"))
+            await bench.idle()
+            assert len(bench.quarantined()) == 5
 
     async def test_many_with_large_attributes_are_not_held_at_once(self) -> None:
         """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""

@@ -28,6 +28,9 @@ from headrace_common.operations.settings import KafkaSettings
 CLOSE_TIME: Final = 2.0
 """Seconds that a discarded producer may still spend on its unanswered batches; then it is cut off."""
 
+LEAST: Final = 1 << 10
+"""Bytes of a batch for which there is room, however little the topic takes."""
+
 FIRST_PAUSE: Final = 0.1
 LAST_PAUSE: Final = 5.0
 LEADER_PAUSE: Final = 0.5
@@ -278,9 +281,9 @@ class ProducerSource(ReplaceableProducer):
     @property
     @override
     def batch_bytes(self) -> int:
-        """Three quarters of the topic's limit, so that a batch always fits."""
+        """Three quarters of the topic's limit, so that a batch always fits; never nothing."""
         assert self.events is not None
-        return min(self._settings.batch_bytes, self.events.max_message_bytes * 3 // 4)
+        return min(self._settings.batch_bytes, max(LEAST, self.events.max_message_bytes * 3 // 4))
 
     def max_event_bytes(self) -> int:
         """Returns the `max.message.bytes` of the events topic, as Kafka described it last."""

@@ -66,8 +66,8 @@ async def batches(
 def records(reject: Reject, limit: int) -> Iterator[bytes]:
     """The reject's numbered parts, each about `limit` bytes at most. Yields empty bytes while it hashes, as pauses."""
     rest = limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail)
-    # The floor bounds the number of parts; with large attributes a record may then exceed `limit`.
-    size = max(limit // 4, rest)
+    # The floor bounds the number of parts; with large attributes a record may then exceed `limit`. A topic may take nothing.
+    size = max(limit // 4, rest, 1)
     state = hashlib.sha256()
     with memoryview(reject.raw) as raw:
         for start in range(0, len(raw), SLICE):
