@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from headrace_common.listening import sockets
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
 from headrace_common.listening.sockets import UnixListener
@@ -17,6 +20,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.tasks import Tasks
 
 from tests.common.test_making_way import Door, ended
+from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE
 
 
@@ -69,6 +73,27 @@ def test_a_kernel_without_ipv6_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sockets.socket, "socket", fails)
     with pytest.raises(ConfigError, match=r"^LISTEN :::1: Address family not supported by protocol$"):
         sockets.bound_socket("::", 1, "LISTEN")
+
+
+async def test_a_certificate_that_cannot_be_read_is_refused_in_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name in it is no ASCII. Its welcome ended by an error that nobody expected, with a stack in the log."""
+    authority = Authority(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*authority.issue("server", "server"))
+    server.load_verify_locations(authority.file)
+    server.verify_mode = ssl.CERT_REQUIRED
+    shown = authority.context(authority.issue("client", "c", encoded_names=bytes.fromhex("3003 8201 ff")))
+    door = Door(server)
+    with structlog.testing.capture_logs() as lines:
+        async with door.open() as connect:
+            assert await ended(await connect(ssl=shown, server_hostname="localhost"))
+            await door.admits(0)
+        gc.collect()
+    door.gave_everything_back()
+    assert [line["event"] for line in lines] == ["tls handshake failed"]
+    assert "never retrieved" not in caplog.text
 
 
 async def test_who_cannot_be_welcomed_gives_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.listening.tls import TlsContext, identity
+from headrace_common.operations import certificates
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
@@ -51,6 +52,16 @@ def test_one_that_has_expired_is_named(tmp_path: Path) -> None:
         assert lines == []
         context(authority.issue("ended", "ended", days=-1))
     assert [(line["log_level"], "ended.pem" in line["problem"]) for line in lines] == [("warning", True)]
+
+
+def test_a_file_that_goes_while_it_is_read_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What replaces it looked at it once more, after the pair was loaded: a client was refused, and the pair not used."""
+
+    def gone(path: Path) -> float:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(certificates, "expiry", gone)
+    assert context(Authority(tmp_path).issue("server", "server"))
 
 
 def test_files_that_cannot_be_used_at_the_start(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -235,7 +234,7 @@ class Listener(Endpoint):
             if arrival.connection is not None:
                 place.leave = partial(_leave, arrival.connection)
                 arrival.welcomed = True
-        except (OSError, ssl.SSLError, TimeoutError, ProtocolError) as error:
+        except (OSError, ProtocolError, UnicodeDecodeError) as error:  # the last of a certificate with odd names
             client.close()
             if arrival.connection is None:
                 self._unwelcome(arrival.address, error)

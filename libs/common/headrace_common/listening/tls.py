@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from headrace_common.operations.certificates import KeyPair, Watched, expiry
+from headrace_common.operations.certificates import KeyPair, Watched
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -59,7 +59,7 @@ class TlsContext:
             except OSError as error:
                 raise ConfigError(f"TLS__CLIENT_CA {settings.client_ca}: {error}") from error
             context.verify_mode = ssl.CERT_REQUIRED
-        self._metrics.certificate_expiry.set(expiry(settings.cert))
+        self._metrics.certificate_expiry.set(pair.ends())
         return context
 
 
