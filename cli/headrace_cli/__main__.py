@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -314,6 +315,8 @@ def run_tests(
 
 def main() -> None:
     """Run the verb. Print Headrace's own errors as one sentence on standard error."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.isatty():  # a terminal need not know ✓
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="headrace")
     except CommandError as error:

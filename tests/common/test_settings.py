@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -330,6 +333,25 @@ def test_other_variables_are_taken(monkeypatch: pytest.MonkeyPatch, name: str, v
     monkeypatch.setenv(f"HEADRACE_{name}", value)
     kafka = load(ForwardSettings).kafka
     assert kafka.bootstrap_servers == (value if "BOOTSTRAP" in name else "localhost:9092")
+
+
+def test_files_are_utf_8_in_any_locale(tmp_path: Path) -> None:
+    secret, config = tmp_path / "secret", tmp_path / "config.yaml"
+    secret.write_bytes("pässword".encode())
+    config.write_bytes("kafka: {sasl_username: bücher}".encode())
+    script = (
+        "import sys; from pathlib import Path; from headrace_common.operations.settings import load; "
+        "from headrace_forward.settings import ForwardSettings; found = load(ForwardSettings, Path(sys.argv[1])); "
+        "print(ascii((found.forward.shared_key.get_secret_value(), found.kafka.sasl_username)))"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(config)],
+        env={**os.environ, **locale, "HEADRACE_FORWARD__SHARED_KEY_FILE": str(secret)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stdout.decode() == ascii(("pässword", "bücher")) + "\n"
 
 
 def test_no_part_refuses_what_another_reads() -> None:

@@ -32,7 +32,10 @@ class Reporter:
     def __call__(self, name: str, kind: str, text: str) -> None:
         rotate_log(self._log)
         stamp = datetime.now().astimezone().isoformat(timespec="seconds")
-        with suppress(OSError), self._log.open("a") as log:  # a full disk must not end the stack
+        with (
+            suppress(OSError),
+            self._log.open("a", encoding="utf-8", errors="backslashreplace") as log,
+        ):  # a full disk must not end the stack
             log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")  # `parse_line` reads it
         with unheard():
             line(name, kind, text)

@@ -111,7 +111,7 @@ def read(schema: Path | Mapping[str, Any]) -> Any:
     if not isinstance(schema, Path):
         return schema
     try:
-        return json.loads(schema.read_text())
+        return json.loads(schema.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{schema} cannot be read as JSON: {error}") from error
 

@@ -94,7 +94,7 @@ class LiveServer:
         self._show = show
         self._following, self._listing = asyncio.Lock(), asyncio.Lock()
         static = files("headrace_cli.operating.live") / "static"
-        self._page = (static / "page.html").read_text()
+        self._page = (static / "page.html").read_text(encoding="utf-8")
         self._static = {name: (static / name).read_bytes() for name in STATIC}
 
     def application(self) -> web.Application:

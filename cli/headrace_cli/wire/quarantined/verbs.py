@@ -131,7 +131,7 @@ def export_items(source: Source, wanted: Wanted, folder: Path) -> int:
         if any(folder.iterdir()):
             raise CommandError(f"{folder} is not empty: name another folder.", status=2)
         written = broken = 0
-        with (folder / "index.jsonl").open("w") as index:
+        with (folder / "index.jsonl").open("w", encoding="utf-8") as index:
             for item in source.items(wanted, content=True):
                 problem, content = item.problem(), item.content()
                 file = f"{item.name}.bin"

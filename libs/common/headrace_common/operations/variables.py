@@ -144,7 +144,7 @@ def read_secrets(cls: type[BaseSettings], values: dict[str, str | None]) -> dict
         if values.get(direct):
             raise ConfigError(f"{direct.upper()} and {direct.upper()}_FILE are both set")
         try:
-            values[direct] = Path(path).read_text().rstrip("\n")
+            values[direct] = Path(path).read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{direct.upper()}_FILE: {error}") from error
     return values
@@ -171,7 +171,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
     import yaml  # a megabyte that most processes do not need
 
     try:
-        document = yaml.safe_load(path.read_text()) or {}
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
