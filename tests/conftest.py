@@ -166,10 +166,10 @@ def scope_of(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of two or three workers, two run what shares Spark. More workers, or a night's sizes, share it file by file."""
+    """Of two to four workers, two run what shares Spark. More workers, or a night's sizes, share it file by file."""
     if (
         config.getoption("dist") != "loadfile"
-        or len(config.getoption("tx")) not in (2, 3)
+        or len(config.getoption("tx")) not in (2, 3, 4)
         or tiers.chosen() is tiers.Tier.FULL
     ):
         return None

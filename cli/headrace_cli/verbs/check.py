@@ -22,8 +22,8 @@ LINT: Final = (
 )
 """The launcher has no suffix, so it is named."""
 
-MOST_WORKERS: Final = 4
-"""Each may have a broker and a JVM of Spark of its own: 1.5 GB."""
+WORKERS: Final = 4
+"""Also on two cores, because most tests wait most of their time. Each may have a broker and a JVM of Spark of its own: 1.5 GB."""
 
 MOST_RERUNS: Final = 3
 """More failures of one run are not a machine's noise."""
@@ -104,13 +104,13 @@ def _is_of_tests(argument: str) -> bool:
 
 
 def spread(arguments: Sequence[str], cores: int) -> list[str]:
-    """Options that spread the tests over workers, file by file: one more than cores, because most tests wait most of their time.
+    """Options that spread the tests over workers, file by file, if there is more than one core.
 
     A selection runs in one process, so that a debugger works and the first failure stops it.
     """
     if cores < 2 or _alone(arguments):
         return []
-    return ["-n", str(min(cores + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
+    return ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def once_more(arguments: Sequence[str]) -> list[str]:
