@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +58,12 @@ class Project:
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         return json.loads(self.does("run", "--rm", "-T", "tools", "query", "--json", sql))
+
+    def landed(self) -> float:
+        """How many rows of events the landing job says that it has landed; a look costs less than a query in a container."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.ports['LAKE_OPS_PORT']}/metrics", timeout=120) as answer:
+            text = answer.read().decode()
+        return float(re.findall(r"^headrace_lake_events_total (\S+)$", text, re.MULTILINE)[0])
 
     def left(self) -> list[str]:
         """What Docker still has of it."""
@@ -137,18 +145,11 @@ def test_events_of_every_protocol_come_out_of_the_lake_and_down_leaves_nothing(p
     targets = [f"{name}={name}:{RECEIVERS[name]}" for name in CLIENTS]
     told = project.does("run", "--rm", "-T", "tools", "smoke", *targets)
     assert told.count("on headrace.events") == len(CLIENTS)
-    wanted = dict.fromkeys(CLIENTS, count + 1)
+    wanted = dict.fromkeys(CLIENTS, (count + 1, count + 1))
 
-    def landed() -> dict[str, int]:
-        sql = "select protocol, count(*) as n, count(distinct event_id) as ids from events group by all"
-        rows = project.query(sql)
-        assert all(row["n"] == row["ids"] for row in rows), rows
-        return {row["protocol"]: row["n"] for row in rows}
-
-    wait_for(
-        lambda: landed().values() and sum(landed().values()) >= sum(wanted.values()), "everything has landed", LANDING
-    )
-    assert landed() == wanted
+    wait_for(lambda: project.landed() >= len(CLIENTS) * (count + 1), "everything has landed", LANDING)
+    sql = "select protocol, count(*) as n, count(distinct event_id) as ids from events group by all"
+    assert {row["protocol"]: (row["n"], row["ids"]) for row in project.query(sql)} == wanted
     assert project.query("select count(*) as n from quarantine") == [{"n": 0}]
     project.does("run", "--rm", "-T", "tools", "query", "--named", "exactly-once")
 

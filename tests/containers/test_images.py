@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import docker
@@ -14,9 +12,7 @@ import pytest
 from headrace_cli.ground import ROOT
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
-from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record import native
-from testcontainers.core.network import Network
 
 from tests.containers.building import NAMES, built, reference
 from tests.containers.running import HARDENED, Contained, KafkaContainer
@@ -108,47 +104,6 @@ def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> Non
     }
     assert ours <= installed
     assert installed - ours <= set(re.findall(r"^[\w-]+==[^ ]+", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
-
-
-@pytest.fixture
-def volume(client: docker.DockerClient) -> Iterator[Any]:
-    made = client.volumes.create(f"headrace-test-{uuid.uuid4().hex[:8]}")
-    yield made
-    made.remove(force=True)
-
-
-async def test_the_landing_job_fills_a_volume_that_the_tools_read(
-    client: docker.DockerClient,
-    network: Network,
-    broker: KafkaContainer,
-    stored_in: KafkaSettings,
-    volume: Any,
-    tmp_path: Path,
-) -> None:
-    built("forward", "lake", "tools")
-    from tests.contract.forward import ForwardDialect
-
-    receiver = Contained.of(ForwardDialect(), stored_in, tmp_path)
-    receiver.place(reference("forward"), network)
-    try:
-        await receiver.start()
-        async with await ContractClient.connect(ForwardDialect(), receiver.address) as sender:
-            await sender.receives(await sender.send(values(50)))
-    finally:
-        receiver.stop()
-    topics = environment("kafka", events_topic=stored_in.events_topic, quarantine_topic=stored_in.quarantine_topic)
-    kafka = environment("kafka", bootstrap_servers=KafkaContainer.INSIDE) | topics
-    mount = {volume.name: {"bind": "/var/lib/headrace"}}
-    status, log = run(
-        client, reference("lake"), command=["--once"], environment=kafka, network=network.name, volumes=mount,
-        tmpfs={"/tmp": "exec,mode=1777"},
-    )  # fmt: skip
-    assert status == 0, log
-    query = "select count(*) as n, count(distinct event_id) as ids from events"
-    only_reading = {volume.name: {"bind": "/var/lib/headrace", "mode": "ro"}}
-    assert run(client, reference("tools"), command=["query", query], volumes=only_reading) == (0, "50\t50\n")
-    status, proof = run(client, reference("tools"), command=["query", "--named", "exactly-once"], volumes=only_reading)
-    assert status == 0, proof
 
 
 def run(client: docker.DockerClient, image: str, **options: Any) -> tuple[int, str]:
