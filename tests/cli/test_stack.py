@@ -17,6 +17,7 @@ import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.stack import stack as planning
@@ -33,11 +34,13 @@ from headrace_cli.stack.stack import (
 )
 from headrace_cli.stack.state import StateFolder
 from headrace_common.operations.settings import environment
+from typer.testing import CliRunner
 
 from tests.cli.standin import headrace
-from tests.contract.processes import command, gone
+from tests.contract.processes import gone
 from tests.contract.stopping import stopped
 from tests.contract.waiting import wait_for
+from tests.lake.lander import QUICK, landed
 from tests.test_docs import WRITTEN, commands
 
 pytestmark = pytest.mark.timeout(3600)
@@ -62,7 +65,7 @@ def _asks(words: list[str]) -> bool:
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StateFolder]:
     """A running stack."""
     folder = StateFolder(tmp_path_factory.mktemp("stack") / "state")
-    done = headrace("up", "--any-port", "--detach", "--state", str(folder.path))
+    done = headrace("up", "--any-port", "--detach", "--state", str(folder.path), **QUICK)
     try:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "./headrace query --state" in done.stdout
@@ -101,8 +104,8 @@ class TestRunning:
         assert told["lake"] == str(state.path / "lake")
         assert psutil.Process(told["lake_jvm_pid"]).name() == "java"
         assert sends(state, 500)
-        count = "select count(distinct event_id) as n from events"
-        wait_for(lambda: rows(state, count) == [{"n": 500}], "landing", LANDING)
+        wait_for(lambda: landed(state.lake) >= 500, "landing", LANDING)
+        assert rows(state, "select count(distinct event_id) as n from events") == [{"n": 500}]
         proof = ("query", "--named", "exactly-once", "--state", str(state.path))
         wait_for(lambda: headrace(*proof).returncode == 0, "the batch's end", LANDING)
 
@@ -130,17 +133,19 @@ class TestRunning:
             wait_for(lambda: asked("state.json")["verdict"]["level"] == "bad", "the outage")
         wait_for(lambda: asked("state.json")["verdict"]["level"] != "bad", "its end")
 
-    def test_the_commands_of_the_pages_run_as_they_stand(self, state: StateFolder, tmp_path: Path) -> None:
+    def test_the_commands_of_the_pages_run_as_they_stand(
+        self, state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Those that ask a stack. Others start, send or wait, or have names of the reader's own: see their verbs' tests."""
-        asked = [words for path in WRITTEN for words in commands(path) if _asks(words)]
+        asked = dict.fromkeys(tuple(words) for path in WRITTEN for words in commands(path) if _asks(words))
         assert len(asked) > 20
-        known = {
-            "HEADRACE_STATE": str(state.path),
-            **environment("kafka", bootstrap_servers=state.read_record()["kafka"]),
-        }
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HEADRACE_STATE", str(state.path))
+        for name, value in environment("kafka", bootstrap_servers=state.read_record()["kafka"]).items():
+            monkeypatch.setenv(name, value)
         for words in asked:
-            done = headrace(*words, cwd=tmp_path, **known)
-            assert done.returncode == 0, (words, done.stdout, done.stderr)
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 0, (words, done.output, done.exception)
         assert (tmp_path / "today.parquet").stat().st_size > 0
 
     def test_the_live_pages_end_ends_nothing_else(self, state: StateFolder) -> None:
@@ -189,26 +194,13 @@ class TestRunning:
         assert state.processes() == []
 
     def test_it_goes_on_where_it_was(self, state: StateFolder) -> None:
-        done = headrace("up", "--any-port", "--detach", "--state", str(state.path))
+        done = headrace("up", "--any-port", "--detach", "--state", str(state.path), **QUICK)
         assert done.returncode == 0, done.stdout + done.stderr
+        wait_for(lambda: landed(state.lake) >= 700, "landing", LANDING)
         count = "select count(*) as n, count(distinct event_id) as ids from events"
-        wait_for(lambda: rows(state, count) == [{"n": 700, "ids": 700}], "landing", LANDING)
+        assert rows(state, count) == [{"n": 700, "ids": 700}]
         assert headrace("down", "--state", str(state.path)).returncode == 0
         assert headrace("status", "--state", str(state.path)).returncode == 3
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-@pytest.mark.long
-def test_demo_counts_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = headrace("demo", "--events", "2000")
-    assert done.returncode == 0, done.stdout + done.stderr
-    names = ("sent", "acknowledged", "on the topic", "in the lake", "of them distinct ids")
-    counted = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith(names)]
-    assert counted == ["2,000"] * len(names)
-    assert [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))] == []
-    assert list(tmp_path.glob("headrace-demo-*")) == []
 
 
 def test_the_disk_that_kafka_takes_is_reckoned_with_units() -> None:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.properties import APP_ID
 
 TIMEOUT = 1200.0
@@ -27,6 +29,9 @@ CLASSES = Path(sys.prefix) / "headrace-classes"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """For JVMs that live for seconds: a start spends half of its CPU on optimising code that does not run long. The options leave
 48 MB for code by default; within a minute they are full, and the JVM discards code and compiles it again: hence the 240 MB."""
+
+QUICK = {"JDK_JAVA_OPTIONS": QUICK_START, **environment("lake", classes=CLASSES)}
+"""The variables of a process that starts such a JVM."""
 
 
 class Lander:
@@ -168,3 +173,12 @@ def await_true(
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}; {job.tail()}"
         assert not alive or job.alive(), f"it ended before {what}: {job.tail()}"
         time.sleep(0.01)
+
+
+def landed(lake: Path) -> int:
+    """Returns how many events the lake has, by its table's log: a millisecond, where `query` is a process that takes a second."""
+    try:
+        files = DeltaTable(str(lake / EVENTS)).get_add_actions(flatten=True)
+    except TableNotFoundError:
+        return 0
+    return sum(files.column("num_records").to_pylist())

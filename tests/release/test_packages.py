@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 from headrace_cli.ground import ROOT
 from headrace_common import __version__
 from headrace_common.record import native
+
+from tests.contract.processes import command
+from tests.lake.lander import QUICK
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -79,9 +84,17 @@ def test_the_native_core_is_a_wheel_that_receivers_use(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_demo_runs_from_an_empty_environment(dist: Path) -> None:
-    command = [sys.executable, ROOT / "release" / "try_packages.py", dist, "--events", "200"]
+def test_the_demo_runs_from_an_empty_environment_counts_the_same_everywhere_and_leaves_nothing(
+    dist: Path, tmp_path: Path
+) -> None:
+    tried = [sys.executable, ROOT / "release" / "try_packages.py", dist, "--events", "2000"]
     done = subprocess.run(
-        [*command, "--others", sysconfig.get_paths()["purelib"]], capture_output=True, text=True, timeout=1500
-    )
+        [*tried, "--others", sysconfig.get_paths()["purelib"]], env={**os.environ, **QUICK, "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    names = ("sent", "acknowledged", "on the topic", "in the lake", "of them distinct ids")
+    counted = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith(names)]
+    assert counted == ["2,000"] * len(names)
+    assert [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))] == []
+    assert list(tmp_path.glob("headrace-*")) == []

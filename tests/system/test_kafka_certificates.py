@@ -23,6 +23,7 @@ from tests.contract.receiver import Receiver, variables
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE
 from tests.forward.speaking import send
+from tests.lake.lander import QUICK
 from tests.scrapes import Page, firing
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -88,7 +89,7 @@ async def test_an_event_from_a_client_to_the_lake_with_an_encrypted_key(
     job = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "headrace_lake", "--once"],
-        env={**variables(plain, {"kafka": kafka, "lake": lake}), "JAVA_HOME": str(java_home())},
+        env={**variables(plain, {"kafka": kafka, "lake": lake}), **QUICK, "JAVA_HOME": str(java_home())},
         capture_output=True,
         text=True,
         timeout=10 * PATIENCE,

@@ -24,6 +24,7 @@ from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE, until
 from tests.forward.speaking import send
+from tests.lake.lander import QUICK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -84,7 +85,7 @@ def landing(plain: KafkaSettings, sections: Mapping[str, Any], said: Path) -> su
     with said.open("wb") as output:
         return subprocess.Popen(
             tethered([sys.executable, "-m", "headrace_lake", "--once"]),
-            env={**variables(plain, sections), "JAVA_HOME": str(java_home())},
+            env={**variables(plain, sections), **QUICK, "JAVA_HOME": str(java_home())},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
