@@ -147,6 +147,7 @@ class TestOnKafka:
         runs.run()
         gone(runs)
 
+    @pytest.mark.full
     def test_two_erasures_of_the_same_rows_at_once_list_them_once(
         self, runs: Runs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -177,6 +178,7 @@ class TestOnKafka:
         assert len(named) == other.events + other.quarantined
         gone(runs)
 
+    @pytest.mark.full
     def test_rows_of_a_batch_half_done(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
         """The job died between two commits, what it wrote was erased, and another job lands the records again."""
         runs.send(800)

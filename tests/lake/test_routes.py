@@ -243,14 +243,6 @@ class TestOnKafka:
         runs.run(routes=ROUTES)
         assert runs.proven(), runs.proof()
 
-    def test_an_erasure_between_the_writes_of_two_tables(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-        runs.send(400)
-        dies(runs, monkeypatch, EVENTS)
-        assert erase(runs).events
-        runs.run(routes=ROUTES)
-        routed(runs, *TABLES, among={place for place in runs.sent.events if place[1] != 1})
-        assert runs.proven(), runs.proof()
-
     def test_upkeep_and_the_change_data_feed_know_routes(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(choice, "MOST_SMALL", 2)
         runs.send(800)
