@@ -46,7 +46,7 @@ MUTANTS: Final = {
     "nests JSON without a limit": Mutant("scan", "if level >= self.depth {", "if false {"),
     "nests JSON as deep as asked": Mutant("scan", "depth.min(DEEPEST)", "depth"),
     "takes JSON that is not UTF-8": Mutant("scan", "std::str::from_utf8(data).map_err(|_| Odd)?;", ""),
-    "takes controls in a text": Mutant("scan", "0..0x20 => return Err(Odd)", "1..0x20 => self.at += 1"),
+    "takes controls in a text": Mutant("scan", "0..0x20 => return Err(Odd)", "1..0x20 => at + 1"),
     "takes any escape": Mutant("scan", "_ => return Err(Odd),\n    };", "_ => 'x',\n    };"),
     "takes half a pair": Mutant("scan", "!(0xdc00..0xe000).contains(&second)", "false"),
     "takes three hex digits": Mutant("scan", "rest.get(..4)", "rest.get(..3)"),

@@ -133,17 +133,23 @@ impl<'a> Scan<'a> {
     fn text(&mut self) -> Result<&'a [u8], Odd> {
         self.expect(b'"')?;
         let start = self.at;
-        loop {
-            self.at += plain(&self.data[self.at..]);
-            match self.peek() {
-                b'"' => break,
-                b'\\' => self.at += escape(&self.data[self.at..])?.1,
-                0..0x20 => return Err(Odd),
-                _ => self.at += 1,
-            }
+        let mut at = start + plain(&self.data[start..]);
+        while self.data.get(at) != Some(&b'"') {
+            at = self.past(at)?;
         }
-        self.at += 1;
-        Ok(&self.data[start..self.at - 1])
+        self.at = at + 1;
+        Ok(&self.data[start..at])
+    }
+
+    /// Where in a text the next byte is that `plain` does not pass by, behind what is at `at`.
+    #[cold]
+    fn past(&self, at: usize) -> Result<usize, Odd> {
+        let next = match self.data.get(at).ok_or(Odd)? {
+            b'\\' => at + escape(&self.data[at..])?.1,
+            0..0x20 => return Err(Odd),
+            _ => at + 1,
+        };
+        Ok(next + plain(&self.data[next..]))
     }
 }
 
@@ -152,7 +158,8 @@ impl<'a> Scan<'a> {
 fn plain(text: &[u8]) -> usize {
     let mut at = 0;
     while let Some(word) = text[at..].first_chunk() {
-        let found = marks(u64::from_le_bytes(*word));
+        let word = u64::from_le_bytes(*word);
+        let found = marks(word) & !word; // beyond ASCII all is plain: it is UTF-8
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
