@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from headrace_common.fairness.budget import MIDDLE, READ, Budget, Growth, GrowthPool
+from headrace_common.fairness.budget import FEW, MIDDLE, READ, Budget, Growth, GrowthPool
 from headrace_common.session.inflate import SLICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,6 +144,24 @@ class TestCrowd:
         assert budget.paused >= 2000 - 2
 
     @pytest.mark.parametrize("has_stored", [False, True])
+    async def test_each_is_read_in_its_turn(self, has_stored: bool) -> None:
+        """All resume at once, and the first that are read stop them again: they always were the same."""
+        budget = Budget(16 * READ, 16 * READ)
+        readers = self.crowd(budget, 40, has_stored=has_stored)
+        read: list[Reader] = []
+        for _ in range(80):
+            for reader in sorted(filter(lambda each: each.reading, readers), key=[*budget._reading[has_stored]].index):
+                if reader.reading:  # it was not stopped meanwhile
+                    reader.receive(READ)
+                    read.append(reader)
+                    reader.complete()
+            for reader in [each for each in readers if each.pending][:2]:
+                reader.stored()
+            await settle()
+        assert {*read} == {*readers}
+        assert max(map(read.count, readers)) <= min(map(read.count, readers)) + 2
+
+    @pytest.mark.parametrize("has_stored", [False, True])
     async def test_begins_again_a_few_at_a_time(self, has_stored: bool) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
         readers = self.crowd(budget, 2000, has_stored=has_stored)
@@ -227,12 +245,17 @@ class TestDigesting:
         assert second.reading
 
     async def test_nobody_digests_beyond_what_kafka_has_to_take(self) -> None:
-        budget = Budget(800, 400)
-        one, other = Reader(budget, digests=True), Reader(budget, digests=True)
-        budget.charge(one, 400)
+        """But few bytes, as if they had arrived while there was time left to parse them at once."""
+        budget = Budget(20 * FEW, 10 * FEW)
+        one, other, few = (Reader(budget, digests=True) for _ in range(3))
+        budget.charge(one, 10 * FEW)
+        budget.hold(other, FEW + 1)
+        budget.hold(few, FEW)
         assert not budget.may_digest(one)
         assert not budget.may_digest(other)  # the arrivals' half is full
-        budget.release(one, 400)
+        assert budget.may_digest(few)
+        assert not budget.may_read(few)
+        budget.release(one, 10 * FEW)
         assert budget.may_digest(one)
         await settle()
         assert other.reading

@@ -15,22 +15,18 @@ from typing_extensions import override
 from headrace_common.connection.backend import Caller
 from headrace_common.connection.deadlines import Clocks
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.fairness.budget import Reader
+from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.scheduler import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.operations.health.crowd import Unproven
 from headrace_common.publishing.in_flight import DeliveryListener
-from headrace_common.session.interface import SMALL, Frame, Peer, Session, Ticket
+from headrace_common.session.interface import Frame, Peer, Session, Ticket
 
 S = TypeVar("S", bound=Session)
 
 READ_AHEAD: Final = 256 << 10
 """Bytes that may be read while earlier ones wait to be parsed. Without this, a client that asks for no acknowledgements could
 lose its last bytes: when TLS closes a connection that is not being read, it discards the unread bytes."""
-
-FEW: Final = 2 * SMALL
-"""Bytes held, of which those not parsed yet count twice, that are parsed with the small frames."""
-
 
 FAULT: Final = "protocol_error"
 ABANDONED: Final = "abandoned"

@@ -11,7 +11,8 @@ frames during inflating may take the other half. No deadlock is possible:
 * A limit that is passed stops all its connections at once. If each stopped only at its next bytes, thousands of connections
   that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time.
 * Bytes that a session has received but not parsed depend on no other connection: the first session with such bytes continues,
-  whatever else is unfinished.
+  whatever else is unfinished; and few bytes are parsed whatever waits for Kafka, as if they had been parsed on arrival.
+* Who was read waits behind those who resumed and were not, so that each is read in its turn.
 * Complete frames leave when Kafka stores them or their deadline passes; those that are kept, when it stores them.
 * A frame reserves its maximum size before it grows beyond a slice. A frame that waits for a reservation holds none; a frame
   that holds one waits only for the scheduler and Kafka.
@@ -26,6 +27,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from headrace_common.session.inflate import SLICE
+from headrace_common.session.interface import SMALL
 
 LITTLE: Final = 64
 """A connection holds little while its unfinished frame is below one part in LITTLE of the unfinished frames' share (1 MiB by
@@ -34,6 +36,10 @@ default)."""
 READ: Final = 512 << 10
 """Bytes that a connection may add before it can be stopped again: the event loop's read size (256 KiB), twice, because a
 session may keep both the bytes and a parser's copy."""
+
+FEW: Final = 2 * SMALL
+"""Bytes held, of which those not parsed yet count twice, that are parsed whatever waits for Kafka: as those are that arrive while
+there is time left to parse them at once."""
 
 ESTABLISHED_AT_ONCE: Final = 256
 """Established connections that resume reading in one iteration of the event loop."""
@@ -77,6 +83,7 @@ class Budget:
         # Keyed by `has_stored`: connections that must wait, in order, and connections that may read.
         self._waiting: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
         self._reading: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
+        self._read: set[Reader] = set()  # of these, those that were read since they resumed
         self._to_ask = {True: 0, False: 0}  # waiting connections still to check since the last release
         self._waking = False
         self._level = 0  # how many limits are passed
@@ -102,6 +109,8 @@ class Budget:
     def hold(self, reader: Reader, partial_bytes: int) -> None:
         """`reader` now holds `partial_bytes` bytes of an unfinished frame."""
         released = partial_bytes < reader.partial_bytes
+        if not released:
+            self._was_read(reader)
         self.partial_bytes += partial_bytes - reader.partial_bytes
         reader.partial_bytes = partial_bytes
         if partial_bytes:
@@ -119,6 +128,7 @@ class Budget:
 
     def charge(self, reader: Reader, size: int) -> None:
         """A complete frame of `reader` waits for Kafka."""
+        self._was_read(reader)
         reader.pending += size
         self.pending += size
         self._measure()
@@ -149,7 +159,7 @@ class Budget:
     def may_digest(self, reader: Reader) -> bool:
         """Whether `reader` may parse more of its received bytes; parsing makes them grow. Otherwise like `may_read`."""
         self._digesting.setdefault(reader)
-        if self._full() or self._much(reader):
+        if self._much(reader) or (self._full() and reader.partial_bytes > FEW):
             allowed = False
         elif self.crowded:
             allowed = next(iter(self._digesting)) is reader or (reader.has_stored and self._little(reader))
@@ -169,12 +179,21 @@ class Budget:
         if self._digesting and self._digesting.pop(reader, self) is None:
             self._wake()
 
+    def _was_read(self, reader: Reader) -> None:
+        """When a limit stops them all, `reader` waits behind those that were read before it, or not since they resumed."""
+        queue = self._reading[reader.has_stored]
+        if queue.pop(reader, self) is None:
+            queue[reader] = None
+            self._read.add(reader)
+
     def _answer(self, reader: Reader, allowed: bool) -> bool:
         self._place(reader, self._reading if allowed else self._waiting)
         return allowed
 
     def _place(self, reader: Reader, place: dict[bool, dict[Reader, None]] | None) -> None:
         """Moves `reader` to `place`; a reader that is already there keeps its position."""
+        if place is not self._reading:
+            self._read.discard(reader)
         for queues in (self._waiting, self._reading):
             for has_stored, queue in queues.items():
                 if (queues is not place or has_stored != reader.has_stored) and queue:
@@ -213,8 +232,18 @@ class Budget:
         before, others = self._level, self._others()
         self._level = 2 if others + self.pending >= self._arrivals else 1 if others >= self._unknown_share else 0
         if self._level > before:
-            for reader in [*self._reading[False], *(self._reading[True] if self._level == 2 else ())]:
-                reader.pace()
+            self._stop(has_stored=False)
+            if self._level == 2:
+                self._stop(has_stored=True)
+
+    def _stop(self, *, has_stored: bool) -> None:
+        """Stops who may not read any more. Who had resumed and was not read goes before those who wait."""
+        waiting, reading = self._waiting[has_stored], [*self._reading[has_stored]]
+        first = [reader for reader in reading if reader not in self._read]
+        order = dict.fromkeys((*first, *waiting, *reading))
+        for reader in reading:
+            reader.pace()
+        self._waiting[has_stored] = {reader: None for reader in order if reader in waiting}
 
     def _wake(self) -> None:
         if not (self._waiting[True] or self._waiting[False]):
