@@ -161,6 +161,32 @@ async def _deaf(to: Target) -> None:
     await asyncio.gather(*crowd)
 
 
+async def _flood(to: Target) -> None:
+    """200 connections that send frame after frame, and read what is said."""
+
+    async def hear(reader: asyncio.StreamReader) -> None:
+        while await reader.read(1 << 16):
+            pass
+
+    async def one() -> None:
+        large = _large(to.dialect.name) if to.dialect.name in ("lumberjack", "courier") else b""
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await to.connect()
+                hearing, conversation = asyncio.create_task(hear(reader)), to.dialect.conversation()
+                while not hearing.done():
+                    writer.write(large or conversation.frame(values(300)))
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                writer.close()
+            await asyncio.sleep(0.1)
+
+    crowd = [asyncio.create_task(one()) for _ in range(200)]
+    await asyncio.sleep(1)
+    to.started.set()
+    await asyncio.gather(*crowd)
+
+
 async def _heartbeats(to: Target) -> None:
     """UDP heartbeats, as many as one process can send."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -231,6 +257,7 @@ CROWDS: Final[dict[str, tuple[Callable[[Target], Awaitable[None]] | None, tuple[
     "nested": (_nested, tuple(DIALECTS)),
     "drips": (_drips, tuple(DIALECTS)),
     "deaf": (_deaf, tuple(DIALECTS)),
+    "flood": (_flood, tuple(DIALECTS)),
     "heartbeats": (_heartbeats, ("forward",)),
     "half-open": (_half_open, tuple(DIALECTS)),
     "handshakes": (_handshakes, tuple(name for name, dialect in DIALECTS.items() if Can.TLS in dialect.can)),
