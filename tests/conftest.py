@@ -129,10 +129,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def file_ranks(items: list[pytest.Item]) -> dict[Path, int]:
-    """Files that start Spark come first, then those that use Kafka and the seeds: workers should end together."""
+    """Files that start Spark come first, then those that use Kafka, seeds and histories: workers should end together."""
     ranks: dict[Path, int] = {}
     for item in items:
-        early = item.get_closest_marker("kafka") or item.path == TESTS.parent / SEEDS
+        early = item.get_closest_marker("kafka") or item.nodeid.startswith((SEEDS, HISTORIES))
         rank = 0 if item.get_closest_marker("spark") else 1 if early else 2
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     return ranks
@@ -143,7 +143,9 @@ SPARK_TIME: Final = 1500
 
 SPARK_SHARED: Final = "tests/lake"
 """Its tests share one Spark, if one worker runs them all: the first batch of a new JVM costs as much as ten later ones."""
-SPARK_APART: Final = ("test_cluster.py", "test_s3.py", "test_query.py", "test_id_arrays.py", "test_settings.py")
+SPARK_APART: Final = (
+    "test_cluster.py", "test_s3.py", "test_query.py", "test_id_arrays.py", "test_settings.py", "test_model.py",
+)  # fmt: skip
 """Files in that folder whose tests start processes of their own, or none."""
 SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_layout.py", "test_maintenance.py", "test_routes.py")
 """Files in that folder that share a second Spark, in another worker: about half of what all take."""
@@ -151,6 +153,7 @@ SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_layout.py", "tes
 
 SEEDS: Final = "tests/simulation/test_simulation.py"
 """Its tests share nothing, and take minutes: each protocol's may be another worker's."""
+HISTORIES: Final = "tests/lake/test_model.py"
 
 
 def scope_of(nodeid: str) -> str:
