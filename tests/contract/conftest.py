@@ -41,14 +41,14 @@ Start = Callable[..., Awaitable[Receiver]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test is collected for the dialects that can do what it needs."""
+    """A test is collected for the dialects that can do what it needs. What receivers share, a variant has of its own receiver."""
     if "dialect" in metafunc.fixturenames:
         needed = needs(metafunc.definition.iter_markers("needs"))
         shared = metafunc.definition.get_closest_marker("shared") is not None
         able = [
             pytest.param(dialect, id=_name(dialect), marks=[pytest.mark.long] if _waits(dialect, shared) else [])
             for dialect in DIALECTS
-            if needed in dialect.can
+            if needed in dialect.can and not (shared and dialect.variant)
         ]
         metafunc.parametrize("dialect", able, indirect=True, scope="session")
 

@@ -44,15 +44,6 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def bytes_of(files: Iterable[Path]) -> int:
-    """How large the files are together, without those that were deleted meanwhile."""
-    total = 0
-    for file in files:
-        with contextlib.suppress(FileNotFoundError):
-            total += file.stat().st_size
-    return total
-
-
 def blocks_of(folder: Path) -> int:
     """How many bytes of disk a folder takes with all that is in it, without what was deleted meanwhile."""
     total = 0
