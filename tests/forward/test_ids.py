@@ -140,9 +140,11 @@ class TestContentHash:
 NOTHING = hashlib.sha512(b"").digest()[:16]
 
 
-@pytest.mark.parametrize("chunk", [base64.b64encode(NOTHING).decode(), NOTHING.hex(), base64.b64encode(NOTHING)])
+@pytest.mark.parametrize(
+    "chunk", ["", b"", base64.b64encode(NOTHING).decode(), NOTHING.hex(), base64.b64encode(NOTHING)]
+)
 @pytest.mark.parametrize("time", ANY_TIME.values(), ids=ANY_TIME)
-def test_the_hash_of_nothing_names_nothing(chunk: Any, time: Any) -> None:
+def test_the_hash_of_nothing_names_nothing_nor_does_an_empty_chunk(chunk: Any, time: Any) -> None:
     """Fluent Bit's in Message mode: equal lines of two hosts, or of one, have nothing that tells them apart."""
     assert of_one(chunk, time, {"a": 1}).startswith("u.")
     whole = pack(["t" * 2000, 1, {"m": 1}, {"chunk": chunk}])

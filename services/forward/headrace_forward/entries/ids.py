@@ -20,8 +20,8 @@ NEAR: Final = 366 * 86_400
 """Seconds around now within which a chunk's first eight bytes count as the time that Go's logger writes there."""
 
 
-NAMES_NOTHING: Final = frozenset((b"z4PhNX7vuL3xVChQ1m2ABw==", b"cf83e1357eefb8bdf1542850d66d8007"))
-"""The chunk of every message that Fluent Bit sends in Message mode: SHA-512 of no bytes, cut to 16, as base64 or hex."""
+NAMES_NOTHING: Final = frozenset((b"", b"z4PhNX7vuL3xVChQ1m2ABw==", b"cf83e1357eefb8bdf1542850d66d8007"))
+"""No bytes, and the chunk of each message that Fluent Bit sends in Message mode: SHA-512 of none, cut to 16, as base64 or hex."""
 
 
 def message_ids(
