@@ -6,12 +6,15 @@ import subprocess
 import sys
 import uuid
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_common import topics
-from headrace_common.kafka.client import describe
+from headrace_common.kafka import client
+from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings, environment
 from headrace_common.topics import TopicPlan, changes, ensure, plans
@@ -223,6 +226,35 @@ def run_module(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=PATIENCE,
     )
+
+
+async def test_brokers_may_name_a_setting_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others than Kafka do. No receiver became ready there: a number was made of it."""
+
+    class Admin:
+        def __init__(self, **_: object) -> None:
+            pass
+
+        async def start(self) -> None:
+            pass
+
+        async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+            partition = {"replicas": [1, 2, 3], "leader": 1}
+            return [{"topic": name, "error_code": 0, "partitions": [partition]} for name in names]
+
+        async def describe_cluster(self) -> dict[str, Any]:
+            return {"brokers": [1, 2, 3]}
+
+        async def describe_configs(self, resources: list[Any]) -> list[Any]:
+            names = ("min.insync.replicas", "max.message.bytes", "cleanup.policy", "unclean.leader.election.enable")
+            return [SimpleNamespace(resources=[(0, "", 2, "t", [(name, None, False, 5) for name in names])])]
+
+        async def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(client, "AIOKafkaAdminClient", Admin)
+    events, quarantine = await describe(KafkaSettings())
+    assert (events.max_message_bytes, events.weak, quarantine.configuration) == (BROKER_DEFAULT_MESSAGE_BYTES, (), {})
 
 
 def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:

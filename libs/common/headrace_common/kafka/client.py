@@ -219,7 +219,7 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
 
 
 async def _configuration(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
-    """The topic's configuration; empty if we may not read it."""
+    """The topic's configuration, without what the broker names and does not tell; empty if we may not read it."""
     try:
         responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
     except KafkaError:
@@ -227,7 +227,7 @@ async def _configuration(admin: AIOKafkaAdminClient, name: str) -> dict[str, str
     entries: dict[str, str] = {}
     for response in responses:
         for resource in response.resources:
-            entries.update({entry[0]: entry[1] for entry in resource[4]})
+            entries.update({entry[0]: entry[1] for entry in resource[4] if entry[1] is not None})
     return entries
 
 
