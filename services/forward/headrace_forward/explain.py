@@ -111,7 +111,8 @@ class ForwardWalker:
     def _json(self, message: JsonMessage) -> Unit:
         parts = []
         at = 0
-        for index, text in enumerate(message.elements or ()):
+        for index, element in enumerate(message.elements or ()):
+            text = bytes(element)
             at = message.raw.find(text, at)
             name = "tag" if index == 0 else f"element {index + 1}"
             shown = cut_text(text[:_READ].decode(errors="replace"))

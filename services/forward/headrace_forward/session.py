@@ -137,7 +137,7 @@ class ForwardSession(ByteSession):
                 raise
         else:
             for text in self._decoder.receive(data):
-                if text.elements and len(text.elements) == PING_ELEMENTS and text.elements[0] in PINGS:
+                if text.elements and len(text.elements) == PING_ELEMENTS and text.element(0) in PINGS:
                     raise self._uninvited(text.offset)
                 wanted = wire.read_option(text)
                 reply = None if wanted.reply is None else wire.acknowledgement(wanted.reply)

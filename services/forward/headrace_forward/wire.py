@@ -56,7 +56,7 @@ class EventTime(NamedTuple):
     nanoseconds: int
 
     @classmethod
-    def decode(cls, data: bytes) -> EventTime:
+    def decode(cls, data: bytes | bytearray | memoryview) -> EventTime:
         """Decodes the ext's eight bytes. Raises ValueError for any other length."""
         if len(data) != 8:
             raise ValueError(f"an EventTime has 8 bytes, not {len(data)}")

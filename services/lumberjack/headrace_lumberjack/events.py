@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Generator, Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from headrace_common.record import native
@@ -23,14 +22,15 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
-from headrace_common.record.json_text import PIECE, utf8_json, windows_1252_json
-from headrace_common.record.windows_1252 import pointer, text_of
+from headrace_common.record.json_text import Bytes, object_of
+from headrace_common.record.transcoding import TooLongError
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused, singly
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_lumberjack.fields import Fields, host_of, stream_of
 from headrace_lumberjack.identity import PROTOCOL, Names
+from headrace_lumberjack.pairs import NAMES, PairsTranscoder
 from headrace_lumberjack.wire import DATA_HEADER, V2, Run, pair_count, pairs
 
 OVERHEAD: Final = 512
@@ -42,8 +42,8 @@ FRAME_OVERHEAD: Final = 40
 LARGE: Final = 1 << 18
 """An event of this many bytes is built in a slice of its own."""
 
-STEP: Final = 512
-"""Pairs of a D frame that are read between two pauses: at most a millisecond of work."""
+PAIRS_AT_ONCE: Final = 512
+"""Pairs of a D frame that are read in one call: at most a millisecond of work."""
 
 NAME_BYTES: Final = 1024
 """Longest text that is accepted as the name of a host or index: it goes into a header of every event and stays in memory."""
@@ -57,8 +57,6 @@ MILLISECONDS: Final = frozenset(f"{number:03d}Z" for number in range(1000))
 """The end of a time as Beats write it; the whole time then has `TIME_BYTES` bytes."""
 
 TIME_BYTES: Final = len("2026-11-21T09:30:00.000Z")
-
-NOTHING: Final[dict[str, Any]] = {}
 
 
 class Records:
@@ -90,10 +88,10 @@ class Records:
             self._memory.put(key, known, known.size + 4 * (len(identity) + len(stream)))
         return known
 
-    def reject(self, reason: Reason, detail: str, raw: bytes, sequence: int) -> Reject:
+    def reject(self, reason: Reason, detail: str, raw: Bytes, sequence: int) -> Reject:
         """Makes a reject from one data frame whose content cannot be understood."""
         attributes = b'{"%b":%d}' % (Attribute.SEQUENCE.value.encode(), sequence)
-        return self.envelope(None, None).reject(reason, detail, raw, unique_id(), attributes)
+        return self.envelope(None, None).reject(reason, detail, bytes(raw), unique_id(), attributes)
 
     def documents(self, run: Run, received_ms: int) -> Iterator[Part | Pause | list[Part]]:
         """Returns the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work."""
@@ -129,16 +127,17 @@ class Records:
         host = subject = None
         envelope = self.envelope(host, subject)
         before, between, behind = envelope.around(TIME_BYTES)
+        whole = memoryview(data)
         second = ""  # the last time with milliseconds, up to its decimal point
         for index, end in enumerate(islice(run.ends, first, last), first):
-            piece = data[at:end]
-            raw = piece if type(piece) is bytes else bytes(piece)
+            size = end - at
+            piece = data[at:end] if size <= SHORT else whole[at:end]  # a long one is not copied
+            raw = piece if type(piece) is bytes or size > SHORT else bytes(piece)
             at = end + DATA_HEADER
-            size = len(raw)
             if size > most:
                 fields: Fields | Fault = self._too_large(size)
             else:
-                fields = read(raw) if size <= SHORT else (yield from paused(self._json.steps(raw)))
+                fields = read(raw) if type(raw) is bytes else (yield from paused(self._json.steps(raw)))
             if isinstance(fields, Fault):
                 yield (yield from self._mended(raw, fields, run.sequence(index), unique(index), now))
                 continue
@@ -168,7 +167,7 @@ class Records:
             yield b"".join((length(size), raw, before, name, between, written, behind))  # type: ignore[misc]  # as `Envelope.event`
 
     def _mended(
-        self, raw: bytes, fault: Fault, sequence: int, unique: bytes, now: bytes
+        self, raw: Bytes, fault: Fault, sequence: int, unique: bytes, now: bytes
     ) -> Generator[Pause, None, Part]:
         """The event of JSON whose texts are not all UTF-8, as `documents` makes it of others, or a reject."""
         found = yield from paused(self._json.mend(raw, fault, self._event_bytes))
@@ -186,27 +185,38 @@ class Records:
     def pairs(self, run: Run, received_ms: int) -> Iterator[Part | Pause]:
         """Yields the pairs of the D frames of `run` as JSON objects, or rejects, and a pause before long work."""
         unique = unique_frame_ids()
+        data = memoryview(run.data)
         for index in range(len(run)):
-            frame = run.frame(index)
+            frame = data[run.begin(index) : run.ends[index]]
             if len(frame) > LARGE:
                 yield PAUSE
             part = yield from paused(self._object(frame, unique(index), received_ms))
             yield self.reject(*part, frame, run.sequence(index)) if isinstance(part, Fault) else part
 
-    def _object(self, frame: bytes, name: bytes, received_ms: int) -> Generator[None, None, Event | Fault]:
+    def _object(self, frame: memoryview, name: bytes, received_ms: int) -> Generator[None, None, Event | Fault]:
         """Builds the event of a D frame. The values of a repeated key become an array, in order."""
-        if len(frame) > self._event_bytes + DATA_HEADER + 8 * pair_count(frame):
+        count = pair_count(frame)
+        notes: list[bytes] = []
+        if len(frame) > self._event_bytes + DATA_HEADER + 8 * count:
             return self._too_large(len(frame))
-        record, notes = _plainly(frame) if pair_count(frame) <= STEP else None, NOTHING
-        if record is None:
-            record, notes = yield from _carefully(frame)
-        host, kind, at = (_first(record.get(name)) for name in ("host", "type", "@timestamp"))
+        record = _plainly(bytes(frame)) if count <= PAIRS_AT_ONCE and len(frame) <= SHORT else None
+        if record is not None:
+            value: Bytes | bytearray = orjson.dumps(record)
+            host, kind, at = (record.get(each) for each in ("host", "type", "@timestamp"))
+        else:
+            transcoder = PairsTranscoder(self._event_bytes)
+            try:
+                value = yield from transcoder.write(frame)
+            except TooLongError:
+                return Fault(Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({self._event_bytes}) as JSON")
+            host, kind, at = map(transcoder.named.get, NAMES)
+            notes = transcoder.notes()
         time = None if at is None else utc(at)
-        value = orjson.dumps(record)
         if not notes:
             attributes = RECEIVED if time is None else None
         else:
-            attributes = orjson.dumps(notes if time else {**notes, Attribute.TIME.value: "received"})
+            attributes = object_of(notes if time else [*notes, RECEIVED[1:-1]])
+            notes.clear()  # they may be as long as the event
         if len(value) + len(attributes or b"") > self._event_bytes:
             return self._too_large(len(value))
         return self.envelope(host, kind).event(name, time or rfc3339_ms(received_ms), value, attributes)
@@ -249,72 +259,15 @@ class EventsFrame(Frame):
         self._run = None  # its records now hold everything while they wait for Kafka
 
 
-def _plainly(frame: bytes) -> dict[str, Any] | None:
+def _plainly(frame: bytes) -> dict[str, str] | None:
     """The pairs of a D frame if all of them are UTF-8 and no key is repeated."""
     try:
-        record: dict[str, Any] = {key.decode(): _text(value) for key, value in pairs(frame)}
+        record = {key.decode(): value.decode() for key, value in pairs(frame)}
     except UnicodeDecodeError:
         return None
     return record if len(record) == pair_count(frame) else None
 
 
-def _carefully(frame: bytes) -> Generator[None, None, tuple[dict[str, Any], dict[str, Any]]]:
-    """Returns the pairs of any D frame, and notes on what was changed, for the attributes. Yields after each `STEP` pairs."""
-    record: dict[str, Any] = {}
-    changed: dict[str, str] = {}
-    invalid: dict[str, orjson.Fragment] = {}
-    for number, (raw_key, raw_value) in enumerate(pairs(frame)):
-        if number and number % STEP == 0:
-            yield
-        key = _key(raw_key, f"~key{number}", invalid)
-        place = f"/{pointer(key)}"
-        if key not in record:
-            record[key] = _decode(raw_value, place, invalid)
-            continue
-        if place not in changed:
-            if place in invalid:
-                invalid[f"{place}/0"] = invalid.pop(place)
-            record[key] = [record[key]]
-            changed[place] = "repeated"
-        record[key].append(_decode(raw_value, f"{place}/{len(record[key])}", invalid))
-    notes: dict[str, Any] = {}
-    if changed:
-        notes[Attribute.KEYS.value] = changed
-    if invalid:
-        notes[Attribute.INVALID_UTF8.value] = invalid
-    return record, notes
-
-
-def _key(raw: bytes, place: str, invalid: dict[str, orjson.Fragment]) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        invalid[place] = _bytes(raw)
-        return text_of(raw)
-
-
-def _text(raw: bytes) -> str | orjson.Fragment:
-    """A value; a long one, which is no name of anything, as its JSON. Raises UnicodeDecodeError if it is not UTF-8."""
-    return raw.decode() if len(raw) <= PIECE else orjson.Fragment(bytes(utf8_json(raw)))
-
-
-def _decode(raw: bytes, place: str, invalid: dict[str, orjson.Fragment]) -> str | orjson.Fragment:
-    try:
-        return _text(raw)
-    except UnicodeDecodeError:
-        invalid[place] = _bytes(raw)
-        return text_of(raw) if len(raw) <= PIECE else orjson.Fragment(bytes(windows_1252_json(raw)))
-
-
-def _bytes(raw: bytes) -> orjson.Fragment:
-    return orjson.Fragment(b'"%b"' % b64encode(raw))
-
-
 def _names(text: str) -> bool:
     """Whether a text is short enough to be accepted as a name."""
     return len(text) <= NAME_BYTES and len(text.encode("utf-8", "replace")) <= NAME_BYTES
-
-
-def _first(value: Any) -> str | None:
-    found = value[0] if type(value) is list else value
-    return found if type(found) is str else None

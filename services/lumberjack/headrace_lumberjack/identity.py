@@ -10,14 +10,16 @@ import struct
 from binascii import hexlify
 from collections.abc import Generator
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 from headrace_common.record.contract import DETERMINISTIC
-from headrace_common.record.json_object import SHORT
+from headrace_common.record.json_object import SHORT, TEXT_BYTES
+from headrace_common.record.json_text import Bytes, utf8_of
 from headrace_common.record.windows_1252 import STEPS, TOKEN
 from headrace_common.session.memory import Memory
-from msgspec import Raw
+from msgspec import Raw, Struct, UnsetType
+from msgspec.json import Decoder
 
 from headrace_lumberjack.fields import Fields, LogFields
 
@@ -34,6 +36,13 @@ _LENGTHS: Final = tuple(_u32(number) for number in range(_KNOWN))
 
 
 _SUM_BYTES: Final = 32
+
+_QUOTE: Final = ord('"')
+
+_DIGEST: Final = b"\1"
+"""Begins what takes the place of a long document: its digest, in hexadecimal. No JSON begins so."""
+
+_Document = TypeVar("_Document", Raw, Raw | UnsetType)
 
 
 def _field(data: bytes) -> bytes:
@@ -64,26 +73,30 @@ class Names:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._last: _Origin | None = None
-        self._digests: dict[bytes, bytes] = {}
 
     def of_long(
-        self, fields: Fields, stream: str | None, time: bytes, event: bytes
+        self, fields: Fields, stream: str | None, time: bytes, event: Bytes
     ) -> Generator[None, None, bytes | None]:
-        """As `of`, for an event of more than `SHORT` bytes; yields between steps. Of a document of that length a `digest` is
-        hashed.
+        """As `of`, for an event of any length; yields between steps. Of a document of more than `SHORT` bytes a `digest` is
+        hashed, which takes its place in `fields`.
         """
-        try:
-            while True:
-                try:
-                    return self.of(fields, stream, time, event)
-                except _LongDocument as long:
-                    self._digests[long.document] = yield from digest(long.document)
-        finally:
-            self._digests.clear()
+        for name in ("tags", "fields", "data_stream"):
+            setattr(fields, name, (yield from _shortened(getattr(fields, name))))
+        if type(fields.log) is LogFields:
+            fields.log.file = yield from _shortened(fields.log.file)
+        if fields.message is None and len(event) > SHORT and (message := _message(event).message):
+            first = memoryview(message)[0]
+            if first == _QUOTE and len(message) > TEXT_BYTES:  # it was not read: see `JsonObject`
+                return self.of(fields, stream, time, event, memoryview(message))
+        if fields.message is None and len(event) > SHORT:
+            return self.of(fields, stream, time, event, (yield from digest(event)))
+        return self.of(fields, stream, time, event)
 
-    def of(self, fields: Fields, stream: str | None, time: bytes, event: bytes) -> bytes | None:
+    def of(
+        self, fields: Fields, stream: str | None, time: bytes, event: Bytes, content: bytes | memoryview | None = None
+    ) -> bytes | None:
         """Returns the id of an event with these fields, or None if they do not identify it. `time`: its `@timestamp` as written.
-        `event`: at most `SHORT` bytes.
+        `event`: at most `SHORT` bytes, unless its `content` is given: its message as JSON, or its digest.
 
         The hash covers `agent.id`, `agent.ephemeral_id` and `log.file`, or `@metadata._id` in their place; what tells two
         inputs on one file apart: `stream`, `event.dataset`, `tags`, `fields` and `data_stream`; `log.offset`, unless there
@@ -114,12 +127,18 @@ class Names:
             place = b"%d" % offset
             place = _LENGTHS[len(place)] + place
         at = _LENGTHS[len(time)] if len(time) < _KNOWN else _u32(len(time))
-        if message is None:
-            content = self._canonical(event)
-            size, content = _u32(len(content)), content + _u32(0)  # the event, and an empty field
-        else:
+        if message is not None:
             content = message.encode()
             size = _LENGTHS[len(content)] if len(content) < _KNOWN else _u32(len(content))
+        elif isinstance(content, memoryview):
+            state.update(b"".join((place, at, time, _u32(sum(map(len, utf8_of(content)))))))
+            for piece in utf8_of(content):
+                state.update(piece)
+            state.update(_LENGTHS[4] + _u32(len(event)))
+            return DETERMINISTIC + hexlify(state.digest())
+        else:
+            content = canonical(bytes(event)) if content is None else content
+            size, content = _u32(len(content)), content + _u32(0)  # the event, and an empty field
         state.update(b"".join((place, at, time, size, content, _LENGTHS[4], _u32(len(event)))))
         return DETERMINISTIC + hexlify(state.digest())
 
@@ -150,22 +169,14 @@ class Names:
         self, agent: str, run: str, stream: str | None, dataset: str | None, fields: Fields, key: bytes
     ) -> bytes:
         file = key[: key.index(b"\0")]
-        named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(self._canonical(file))
+        named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(_canonical(file))
         return named + self._input(stream, dataset, fields)
 
     def _input(self, stream: str | None, dataset: str | None, fields: Fields) -> bytes:
         """Returns what tells two inputs apart that read the same file, and does not change when an event is sent again."""
         texts = [(text or "").encode("utf-8", "surrogatepass") for text in (stream, dataset)]
         documents = map(bytes, (fields.tags, fields.fields, fields.data_stream))
-        return b"".join(map(_field, (*texts, *map(self._canonical, documents))))
-
-    def _canonical(self, document: bytes) -> bytes:
-        """Returns `canonical`, of a long document its digest. Raises `_LongDocument` if that is not known."""
-        if len(document) <= SHORT:
-            return canonical(document)
-        if (known := self._digests.get(document)) is None:
-            raise _LongDocument(document)
-        return known
+        return b"".join(map(_field, (*texts, *map(_canonical, documents))))
 
 
 def _dataset(fields: Fields) -> str | None:
@@ -184,12 +195,25 @@ def _named_by(fields: Fields) -> tuple[str, str, int, bytes] | None:
     return name, run, offset, key
 
 
-class _LongDocument(Exception):  # noqa: N818  (no error: it says what is needed first)
-    """A document whose digest is not known yet."""
+class _Message(Struct):
+    """The message of an event, as written."""
 
-    def __init__(self, document: bytes) -> None:
-        super().__init__()
-        self.document = document
+    message: Raw = Raw(b"")
+
+
+_message = Decoder(_Message).decode
+
+
+def _shortened(document: _Document) -> Generator[None, None, _Document]:
+    """Returns a document, in place of a long one its digest as `_canonical` takes it."""
+    if type(document) is not Raw or len(document) <= SHORT:
+        return document
+    return Raw(_DIGEST + (yield from digest(memoryview(document))).hex().encode())
+
+
+def _canonical(document: bytes) -> bytes:
+    """Returns `canonical`, or the digest that `document` is."""
+    return bytes.fromhex(document[1:].decode()) if document.startswith(_DIGEST) else canonical(document)
 
 
 def canonical(document: bytes) -> bytes:
@@ -208,7 +232,7 @@ def canonical(document: bytes) -> bytes:
     return b"\0" + _write(tree).encode()
 
 
-def digest(document: bytes) -> Generator[None, None, bytes]:
+def digest(document: Bytes) -> Generator[None, None, bytes]:
     """Returns 32 bytes that are equal for every order of keys of valid JSON, and different for different content as written.
 
     The sum of the hashes of all values, each with its place and as written. Yields after each `STEPS` tokens; takes about 2 µs a
@@ -219,6 +243,14 @@ def digest(document: bytes) -> Generator[None, None, bytes]:
     for number, found in enumerate(TOKEN.finditer(document), start=1):
         if number % STEPS == 0:
             yield
+        if found.end(1) - found.start(1) > SHORT and (key or not maps[-1]):  # a long text is not copied
+            state = blake2b(b'%b\0%b\0"' % (places[-1], key or b"%d" % counts[-1]), digest_size=_SUM_BYTES)
+            state.update(memoryview(document)[found.start(1) : found.end(1)])
+            state.update(b'"')
+            total += int.from_bytes(state.digest(), "big")
+            counts[-1] += 1
+            key = b""
+            continue
         text, opens, closes, plain = found.groups()
         if closes:
             value = places.pop() + closes + b"%d" % counts.pop()

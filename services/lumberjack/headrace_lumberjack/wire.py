@@ -26,6 +26,7 @@ from typing import Final
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
+from headrace_common.record.json_text import Bytes
 
 SAMPLE: Final = 32
 """Bytes of a faulty frame that are logged."""
@@ -301,10 +302,15 @@ class Cutter:
         return ProtocolError(problem, limit=limit, offset=self.offset, sample=sample)
 
 
-def pair_count(frame: bytes) -> int:
+def number_at(frame: Bytes, at: int) -> int:
+    """The number at offset `at`."""
+    found: int = _number(frame, at)[0]
+    return found
+
+
+def pair_count(frame: Bytes) -> int:
     """The number of pairs in a D frame."""
-    count: int = _number(frame, 6)[0]
-    return count
+    return number_at(frame, 6)
 
 
 def pairs(frame: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -65,7 +65,7 @@ def _read_field(data: bytes, at: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """The number at offset `at`, and the offset after it."""
     result = shift = 0
     while True:

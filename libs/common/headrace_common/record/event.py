@@ -77,6 +77,9 @@ Part = Event | Reject
 
 _ATTRIBUTES: Final = field(EventHeader.ATTRIBUTES.encode())
 
+KEPT_BYTES: Final = 16 << 10
+"""Longest attributes that are kept as encoded, for the next event: one may have megabytes of its own."""
+
 ENVELOPE_BYTES: Final = 512
 """Bytes of memory that an envelope takes beside its texts."""
 
@@ -126,15 +129,20 @@ class Envelope:
         """
         return self._bare, self._before_id, self._after_id, self._kind, _ATTRIBUTES
 
-    def event(self, name: bytes, time: bytes, value: bytes, attributes: bytes | None = None) -> Event:
+    def event(
+        self, name: bytes, time: bytes, value: bytes | bytearray | memoryview, attributes: bytes | None = None
+    ) -> Event:
         """Makes an event. `name`: its id, from this module's functions; `time`: RFC 3339 UTC; `attributes`: a JSON object."""
         assert len(name) == ID_LENGTH
         if attributes is None:
             before_id, tail = self._bare, self._kind
         else:
             if attributes is not self._attributes:  # mostly the same for all events of a frame
-                self._attributes = attributes
-                self._tail = b"".join((self._kind, _ATTRIBUTES, length(len(attributes)), attributes))
+                of_attributes = (self._kind, _ATTRIBUTES, length(len(attributes)), attributes)
+                if len(attributes) > KEPT_BYTES:
+                    behind = (self._after_id, length(len(time)), time, *of_attributes)
+                    return b"".join((length(len(value)), value, self._before_id, name, *behind))  # type: ignore[return-value]
+                self._attributes, self._tail = attributes, b"".join(of_attributes)
             before_id, tail = self._before_id, self._tail
         parts = (length(len(value)), value, before_id, name, self._after_id, length(len(time)), time, tail)
         return b"".join(parts)  # type: ignore[return-value]  # calling Event would cost 1 % of a receiver's time
@@ -224,6 +232,10 @@ def deterministic_id(protocol: str, *fields: bytes) -> bytes:
     pieces = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
+    if len(pieces[-1]) > KEPT_BYTES:  # it need not be copied
+        state = hashlib.blake2b(b"".join(pieces[:-1]), digest_size=16)
+        state.update(pieces[-1])
+        return DETERMINISTIC + hexlify(state.digest())
     return DETERMINISTIC + hexlify(hashlib.blake2b(b"".join(pieces), digest_size=16).digest())
 
 

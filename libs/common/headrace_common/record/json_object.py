@@ -10,23 +10,29 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Mapping
 from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, rfc3339
+from headrace_common.record.json_text import PIECE, Bytes, count
 from headrace_common.record.steps import finish
 from headrace_common.record.windows_1252 import Mended, mended
 
 T = TypeVar("T", bound=msgspec.Struct)
-_Decode = Callable[[bytes | msgspec.Raw], Any]
+_Decode = Callable[[Bytes | msgspec.Raw], Any]
 
 SHORT: Final = 16 << 10
 """Bytes of JSON that are looked through in one call, or between two pauses: at most a millisecond of work."""
 
+TEXT_BYTES: Final = 16 << 10
+"""Longest text of an event that is read: as a text of Python it may take four times its bytes."""
+
 _utf8: Final = getincrementaldecoder("utf-8")
 _ARRAY: Final = ord("[")
+_TEXT: Final = ord('"')
+_OBJECT: Final = ord("{")
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: +1 opens, -1 closes
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)", re.ASCII)
@@ -55,28 +61,43 @@ class Found(NamedTuple, Generic[T]):
     event: Mended
 
 
+class _Decoders(NamedTuple):
+    """Of a struct, of its fields as they are, and of each field by its name, with the struct that it may be itself."""
+
+    whole: _Decode
+    apart: _Decode
+    fields: Mapping[str, tuple[_Decode, type[msgspec.Struct] | None]]
+
+
 @cache
-def _decoders_of(wanted: type[msgspec.Struct]) -> tuple[_Decode, _Decode, Mapping[str, _Decode]]:
-    """Returns the decoders of the struct, of its fields as they are, and of each field by its name; each made once."""
+def _decoders_of(wanted: type[msgspec.Struct]) -> _Decoders:
+    """Returns the decoders of a struct; each is made once."""
     fields = msgspec.structs.fields(wanted)
     raws = [
         (each.name, msgspec.Raw | msgspec.UnsetType, msgspec.field(default=msgspec.UNSET, name=each.encode_name))
         for each in fields
     ]
-    by_name: dict[str, _Decode] = {each.name: msgspec.json.Decoder(each.type).decode for each in fields}
-    return msgspec.json.Decoder(wanted).decode, msgspec.json.Decoder(msgspec.defstruct("Raws", raws)).decode, by_name
+    by_name = {each.name: (msgspec.json.Decoder(each.type).decode, _struct_in(each.type)) for each in fields}
+    apart = msgspec.json.Decoder(msgspec.defstruct("Raws", raws)).decode
+    return _Decoders(msgspec.json.Decoder(wanted).decode, apart, by_name)
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct among the types that a field may have."""
+    structs = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    return structs[0] if structs else None
 
 
 class JsonObject(Generic[T]):
     """Checks that bytes are one JSON object in UTF-8 (RFC 8259), at most `depth` deep, and reads the fields of `wanted`.
 
-    `wanted`: a struct whose fields have defaults. A value of another type than its field's counts as absent.
+    `wanted`: a struct whose fields have defaults. A value of another type than its field's counts as absent, and so does a text
+    of more than `TEXT_BYTES`, if the event is read in steps.
     """
 
     def __init__(self, wanted: type[T], depth: int) -> None:
         self._wanted = wanted
-        decode, self._take_apart, self._decoders = _decoders_of(wanted)
-        self._decode = cast("Callable[[bytes], T]", decode)
+        self._decode = cast("Callable[[Bytes], T]", _decoders_of(wanted).whole)
         self._depth = depth
 
     def read(self, raw: bytes) -> T | Fault:
@@ -93,20 +114,19 @@ class JsonObject(Generic[T]):
             return self._too_deep()
         return found
 
-    def steps(self, raw: bytes) -> Generator[None, None, T | Fault]:
+    def steps(self, raw: Bytes) -> Generator[None, None, T | Fault]:
         """As `read`, for any length: only skipping the values is one call, at most 5 ns for each byte."""
-        found = self._fields(raw)
+        found = self._loosely(raw)
         if isinstance(found, Fault):
             return found
-        if not raw.isascii():
-            decoder = _utf8()
-            for start in range(0, len(raw), SHORT):
-                pending = len(decoder.getstate()[0])
-                try:
-                    decoder.decode(raw[start : start + SHORT], start + SHORT >= len(raw))
-                except UnicodeDecodeError as error:
-                    return _not_utf8(error.reason, start - pending + error.start)
-                yield
+        decoder = _utf8()
+        for start in range(0, len(raw), SHORT):
+            pending = len(decoder.getstate()[0])
+            try:
+                decoder.decode(bytes(raw[start : start + SHORT]), start + SHORT >= len(raw))
+            except UnicodeDecodeError as error:
+                return _not_utf8(error.reason, start - pending + error.start)
+            yield
         if (yield from deepest(raw)) > self._depth:
             return self._too_deep()
         return found
@@ -124,10 +144,14 @@ class JsonObject(Generic[T]):
             return self._too_deep()
         return self._loosely(raw)
 
-    def _loosely(self, raw: bytes) -> T | Fault:
-        """The wanted fields of valid JSON in which one has another type, or a number that Python cannot hold."""
+    def _loosely(self, raw: Bytes) -> T | Fault:
+        """The wanted fields of valid JSON that may be long, have a field of another type, or a number that Python cannot hold."""
+        return cast("T | Fault", self._values(self._wanted, raw))
+
+    def _values(self, wanted: type[msgspec.Struct], raw: Bytes | msgspec.Raw) -> msgspec.Struct | Fault:
+        decoders = _decoders_of(wanted)
         try:
-            raws = self._take_apart(raw)
+            raws = decoders.apart(raw)
         except msgspec.ValidationError as error:
             return Fault(Reason.BAD_RECORD, str(error))
         except msgspec.DecodeError as error:
@@ -137,20 +161,27 @@ class JsonObject(Generic[T]):
         except RecursionError:  # the wanted field may come before the part that is too deep
             return self._too_deep()
         values: dict[str, Any] = {}
-        for name, decode in self._decoders.items():
+        for name, (decode, inner) in decoders.fields.items():
             value = getattr(raws, name)
             if value is not msgspec.UNSET:
+                first = memoryview(value)[0] if len(value) > TEXT_BYTES else None
                 try:
-                    values[name] = decode(value)
+                    if first == _OBJECT and inner is not None:
+                        found = self._values(inner, value)
+                        if isinstance(found, Fault):
+                            return found
+                        values[name] = found
+                    elif first != _TEXT:
+                        values[name] = decode(value)
                 except msgspec.ValidationError:
                     continue
                 except msgspec.DecodeError as error:
                     return Fault(Reason.BAD_JSON, str(error))
                 except UnicodeDecodeError as error:
                     return _not_utf8(error.reason, error.start)
-        return self._wanted(**values)
+        return wanted(**values)
 
-    def mend(self, raw: bytes, fault: Fault, most: int) -> Generator[None, None, Found[T] | Fault]:
+    def mend(self, raw: Bytes, fault: Fault, most: int) -> Generator[None, None, Found[T] | Fault]:
         """Returns what to make of bytes that were refused with `fault`; yields between steps. Never raises.
 
         JSON but for texts that are not UTF-8 is read as `windows_1252` says; of anything else the fault is returned. `most`:
@@ -162,7 +193,7 @@ class JsonObject(Generic[T]):
         if not isinstance(event, Mended):
             return Fault(*event)
         value = event.value
-        fields = self.read(value) if len(value) <= SHORT else (yield from self.steps(value))
+        fields = self.read(bytes(value)) if len(value) <= SHORT else (yield from self.steps(value))
         if isinstance(fields, NotUtf8Fault):
             return fault  # outside of its texts
         return fields if isinstance(fields, Fault) else Found(fields, event)
@@ -184,19 +215,37 @@ def _not_utf8(reason: str, at: int) -> NotUtf8Fault:
     return NotUtf8Fault(Reason.BAD_JSON, f"not UTF-8: {reason} at byte {at}")
 
 
-def deepest(raw: bytes) -> Generator[None, None, int]:
+def may_be_deep(value: Bytes, depth: int) -> bool:
+    """Whether JSON text has more than `depth` opening brackets, including those in its texts. Only then it may be too deep.
+
+    Most events have few brackets: `find` skips to them with memchr, while `count` reads byte by byte.
+    """
+    if isinstance(value, memoryview):
+        return count(value, b"{") + count(value, b"[") > depth
+    left = depth
+    for bracket in (b"{", b"["):
+        at = value.find(bracket)
+        while at >= 0:
+            left -= 1
+            if left < 0:
+                return True
+            at = value.find(bracket, at + 1)
+    return False
+
+
+def deepest(raw: Bytes) -> Generator[None, None, int]:
     """Returns the nesting depth of valid JSON: 1 for an object of plain values. Takes about 30 ns for each bracket.
 
     Without the escapes, every second piece between quotation marks is outside of texts.
     """
     at = level = most = 0
-    inside = False
+    inside, step = False, min(SHORT, PIECE // 3)  # the parts of a piece take up to ten times its bytes
     while at < len(raw):
         if at:
             yield
-        piece = raw[at : at + SHORT]
+        piece = bytes(raw[at : at + step])
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # the other half of an escape follows
-            piece = raw[at : at + SHORT + 1]
+            piece = bytes(raw[at : at + step + 1])
         at += len(piece)
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         steps = b"".join(parts[inside::2]).translate(_STEPS, _NO_BRACKETS)

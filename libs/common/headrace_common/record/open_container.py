@@ -1,51 +1,85 @@
-"""A container that is being written as JSON: its pointer, and the members of a map, to find repeated keys.
+"""A container that is being written as JSON: its pointer, and the keys of a map, to find those that are repeated.
 
-Members take some bytes of memory each, in arrays: objects would take a hundred.
+Each key takes some bytes of memory, in arrays: objects would take a hundred.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
+from collections.abc import Generator, Iterator
+from typing import Final
+
+from headrace_common.record.encoding import read_varint, varint
+
+STEPS: Final = 512
+"""Keys that are entered again between two pauses: about half a millisecond."""
+
+FEW: Final = 1024
+"""Size of a map's first table, unless the map is smaller."""
+
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+"""A text of JSON."""
+
+
+_MARK: Final = b"\0"
+"""Stands before a member whose key is repeated and before the one behind it, with a number: `PLAIN`, `FIRST`, or from `AGAIN` on
+that of a key whose value alone follows. JSON has no NUL.
+"""
+PLAIN, FIRST, AGAIN = range(3)
 
 
 class Members:
-    """The members of a map so far. `starts`: where each begins in the text; `places`: where its key begins in the input.
-    `after` links the members of one key in a circle, `turns` numbers them from 0.
+    """The different keys of a map so far, numbered from 0. `starts`: where each begins in the text; `places`: where it begins in
+    the input. `counts`: how many values each has had, where the caller counts them.
     """
 
-    __slots__ = ("after", "places", "repeats", "starts", "table", "turns")
+    __slots__ = ("_room", "_slot", "counts", "places", "starts", "table")
 
     def __init__(self, most: int) -> None:
         """`most`: how many keys it may have."""
-        self.table = array("I", [0]) * (1 << (4 * most // 3).bit_length())  # by hash: 1 + the last member with a key
-        self.starts, self.places, self.after, self.turns = (array("I") for _ in range(4))
-        self.repeats = False
+        self._room = [4 * most // 3 + 1]  # sizes of the table, the next one last
+        while self._room[-1] > FEW:
+            self._room.append(self._room[-1] // 2 + 1)
+        self.table = array("I", [0]) * self._room.pop()  # by hash: 1 + the number of a key
+        self.starts, self.places, self.counts = (array("I") for _ in range(3))
+        self._slot = 0
 
-    def add(self, key: bytes, place: int, text: bytearray) -> int:
-        """Adds a member, which begins at the end of `text` with `key` unless it repeats one. Returns its turn."""
-        table, starts, after = self.table, self.starts, self.after
-        slot = hash(key) & len(table) - 1
-        index = len(starts)
-        while last := table[slot]:
-            first = after[last - 1]
-            if text.startswith(key, starts[first]):
-                after[last - 1] = index
-                after.append(first)
-                self.turns.append(self.turns[last - 1] + 1)
-                self.repeats = True
-                break
-            slot = slot + 1 & len(table) - 1
-        else:
-            after.append(index)
-            self.turns.append(0)
-        table[slot] = index + 1
-        starts.append(len(text))
+    def find(self, key: bytes, text: bytearray) -> int:
+        """Returns the number of a key of `text`; -1 if it is a new one, which may be added then."""
+        table, starts = self.table, self.starts
+        slot = hash(key) % len(table)
+        while entry := table[slot]:
+            if text.startswith(key, starts[entry - 1]):
+                return entry - 1
+            slot = slot + 1 if slot + 1 < len(table) else 0
+        self._slot = slot
+        return -1
+
+    def add(self, start: int, place: int) -> None:
+        """Adds the key that `find` did not find."""
+        self.starts.append(start)
         self.places.append(place)
-        return self.turns[index]
+        self.table[self._slot] = len(self.starts)
 
-    def first(self) -> int:
-        """Where the key of the last member began first in the input."""
-        return self.places[self.after[-1]]
+    @property
+    def crowded(self) -> bool:
+        """Whether it must `grow` before another key is added."""
+        return 4 * len(self.starts) >= 3 * len(self.table) and bool(self._room)
+
+    def grow(self, text: bytearray) -> Generator[None, None, None]:
+        """Makes room for twice as many keys; yields between steps. Costs each key a constant time in all."""
+        table = array("I", [0]) * self._room.pop()
+        for number, start in enumerate(self.starts, 1):
+            if number % STEPS == 0:
+                yield
+            key = _TEXT.match(text, start)
+            assert key is not None
+            slot = hash(key[0]) % len(table)
+            while table[slot]:
+                slot = slot + 1 if slot + 1 < len(table) else 0
+            table[slot] = number
+        self.table = table
 
 
 class OpenContainer:
@@ -103,3 +137,74 @@ class OpenContainer:
     def key_path(self) -> bytes:
         """The pointer into its current key."""
         return b"%b~key%d" % (self.path(), self.count - 1)
+
+
+def mark_of(number: int) -> bytes:
+    """Returns a mark."""
+    return _MARK + varint(number)
+
+
+def gather(out: bytearray, start: int, keys: int) -> Generator[None, None, None]:
+    """Moves the values of each repeated key together, into an array; yields between steps. The map begins at `start` of the text
+    `out`, and `keys` of its keys are repeated.
+    """
+    sizes = array("I", [0]) * keys  # of each key's values with their commas; later, where the next of them goes
+    total = steps = 0
+    for number, at, value, end in _members(out, start + 1):
+        if (steps := steps + 1) % STEPS == 0:
+            yield
+        total += end - at + 1 + 2 * (at < value)
+        if number >= 0:
+            sizes[number] += end - value + (at == value)
+    gathered = bytearray(total - 1)
+    place = 0
+    with memoryview(out) as text:
+        for number, at, value, end in _members(out, start + 1):
+            if (steps := steps + 1) % STEPS == 0:
+                yield
+            if number >= 0 and at == value:
+                begin = sizes[number]
+                gathered[begin : begin + 1] = b","
+                sizes[number] = begin + 1 + end - at
+                gathered[begin + 1 : sizes[number]] = text[at:end]
+                continue
+            if place:
+                gathered[place : place + 1] = b","
+                place += 1
+            size = value - at
+            gathered[place : place + size] = text[at:value]
+            place += size
+            if number < 0:
+                gathered[place : place + end - value] = text[value:end]
+                place += end - value
+                continue
+            gathered[place : place + 1] = b"["
+            begin, place = place + 1, place + 1 + sizes[number]
+            sizes[number] = begin + end - value
+            gathered[begin : sizes[number]] = text[value:end]
+            gathered[place : place + 1] = b"]"
+            place += 1
+    out[start + 1 :] = gathered
+
+
+def _members(text: bytearray, at: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yields the members of a map from `at` to the end of `text`: the number of a repeated key, where the member begins, where
+    its value does, and where it ends. A later value of a key stands without it. Others come together, with the number -1.
+    """
+    keys = 0
+    while at < len(text):
+        mark = PLAIN
+        if text[at] == _MARK[0]:
+            mark, at = read_varint(text, at + 1)
+        end = text.find(_MARK, at)
+        end = end if end >= 0 else len(text)
+        if mark == FIRST:
+            key = _TEXT.match(text, at)
+            assert key is not None
+            yield keys, at, key.end() + 1, end
+            keys += 1
+        elif mark == PLAIN:
+            yield -1, at, at, end
+        else:
+            yield mark - AGAIN, at, at, end
+        at = end

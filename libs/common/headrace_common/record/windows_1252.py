@@ -8,13 +8,14 @@ what it is, and the five bytes that Windows-1252 does not define (81, 8D, 8F, 90
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
 import orjson
 
 from headrace_common.record.contract import Attribute, Reason
+from headrace_common.record.json_text import Bytes, append_windows_1252, is_utf8, least_bytes, write_base64
+from headrace_common.record.open_container import Members
 
 Refusal = tuple[Reason, str]
 """Why bytes cannot be mended, for quarantine."""
@@ -33,7 +34,7 @@ another value.
 class Mended(NamedTuple):
     """JSON in UTF-8. `note`: the value of the attribute `invalid_utf8`, as JSON; empty: all texts were UTF-8."""
 
-    value: bytes
+    value: Bytes
     note: bytes
 
     def attributes(self, others: bytes | None) -> bytes | None:
@@ -55,24 +56,19 @@ class _Open:
         self.count = 0
 
 
-def text_of(raw: bytes) -> str:
-    """The text of bytes that are not UTF-8."""
-    return raw.decode("cp1252", "replace")
-
-
 def pointer(key: str) -> str:
     """A key as a part of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def mended(raw: bytes, depth: int, most: int) -> Generator[None, None, Mended | Refusal]:
+def mended(raw: Bytes, depth: int, most: int) -> Generator[None, None, Mended | Refusal]:
     """Returns JSON whose texts are UTF-8; yields between steps, of which each is bounded but for the length of one text.
 
     The bytes that are kept are those between a text's quotes. Bytes that are no JSON either way may give any JSON or none:
     the caller checks what is returned. `depth`: most open containers; `most`: bytes of the JSON and its note together.
     """
-    pieces: list[bytes] = []
-    kept: dict[str, bytes] = {}
+    value, note = bytearray(), bytearray(b"{")
+    places = Members(len(raw) // 3)  # of the texts that are not UTF-8: as they are in `note`
     opened: list[_Open] = []
     at = copied = size = steps = 0
     while found := TOKEN.match(raw, at):
@@ -81,7 +77,8 @@ def mended(raw: bytes, depth: int, most: int) -> Generator[None, None, Mended | 
         if steps % STEPS == 0:
             yield
         top = opened[-1] if opened else None
-        text, opens, closes, _ = found.groups()
+        start, end = found.span(1)
+        opens, closes = found[2], found[3]
         if closes is not None:
             if top is not None:
                 opened.pop()
@@ -91,42 +88,47 @@ def mended(raw: bytes, depth: int, most: int) -> Generator[None, None, Mended | 
             if len(opened) > depth:
                 return Reason.TOO_DEEP, f"nested deeper than {depth}"
             continue
-        elif text is not None:
+        elif start >= 0:
             is_key = top is not None and top.is_map and top.key is None
-            if not text.isascii() and not _is_utf8(text):
-                place = _place(opened, is_key=is_key)
-                better = text_of(text).encode()
-                pieces += (raw[copied : found.start(1)], better)
-                copied = found.end(1)
-                size += len(better) - len(text) + len(place) + len(text) * 4 // 3 + 8
-                if place in kept:
+            text: Bytes = memoryview(raw)[start:end]
+            if not is_utf8(text):
+                place = orjson.dumps(_place(opened, is_key=is_key))
+                if len(value) + len(note) + len(raw) - copied - len(text) + least_bytes(text) > most:
+                    return _too_long(most)
+                value += memoryview(raw)[copied:start]
+                begin, copied = len(value), end
+                append_windows_1252(value, text)
+                size += len(value) - begin - len(text) + len(place) + len(text) * 4 // 3 + 6
+                if places.find(place, note) >= 0:
                     return Reason.BAD_JSON, "not UTF-8, and a key is repeated"
                 if len(raw) + size > most:
-                    return Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({most}) with texts that are not UTF-8"
-                kept[place] = text
-                text = better
+                    return _too_long(most)
+                if len(note) > 1:
+                    note += b","
+                places.add(len(note), 0)
+                note += b'%b:"' % place
+                write_base64(note, text)
+                note += b'"'
+                if places.crowded:
+                    yield from places.grow(note)
+                if is_key:
+                    text = bytes(memoryview(value)[begin:])
             if is_key:
                 assert top is not None
-                top.key = text
+                top.key = bytes(text)
                 continue
         if top is not None:  # a value has ended
             top.count += 1
             top.key = None
-    pieces.append(raw[copied:])
-    note = (
-        orjson.dumps({place: orjson.Fragment(b'"%b"' % b64encode(text)) for place, text in kept.items()})
-        if kept
-        else b""
-    )
-    return Mended(b"".join(pieces), note)
+    if len(note) == 1:
+        return Mended(raw, b"")
+    value += memoryview(raw)[copied:]
+    note += b"}"
+    return Mended(value, bytes(note))
 
 
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _too_long(most: int) -> Refusal:
+    return Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({most}) with texts that are not UTF-8"
 
 
 def _place(opened: list[_Open], *, is_key: bool) -> str:

@@ -18,15 +18,16 @@ import orjson
 from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, Envelope, Event, FrameIds, Part, rfc3339
+from headrace_common.record.json_object import may_be_deep
+from headrace_common.record.json_text import member_of, object_of
 from headrace_common.record.transcoding import TooDeepError, TooLongError, Transcoder
 from headrace_common.record.windows_1252 import pointer
 from headrace_common.session.interface import Pause, paused
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
-from headrace_forward.entries.values import Ext, ext_json, unpack
+from headrace_forward.entries.values import Ext, unpack, write_ext
 from headrace_forward.kinds import KINDS, Bytes, MsgpackKind
-from headrace_forward.wire import new_unpacker
 
 RAW_FACTOR: Final = 2
 """An entry more than this many times larger than the event limit is not decoded: a byte of msgpack may become sixty bytes of
@@ -57,6 +58,7 @@ _TIME = struct.Struct(">II").unpack
 
 _decode = msgspec.msgpack.Decoder(list[tuple[Any, dict[str, Any]]]).decode
 _encode = msgspec.msgpack.Encoder().encode
+_take_apart = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _OPTION: Final = orjson.OPT_PASSTHROUGH_DATETIME  # a datetime is an ext -1 here
 
 
@@ -161,7 +163,7 @@ class EntryBuilder:
         """Returns `attributes` as JSON. A copy: what orjson returns takes 4 KB, and this stays with the connection."""
         return bytes(memoryview(orjson.dumps(self.attributes))) if self.attributes else b""
 
-    def at_second(self, index: int, seconds: int, value: bytes) -> Event | None:
+    def at_second(self, index: int, seconds: int, value: Bytes) -> Event | None:
         """An ordinary event with the Unix time `seconds`. None if it is too large or the time is invalid."""
         if self.plain is None:
             self.plain = self._kept_attributes()
@@ -171,16 +173,19 @@ class EntryBuilder:
 
     def _one_by_one(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part | Pause]:
         """Builds a slice with something unusual in it, entry by entry: most entries may still be plain."""
+        view = memoryview(data)
         for index in range(len(bounds) - 1):
-            raw = bytes(data[bounds[index] : bounds[index + 1]])
-            if len(raw) > RAW_FACTOR * self.event_bytes:
-                yield self._oversized(raw, first + index, len(raw))
+            piece = view[bounds[index] : bounds[index + 1]]
+            if len(piece) > RAW_FACTOR * self.event_bytes:
+                yield self._oversized(piece, first + index, len(piece))
                 continue
-            entry = _exactly(raw, 1) if len(raw) <= AT_ONCE_BYTES else None
-            if entry is None:
-                yield (yield from self._carefully(raw, first + index))
-            else:
-                yield (yield from self._part(raw, entry[0], first + index))
+            if len(piece) > AT_ONCE_BYTES:  # not even copied
+                yield (yield from self._carefully(piece, first + index))
+                continue
+            raw = bytes(piece)
+            entry = _exactly(raw, 1)
+            make = self._carefully(raw, first + index) if entry is None else self._part(raw, entry[0], first + index)
+            yield (yield from make)
 
     def _texts(self, record: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
         """As `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note where.
@@ -214,10 +219,10 @@ class EntryBuilder:
             return None
         return value
 
-    def tail(self, raw: bytes, index: int, reason: Reason, detail: str) -> Part:
+    def tail(self, raw: Bytes, index: int, reason: Reason, detail: str) -> Part:
         """The entries from `index` on, as one reject."""
         attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
-        return self.envelope.reject(reason, detail, raw, self.ids(index), attributes)
+        return self.envelope.reject(reason, detail, bytes(raw), self.ids(index), attributes)
 
     def _part(self, raw: bytes, entry: tuple[Any, dict[str, Any]], index: int) -> Building:
         """Builds an entry that was decoded exactly, but may hold values that JSON lacks, or be too deep."""
@@ -230,11 +235,11 @@ class EntryBuilder:
         if type(time) is msgspec.msgpack.Ext:
             time = Ext(time.code, bytes(time.data))
         try:
-            return self.event(raw, index, time, value, {})
+            return self.event(raw, index, time, value, [])
         except BadTimeError as error:
             return self.tail(raw, index, Reason.BAD_TIME, str(error))
 
-    def _carefully(self, raw: bytes, index: int) -> Building:
+    def _carefully(self, raw: Bytes, index: int) -> Building:
         """The slow path: builds any entry without loss. A bug in Headrace sends only this entry to quarantine."""
         try:
             return (yield from self._checked(raw, index))
@@ -251,54 +256,58 @@ class EntryBuilder:
         except Exception as error:
             return self.tail(raw, index, Reason.INTERNAL, f"{type(error).__name__}: {error}")
 
-    def _checked(self, raw: bytes, index: int) -> Building:
+    def _checked(self, raw: Bytes, index: int) -> Building:
         elements = _elements(raw)
         if elements != 2:
             what = f"{elements} elements" if elements is not None else f"a {KINDS[raw[0]].value}"
             raise ValueError(f"an entry is [time, record], not {what}")
-        unpacker = new_unpacker()
-        unpacker.feed(raw)
-        unpacker.read_array_header()
-        start = unpacker.tell()
-        unpacker.skip()
-        middle = unpacker.tell()
-        notes: dict[str, Any] = {}
-        transcoder = Transcoder(self.depth, self.event_bytes, ext_json)
-        given = raw[start:middle]
+        given, record = self._both(raw)
+        notes: list[bytes] = []
+        transcoder = Transcoder(self.depth, self.event_bytes, write_ext)
         if _elements(given) == 2:
-            inner = new_unpacker()
-            inner.feed(given)
-            inner.read_array_header()
-            before = inner.tell()
-            inner.skip()
-            if KINDS[given[inner.tell()]] is MsgpackKind.MAP:
-                given, metadata = given[before : inner.tell()], given[inner.tell() :]
+            time, metadata = self._both(given)
+            if KINDS[metadata[0]] is MsgpackKind.MAP:
+                given = time
                 if metadata not in EMPTY_MAPS:
-                    written = yield from paused(transcoder.write(metadata, 0, METADATA))
-                    notes[ForwardAttribute.METADATA.value] = orjson.Fragment(written)
-        if KINDS[raw[middle]] is not MsgpackKind.MAP:
-            raise ValueError(f"a record is a map, not a {KINDS[raw[middle]].value}")
-        value = yield from paused(transcoder.write(raw, middle))
+                    written = yield from paused(transcoder.write(metadata, METADATA))
+                    notes.append(member_of(ForwardAttribute.METADATA, written))
+        if KINDS[record[0]] is not MsgpackKind.MAP:
+            raise ValueError(f"a record is a map, not a {KINDS[record[0]].value}")
+        value = yield from paused(transcoder.write(record))
         if len(given) > LONG_TIME:
             raise BadTimeError(f"{KINDS[given[0]].value} of {len(given)} bytes is no time")
-        return self.event(raw, index, unpack(given), value, {**notes, **transcoder.notes()})
+        return self.event(raw, index, unpack(given), value, notes + transcoder.notes())
 
-    def event(self, raw: bytes, index: int, time: Any, value: bytes, notes: dict[str, Any]) -> Part:
-        """The event of entry `raw`, or a reject if it is too large. Raises `BadTimeError`."""
+    def _both(self, raw: Bytes) -> list[Bytes]:
+        """The two elements of an array; long ones are not copied."""
+        try:
+            return [memoryview(each) if len(each) > AT_ONCE_BYTES else bytes(each) for each in _take_apart(raw)]
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not msgpack: {error}") from error
+        except RecursionError as error:
+            raise TooDeepError(f"nested deeper than {self.depth}") from error
+
+    def event(self, raw: Bytes, index: int, time: Any, value: Bytes, notes: list[bytes]) -> Part:
+        """The event of entry `raw`, or a reject if it is too large. `notes`: attributes of it alone, as members of a JSON object.
+        Raises `BadTimeError`.
+        """
         group = GROUPS.get(time) if type(time) in (int, Ext) else None
         if group is not None:
-            time, notes[ForwardAttribute.GROUP.value] = None, group
+            time = None
+            notes.append(member_of(ForwardAttribute.GROUP, b'"%b"' % group.encode()))
         text, whole_ms, given = read_time(time, self.received_ms)
         if not given:
-            notes[Attribute.TIME.value] = "received"
-        attributes = {**self.attributes, **notes}
-        encoded = orjson.dumps(attributes) if attributes else None
+            notes.append(member_of(Attribute.TIME, b'"received"'))
+        encoded = orjson.dumps(self.attributes) if self.attributes else None
+        if notes:
+            encoded = object_of([encoded[1:-1], *notes] if encoded else notes)
+            notes.clear()  # they may be as long as the event
         if len(value) + len(encoded or b"") > self.event_bytes:
             return self._oversized(raw, index, len(value))
         ids = self.content_ids if whole_ms else self.ids
         return self.envelope.event(ids(index), text, value, encoded)
 
-    def _oversized(self, raw: bytes, index: int, size: int) -> Part:
+    def _oversized(self, raw: Bytes, index: int, size: int) -> Part:
         return self.tail(raw, index, Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self.event_bytes}")
 
 
@@ -312,27 +321,11 @@ def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | Non
         return None
 
 
-def _elements(raw: bytes) -> int | None:
+def _elements(raw: Bytes) -> int | None:
     """How many elements a msgpack array has; None for any other object."""
     if KINDS[raw[0]] is not MsgpackKind.ARRAY:
         return None
     return raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 3 if raw[0] == 0xDC else 5], "big")
-
-
-def may_be_deep(value: bytes, depth: int) -> bool:
-    """Whether JSON text has more than `depth` opening brackets, including those in its texts. Only then it may be too deep.
-
-    Most events have few brackets: `find` skips to them with memchr, while `count` reads byte by byte.
-    """
-    left = depth
-    for bracket in (b"{", b"["):
-        at = value.find(bracket)
-        while at >= 0:
-            left -= 1
-            if left < 0:
-                return True
-            at = value.find(bracket, at + 1)
-    return False
 
 
 def _deeper(value: Any, depth: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import msgpack
 from headrace_common.record.event import rfc3339
+from headrace_common.record.json_text import Bytes, write_base64
 from headrace_common.record.steps import finish
 from headrace_common.record.transcoding import Transcoder
 
@@ -29,7 +30,7 @@ class Ext:
     data: bytes
 
 
-def unpack(raw: bytes) -> Any:
+def unpack(raw: Bytes) -> Any:
     """Unpacks the msgpack object `raw` without loss: maps as pairs, texts that are not UTF-8 with escaped surrogates. For short
     ones: it takes as long and as much memory as the objects do.
 
@@ -54,16 +55,19 @@ def to_json(raw: bytes, depth: int = 64) -> bytes:
     Raises ValueError if it is not exactly one object, `TooDeepError` if it is too deep.
     """
     unpack(raw)
-    return finish(Transcoder(depth, UNLIMITED, ext_json, texts=False).write(raw))
+    return bytes(finish(Transcoder(depth, UNLIMITED, write_ext, texts=False).write(raw)))
 
 
-def ext_json(code: int, data: bytes, raw: bytes) -> bytes:
-    """An ext as JSON. `raw`: all its bytes. Raises ValueError for a timestamp that is none."""
+def write_ext(out: bytearray, code: int, data: Bytes, raw: Bytes) -> None:
+    """Appends an ext to JSON. `raw`: all its bytes. Raises ValueError for a timestamp that is none."""
     if code == EVENT_TIME and len(data) == 8:
-        return b'"%b"' % event_time_text(EventTime.decode(data))
+        out += b'"%b"' % event_time_text(EventTime.decode(data))
+        return
     if code == -1:  # rewritten in its shortest form
         data = unpack(raw).to_bytes()
-    return b'{"$ext":[%d,"%b"]}' % (code, b64encode(data))
+    out += b'{"$ext":[%d,"' % code
+    write_base64(out, data)
+    out += b'"]}'
 
 
 def event_time_text(time: EventTime) -> bytes:

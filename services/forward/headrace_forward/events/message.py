@@ -13,6 +13,7 @@ import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import OCTETS, Attribute, Reason
 from headrace_common.record.event import Envelope, FieldHash, FrameIds, Part, Reject, rfc3339_ms, unique_id
+from headrace_common.record.native import BYTES_AT_ONCE
 from headrace_common.session.inflate import InflateLimits, inflate_gzip
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Ticket, singly
 from typing_extensions import override
@@ -215,7 +216,7 @@ class ForwardFrame(MessageFrame):
             time = message.element(1)
             if option.metadata is not None:  # in the form that entries of the other modes have
                 time = b"\x92" + time + option.metadata
-            body = b"\x92" + time + message.element(2)
+            body = b"".join((b"\x92", time, memoryview(message.raw)[message.ends[1] : message.ends[2]]))
         else:
             try:
                 body = yield from self._inflated(message.content(1))
@@ -231,6 +232,8 @@ class ForwardFrame(MessageFrame):
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
         if message.entries is not None:
             yield from self._listed(builder, body)
+        elif message.option_index == 3 and len(body) > BYTES_AT_ONCE:  # one entry, too long for the native core
+            yield from builder.build(body, [0, len(body)], 0)
         else:
             yield from self._packed(builder, body)
 
@@ -292,6 +295,7 @@ class ForwardFrame(MessageFrame):
     def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause | list[Part]]:
         """Concatenated entries, cut and built in slices. From the first invalid entry on, the rest goes to quarantine."""
         unpacker: Any = None  # that has been fed the bytes from `base` to `fed`
+        view = memoryview(body)
         base = fed = first = start = 0
         problem = ""
         while start < len(body) and not problem:
@@ -306,7 +310,7 @@ class ForwardFrame(MessageFrame):
                 continue
             if unpacker is None:
                 unpacker, base, fed = new_unpacker(), start, min(start + SLICE_BYTES, len(body))
-                unpacker.feed(body[base:fed])
+                unpacker.feed(view[base:fed])
             bounds = [start]
             while len(bounds) <= most and bounds[-1] - start < SLICE_ENTRY_BYTES and bounds[-1] < len(body):
                 try:
@@ -317,7 +321,7 @@ class ForwardFrame(MessageFrame):
                         if bounds[-1] < fed:
                             problem = "the payload ends inside an entry"
                         break
-                    unpacker.feed(body[fed : fed + SLICE_BYTES])
+                    unpacker.feed(view[fed : fed + SLICE_BYTES])
                     fed = min(fed + SLICE_BYTES, len(body))
                     yield PAUSE
                 except (msgpack.FormatError, msgpack.StackError, ValueError) as error:
@@ -327,6 +331,8 @@ class ForwardFrame(MessageFrame):
             if aligned < len(bounds) - 1:
                 problem = "the payload is not a sequence of entries: an element is no array"
                 del bounds[aligned + 1 :]
+            if bounds[-1] - start > 2 * SLICE_ENTRY_BYTES:
+                unpacker = None  # it has a copy of the long entry
             if len(bounds) > 1:
                 yield from builder.build(body, bounds, first)
             first += len(bounds) - 1

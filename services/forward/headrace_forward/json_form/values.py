@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+from headrace_common.record.json_object import SHORT
+from headrace_common.record.json_text import Bytes, count
 
 _OUTSIDE: Final = re.compile(rb'["\[\]{},]')
 _INSIDE: Final = re.compile(rb'["\\]')
+_BETWEEN: Final = re.compile(rb"[ \t\r\n,]*+")
 DENSE: Final = 64
 """A list is cut at once only with at least this many bytes per opening bracket: each cut is an object of about 100 bytes."""
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -23,18 +26,17 @@ STEP: Final = 1024
 """Brackets, commas and texts that are looked at between two pauses: about half a millisecond."""
 
 
-def elements(text: bytes) -> Iterator[tuple[int, bytes] | None]:
+def elements(text: memoryview) -> Iterator[tuple[int, memoryview] | None]:
     """Yields the start and the text of each element of a valid array, and None where others may run.
 
     Memory use follows the element, not the list.
     """
-    at = text.index(b"[") + 1
-    if text.count(b"[") * DENSE <= len(text):
+    at = 1
+    if count(text, b"[") * DENSE <= len(text):
         for element in _elements(text):
-            found = bytes(element)
-            at = text.index(found, at)
-            yield at, found
-            at += len(found)
+            at = _between(text, at)
+            yield at, text[at : at + len(element)]
+            at += len(element)
         return
     start, level, inside, seen = at, 1, False, 0
     while level:
@@ -54,40 +56,39 @@ def elements(text: bytes) -> Iterator[tuple[int, bytes] | None]:
         elif byte in b"]}":
             level -= 1
         if not inside and (level == 0 or (byte == 0x2C and level == 1)):
-            found = text[start : at - 1].strip()
-            if found:
-                yield start, found
+            start = _between(text, start)
+            end = at - 1
+            while end > start and text[end - 1] in b" \t\r\n":
+                end -= 1
+            if start < end:
+                yield start, text[start:end]
             start = at
 
 
-def pair(text: bytes) -> tuple[bytes, bytes] | None:
-    """The texts of an array's two elements; None if it is not an array of two."""
+def _between(text: memoryview, at: int) -> int:
+    """Where the next element begins."""
+    found = _BETWEEN.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def pair(text: Bytes) -> tuple[bytes, Bytes] | None:
+    """The texts of an array's two elements, the second not copied if it is long; None if it is not an array of two."""
     try:
         first, second = _pair(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return bytes(first), bytes(second)
+    return bytes(first), memoryview(second) if len(second) > SHORT else bytes(second)
 
 
-def pairs(text: bytes) -> list[tuple[msgspec.Raw, msgspec.Raw]] | None:
+def pairs(text: memoryview) -> list[tuple[msgspec.Raw, msgspec.Raw]] | None:
     """The elements of an array if all are arrays of two. None if not, or if the cuts would take too much memory."""
-    if text.count(b"[") * DENSE > len(text):
+    if count(text, b"[") * DENSE > len(text):
         return None
     try:
         return _pairs(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def is_text(text: bytes) -> bool:
-    """Whether a text is UTF-8: msgspec does not check what it skips."""
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def string(text: bytes) -> str | None:

@@ -102,23 +102,27 @@ class JsonMessage:
 
     raw: bytes
     offset: int
-    elements: list[bytes] | None
+    elements: list[msgspec.Raw] | None
     loose: list[Any] = field(default_factory=list)
 
     def element(self, index: int) -> bytes:
         """Element `index`; empty if there is none."""
+        return bytes(self.view(index))
+
+    def view(self, index: int) -> memoryview:
+        """Element `index`, without a copy."""
         assert self.elements is not None
-        return self.elements[index] if index < len(self.elements) else b""
+        return memoryview(self.elements[index] if index < len(self.elements) else b"")
 
     @property
     def size(self) -> int:
-        """Bytes that it holds: its own, and a copy of its elements."""
-        return 2 * len(self.raw)
+        """Bytes that it holds."""
+        return len(self.raw)
 
     @property
     def option_index(self) -> int:
         """The position of the option in this mode, if there is one."""
-        return 2 if self.element(1)[:1] in (b"[", b'"') else 3
+        return 2 if bytes(self.view(1)[:1]) in (b"[", b'"') else 3
 
 
 @dataclass(slots=True)
@@ -265,11 +269,11 @@ class JsonDecoder:
         return self._failed
 
 
-def _texts(raw: bytes) -> list[bytes]:
+def _texts(raw: bytes) -> list[msgspec.Raw]:
     """The texts of an array's first elements. Raises msgspec's errors."""
     given = _message(raw)
     kept = (given.tag, given.second, given.third, given.fourth, given.fifth, given.sixth, given.seventh)
-    return [found for element in kept if (found := bytes(element))]
+    return [element for element in kept if len(element)]
 
 
 class JsonOption(Option):
