@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -62,6 +63,8 @@ JSON: Final[dict[str, Make]] = {
     "wide letters": _text_of("ü".encode()),
     "one wide letter": lambda size: b'{"a":"' + b"x" * size + "\U0001f600".encode() + b'"}',
     "not UTF-8": _text_of(b"a\xff"),
+    "texts that are not UTF-8": _list_of(b'"\xff"'),
+    "keys that are not UTF-8": _members(lambda number: b'"%06d\xff":1' % number),
     "white space": lambda size: b'{"a":[' + b"1 , " * (size // 4) + b"1]}",
 }
 
@@ -70,9 +73,14 @@ def _listed(value: bytes) -> Make:
     return lambda size: b"\x81\xa1a\xdd" + (size // len(value)).to_bytes(4, "big") + value * (size // len(value))
 
 
-def _mapped(key: Callable[[int], bytes]) -> Make:
+def _short(number: int) -> bytes:
+    """Returns three letters."""
+    return b64encode(number.to_bytes(3, "big"))[1:]
+
+
+def _mapped(key: Callable[[int], bytes], value: bytes = b"\xc0") -> Make:
     def make(size: int) -> bytes:
-        pairs = [key(number) + b"\xc0" for number in range(size // (len(key(0)) + 1))]
+        pairs = [key(number) + value for number in range(size // (len(key(0)) + 1))]
         return b"\xdf" + len(pairs).to_bytes(4, "big") + b"".join(pairs)
 
     return make
@@ -92,6 +100,9 @@ MSGPACK: Final[dict[str, Make]] = {
     "one key": _mapped(lambda _: b"\xa1k"),
     "two keys in turn": _mapped(lambda number: b"\xa1k" if number % 2 else b"\xa1l"),
     "text keys": _mapped(lambda number: b"\xa6%06x" % number),
+    "empty key": _mapped(lambda _: b"\xa0", b"\x01"),
+    "short keys": _mapped(lambda number: b"\xa3" + _short(number), b"\x01"),
+    "short keys twice": _mapped(lambda number: b"\xa3" + _short(number // 2), b"\x01"),
     "small maps of integer keys": _listed(b"\x82\x01\xc0\x02\xc0"),
     "plain text": lambda size: b"\x81\xa1a\xdb" + size.to_bytes(4, "big") + b"x" * size,
     "one wide letter": lambda size: (
@@ -109,6 +120,8 @@ PAIRS: Final[dict[str, Make]] = {
     "keys": _pairs(lambda number: (b"%06d" % number, b"1234")),
     "one key": _pairs(lambda _: (b"k", b"12345678")),
     "two keys in turn": _pairs(lambda number: (b"k" if number % 2 else b"l", b"12345678")),
+    "short values": _pairs(lambda number: (b"%05d" % number, b"1")),
+    "keys twice": _pairs(lambda number: (b"%06d" % (number // 2), b"1")),
     "values that are not UTF-8": _pairs(lambda number: (b"%06d" % number, b"123\xff")),
     "keys that are not UTF-8": _pairs(lambda number: (b"%06d\xff" % number, b"123")),
     "plain text": lambda size: pairs_frame(1, [(b"line", b"x" * size)]),
@@ -125,11 +138,16 @@ class Case(NamedTuple):
     shapes: dict[str, Make]
 
 
+def _wide(begins: bytes) -> Make:
+    return lambda size: b"{" + begins + b'"' + b"x" * size + "\U0001f600".encode() + b'"}'
+
+
 def _wanted(*fields: bytes) -> dict[str, Make]:
     """Fields that are read, with a value that is none of theirs."""
     lists = {f"{name.decode()} of {what}": (name, value) for name in fields for what, value in _VALUES.items()}
     made = {what: _list_of(value, b'"%b":' % name) for what, (name, value) in lists.items()}
-    return {**made, **{f"{name.decode()} of escapes": _text_of(b"\\n", b'"%b":' % name) for name in fields}}
+    escapes = {f"{name.decode()} of escapes": _text_of(b"\\n", b'"%b":' % name) for name in fields}
+    return {**made, **escapes, **{f"wide {name.decode()}": _wide(b'"%b":' % name) for name in fields}}
 
 
 _VALUES: Final = {"empty arrays": b"[]", "floats": b"1.0"}
@@ -144,6 +162,18 @@ CASES: Final[dict[str, Case]] = {
         lambda: forward.session(),
         lambda record: b"\x93\xa1t\x91\x92\x01" + record + b"\x81\xa5chunk\xa1c",
         MSGPACK,
+    ),
+    "forward, one by one": Case(
+        lambda: forward.session(),
+        lambda record: b"\x94\xa1t\x01" + record + b"\x81\xa5chunk\xa1c",
+        {name: MSGPACK[name] for name in ("plain text", "short keys")},
+    ),
+    "forward, packed": Case(
+        lambda: forward.session(),
+        lambda record: (
+            b"\x93\xa1t\xc6" + (len(record) + 2).to_bytes(4, "big") + b"\x92\x01" + record + b"\x81\xa5chunk\xa1c"
+        ),
+        {name: MSGPACK[name] for name in ("plain text", "short keys")},
     ),
     "forward JSON": Case(lambda: forward.session(), lambda record: b'["t",[[1,' + record + b']],{"chunk":"c"}]', JSON),
     "courier": Case(

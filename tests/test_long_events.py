@@ -1,14 +1,21 @@
-"""One event of any shape is built in steps, in every protocol: others run between them. A long text takes little memory."""
+"""One event of any shape is built in steps, in every protocol: others run between them. Its memory follows its bytes."""
 
 from __future__ import annotations
 
 import tracemalloc
 
 import pytest
+from headrace_common.record.event import Envelope, Event
 from headrace_common.record.json_object import SHORT
-from headrace_common.session.interface import Pause
+from headrace_common.record.json_text import Bytes
+from headrace_common.session.interface import Message, MessageSession, Pause
 
+from tests.driving import NOW_MS, feed, traced
+from tests.logjam import driving as logjam
 from tests.long_events import CASES, Case, frame_of
+
+READ = 16 << 10
+"""Bytes of a read."""
 
 AT_ONCE = {"too deep", "not UTF-8", "plain text", "one wide letter", "one text that is not UTF-8"}
 """Ends at its beginning, or is one text."""
@@ -52,20 +59,78 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("way", "shape"), [(way, shape) for way, shape in TEXTS if shape in CASES[way].shapes])
-def test_a_long_text_takes_memory_as_its_bytes(way: str, shape: str) -> None:
-    """orjson reserves eight bytes for each byte of a text, and Python four for each letter if one of them is wide. A text that is
-    not UTF-8 becomes twice as long, and its bytes are kept, too.
+OF_FIELDS = tuple(
+    (way, shape) for way in ("courier", "logjam", "lumberjack v2") for shape in CASES[way].shapes if "wide" in shape
+)
+
+SMALL_VALUES = (
+    ("forward", "bins"),
+    ("forward", "integer keys"),
+    ("forward", "one key"),
+    ("forward", "empty key"),
+    ("forward", "short keys"),
+    ("forward", "short keys twice"),
+    ("forward", "small maps of integer keys"),
+    ("courier", "keys that are not UTF-8"),
+    ("lumberjack v1", "short values"),
+    ("lumberjack v1", "keys twice"),
+    ("lumberjack v1", "keys that are not UTF-8"),
+)
+"""Shapes of small values that have taken most."""
+
+OF_MAPS = (("forward JSON", "small maps"), ("logjam", "maps 60 deep"), ("lumberjack v2", "maps 60 deep, id over all"))
+
+MOST = 4
+"""Bytes of memory for each byte of an event, as it came or as it is stored, whichever is more."""
+
+PIECES = 64 << 10
+"""Bytes of memory beside: pieces, small tables, a read."""
+
+
+def memory_of(case: Case, event: bytes) -> tuple[int, int]:
+    """Returns the bytes of memory that an event takes at most, from its first byte until it is made; and its own bytes."""
+    driven, sent = case.session(), case.sent(event)
+    with traced():
+        before = tracemalloc.get_traced_memory()[0]
+        if isinstance(driven, MessageSession):
+            assert isinstance(sent, list)
+            driven.receive(Message([bytes(bytearray(part)) for part in sent], logjam.ROUTE, logjam.ADDRESS), NOW_MS)
+            driven.tick(0.0)
+        else:
+            assert isinstance(sent, bytes)
+            for at in range(0, len(sent), READ):
+                feed(driven, sent[at : at + READ])
+        (frame,) = driven.frames()
+        (part,) = (part for part in frame.parts() if not isinstance(part, Pause))
+        return tracemalloc.get_traced_memory()[1] - before, max(len(event), len(part))
+
+
+@pytest.mark.parametrize(
+    ("way", "shape", "size"),
+    [
+        *((way, shape, 1 << 18) for way, shape in (*TEXTS, *OF_FIELDS, *OF_MAPS) if shape in CASES[way].shapes),
+        *((way, shape, 1 << 16) for way, shape in SMALL_VALUES),
+    ],
+)
+def test_an_event_takes_at_most_four_times_its_bytes(way: str, shape: str, size: int) -> None:
+    """Objects would take up to a hundred times as much, orjson eight bytes for each byte of a text, and Python four for each
+    letter if one of them is wide.
     """
     case = CASES[way]
-    event = case.shapes[shape](1 << 18)
-    frame = frame_of(case, event)
-    assert frame is not None
-    tracemalloc.start()
-    try:
-        for _ in frame.parts():
-            pass
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak <= (16 if "UTF-8" in shape else 8) * len(event)
+    memory, own = memory_of(case, case.shapes[shape](size))
+    assert own < memory <= MOST * own + PIECES
+
+
+def test_a_copy_more_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the case that has least room left."""
+    kept: list[bytes] = []
+    event = Envelope.event
+
+    def copies(envelope: Envelope, name: bytes, time: bytes, value: Bytes, attributes: bytes | None = None) -> Event:
+        kept.extend(bytes(bytearray(value)) for _ in range(2))
+        return event(envelope, name, time, value, attributes)
+
+    monkeypatch.setattr(Envelope, "event", copies)
+    case = CASES["forward"]
+    memory, own = memory_of(case, case.shapes["plain text"](1 << 18))
+    assert memory > MOST * own + PIECES

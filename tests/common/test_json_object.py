@@ -66,6 +66,10 @@ def test_steps_find_what_one_call_finds(text: bytes, size: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(json_object, "SHORT", size)
             one, other = json_of.read(raw), finish(json_of.steps(raw))
+        if isinstance(one, Fault) and isinstance(
+            other, Fault
+        ):  # one reads its fields first, the other looks through all
+            one, other = one.reason, other.reason  # type: ignore[assignment]
         assert one == other
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from headrace_common.record.contract import Reason
-from headrace_common.record.windows_1252 import STEPS, Mended, Refusal, mended, text_of
+from headrace_common.record.json_text import text_of
+from headrace_common.record.windows_1252 import STEPS, Mended, Refusal, mended
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,7 +94,7 @@ def test_size_from_both_sides() -> None:
 def test_steps_grow_with_the_tokens(piece: bytes) -> None:
     few, many = (run(b"[" + piece * count + b'"\xe9"]')[1] for count in (5000, 10_000))
     assert 5000 // STEPS <= few <= 5 * 5000 // STEPS
-    assert 1.9 * few <= many <= 2.1 * few + 1
+    assert 1.9 * few <= many <= 2.1 * few + 4  # a table of places grows by halves
 
 
 JSON = st.recursive(
