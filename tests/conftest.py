@@ -147,7 +147,10 @@ SPARK_APART: Final = (
     "test_cluster.py", "test_s3.py", "test_query.py", "test_id_arrays.py", "test_settings.py", "test_model.py",
 )  # fmt: skip
 """Files in that folder whose tests start processes of their own, or none."""
-SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_layout.py", "test_maintenance.py", "test_routes.py")
+SPARK_SECOND: Final = (
+    "test_damage.py", "test_erase.py", "test_layout.py", "test_maintenance.py", "test_replay.py", "test_routes.py",
+    "test_shape.py",
+)  # fmt: skip
 """Files in that folder that share a second Spark, in another worker: about half of what all take."""
 
 
