@@ -10,10 +10,12 @@ from typing import Final
 
 import orjson
 
-_UNITS: Final = re.compile(
-    rb"(?:[^\\\x80-\xff]|[\xc0-\xff][\x80-\xbf]*|\\u[dD][89abAB]..\\u....|\\u....|\\.){1,4096}", re.DOTALL
-)
-"""Some letters of a JSON text: it ends within no escape, pair of surrogates, or letter."""
+_ESCAPE: Final = 6
+"""Bytes of the longest escape."""
+
+_HIGH: Final = re.compile(rb"\\u[dD][89abAB]")
+_LOW: Final = re.compile(rb"\\u[dD][c-fC-F]")
+"""Halves of a pair of surrogates."""
 
 _ASCII: Final = bytes(range(128))
 
@@ -94,13 +96,33 @@ def utf8_of(text: Bytes) -> Iterator[bytes]:
     """Yields a text of JSON in UTF-8, in pieces; as written where it is none, such as half a surrogate pair."""
     at, end = 1, len(text) - 1
     while at < end:
-        piece = _UNITS.match(text, at, end)
-        assert piece is not None
-        at = piece.end()
+        cut = _cut(text, at, end)
+        piece = bytes(text[at:cut])
+        at = cut
         try:
-            yield orjson.loads(b'"%b"' % piece[0]).encode()
+            yield orjson.loads(b'"%b"' % piece).encode()
         except ValueError:
-            yield piece[0]
+            yield piece
+
+
+def _cut(text: Bytes, at: int, end: int) -> int:
+    """Where a piece of the text of JSON ends that begins at `at`: within no escape, pair of surrogates or letter."""
+    cut = at + PIECE
+    if cut >= end:
+        return end
+    last = bytes(text[cut - _ESCAPE : cut]).rfind(b"\\")
+    if last >= 0 and _escapes(text, at, last := cut - _ESCAPE + last):
+        pair = _LOW.match(text, last) and _HIGH.match(text, last - 6) and _escapes(text, at, last - 6)
+        return last - 6 if pair else last
+    while text[cut] & 0xC0 == 0x80:
+        cut -= 1
+    return cut
+
+
+def _escapes(text: Bytes, at: int, place: int) -> bool:
+    """Whether the backslash at `place` begins an escape, and is not escaped itself, in what begins at `at`."""
+    before = bytes(text[at : place + 1])
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
 def _pieces(content: Bytes) -> Iterator[bytes]:

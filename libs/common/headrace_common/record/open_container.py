@@ -34,16 +34,19 @@ class Members:
     the input. `counts`: how many values each has had, where the caller counts them.
     """
 
-    __slots__ = ("_room", "_slot", "counts", "places", "starts", "table")
+    __slots__ = ("_most", "_room", "_slot", "counts", "crowded", "places", "starts", "table")
 
     def __init__(self, most: int) -> None:
         """`most`: how many keys it may have."""
         self._room = [4 * most // 3 + 1]  # sizes of the table, the next one last
         while self._room[-1] > FEW:
             self._room.append(self._room[-1] // 2 + 1)
-        self.table = array("I", [0]) * self._room.pop()  # by hash: 1 + the number of a key
+        self._begin(array("I", [0]) * self._room.pop())
         self.starts, self.places, self.counts = (array("I") for _ in range(3))
         self._slot = 0
+        self.crowded: bool
+        """Whether it must `grow` before another key is added."""
+        self.table: array[int]  # by hash: 1 + the number of a key
 
     def find(self, key: bytes, text: bytearray) -> int:
         """Returns the number of a key of `text`; -1 if it is a new one, which may be added then."""
@@ -60,12 +63,8 @@ class Members:
         """Adds the key that `find` did not find."""
         self.starts.append(start)
         self.places.append(place)
-        self.table[self._slot] = len(self.starts)
-
-    @property
-    def crowded(self) -> bool:
-        """Whether it must `grow` before another key is added."""
-        return 4 * len(self.starts) >= 3 * len(self.table) and bool(self._room)
+        self.table[self._slot] = count = len(self.starts)
+        self.crowded = count >= self._most
 
     def grow(self, text: bytearray) -> Generator[None, None, None]:
         """Makes room for twice as many keys; yields between steps. Costs each key a constant time in all."""
@@ -79,7 +78,12 @@ class Members:
             while table[slot]:
                 slot = slot + 1 if slot + 1 < len(table) else 0
             table[slot] = number
+        self._begin(table)
+
+    def _begin(self, table: array[int]) -> None:
         self.table = table
+        self._most = 3 * len(table) // 4 if self._room else len(table)
+        self.crowded = False
 
 
 class OpenContainer:
