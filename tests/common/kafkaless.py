@@ -115,7 +115,7 @@ class FakeClient:
         self.answers: list[asyncio.Future[Any]] = []
 
     def leader_for_partition(self, partition: Any) -> int | None:
-        return self.broker.leader
+        return self.broker.leader if partition.partition < self.broker.led else -1
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
         self.broker.metadata_updates += 1
@@ -149,6 +149,8 @@ class FakeBroker:
         self.sent: list[tuple[FakeClient, str, int, list[bytes]]] = []
         self.stored: list[tuple[bytes, dict[str, bytes]]] = []
         self.leader: int | None = 1
+        self.led = 100
+        """Partitions from this one on have no leader."""
         self.metadata_updates = 0
 
     @property
@@ -213,6 +215,11 @@ class FakeSource:
 
     def has_leader(self, partition: int) -> bool:
         return True
+
+    def partitions(self, topic: str) -> int:
+        found = self.events if topic == "events" else self.quarantine
+        assert found is not None
+        return found.partitions
 
     def max_event_bytes(self) -> int:
         assert self.events is not None

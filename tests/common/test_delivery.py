@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import errors
+from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing import delivery as module
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import POISON, REFUSALS_PER_BATCH, REFUSED, Delivery
+from headrace_common.publishing.in_flight import NO_DEADLINE
 from headrace_common.record.encoding import decode
 
 from tests.common.kafkaless import (
@@ -176,6 +178,19 @@ class TestDeadline:
         assert caught.value.policy is DeliveryPolicy.RETRY
         assert (bench.broker.sent, bench.source.why) == ([], [])
         assert bench.broker.metadata_updates > 1
+
+    @pytest.mark.parametrize("seconds", [100.0, NO_DEADLINE])
+    async def test_a_partition_that_a_recreated_topic_has_no_more_keeps_nothing_for_ever(self, seconds: float) -> None:
+        """What is kept until it is stored waited for a leader that does not come; what has a deadline waits for that."""
+        bench = Bench()
+        bench.source.events, bench.broker.led = Topic("events", 2, 4 * MIB), 2
+        batch = bench.batch(3)
+        if seconds == NO_DEADLINE:
+            assert await bench.store(batch, seconds) == []
+            assert [partition for _, _, partition, _ in bench.broker.sent] == [0]
+        else:
+            with pytest.raises(DeliveryError, match="no leader"):
+                await bench.store(batch, seconds)
 
     async def test_a_batch_with_an_abandoned_frame_is_not_sent_again_as_it_is(self) -> None:
         bench = Bench(lambda values: errors.RequestTimedOutError())

@@ -290,6 +290,12 @@ class ProducerSource(ReplaceableProducer):
         assert self.events is not None
         return self.events.max_message_bytes
 
+    def partitions(self, topic: str) -> int:
+        """Returns how many partitions the events topic or the quarantine topic has, as Kafka described it last."""
+        found = self.events if topic == self._settings.events_topic else self.quarantine
+        assert found is not None
+        return found.partitions
+
     def max_quarantine_bytes(self) -> int:
         """Returns that of the quarantine topic."""
         assert self.quarantine is not None

@@ -176,9 +176,8 @@ class Delivery:
                     producer = await self._source.current()
             except TimeoutError:
                 raise DeliveryError(OVERDUE, DeliveryPolicy.RETRY) from None
-            where = TopicPartition(batch.topic, batch.partition)
-            if not has_leader(producer, where):
-                await self._leader(producer, where, deadline)
+            if not has_leader(producer, TopicPartition(batch.topic, batch.partition)):
+                await self._leader(producer, batch, deadline)
             try:
                 with self._source.taken(producer, batch.topic, batch.partition):
                     await self._attempt(producer, batch)
@@ -214,11 +213,16 @@ class Delivery:
             self._metrics.events_republished.inc(batch.doubt())
             raise _explained(error) from error
 
-    async def _leader(self, producer: Producer, where: TopicPartition, deadline: float) -> None:
-        """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer."""
-        while not has_leader(producer, where) and not producer.discarded:
+    async def _leader(self, producer: Producer, batch: Batch, deadline: float) -> None:
+        """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer.
+
+        Where a recreated topic has the partition no more, a batch that would wait for ever goes to another.
+        """
+        while not has_leader(producer, TopicPartition(batch.topic, batch.partition)) and not producer.discarded:
             if self._clock() >= deadline:
                 raise DeliveryError("its partition has no leader", DeliveryPolicy.RETRY)
+            if deadline == NO_DEADLINE:
+                batch.partition %= self._source.partitions(batch.topic)
             await look_for_leader(producer)
 
 
