@@ -9,6 +9,8 @@ from headrace_common.record.event import Envelope, Event
 from headrace_common.record.json_object import SHORT
 from headrace_common.record.json_text import Bytes
 from headrace_common.session.interface import Message, MessageSession, Pause
+from headrace_segment.events import BlockFrame, EventRun
+from headrace_segment.wire.codes import HEADER, Kind
 
 from tests.driving import NOW_MS, feed, traced
 from tests.logjam import driving as logjam
@@ -119,6 +121,18 @@ def test_an_event_takes_at_most_four_times_its_bytes(way: str, shape: str, size:
     case = CASES[way]
     memory, own = memory_of(case, case.shapes[shape](size))
     assert own < memory <= MOST * own + PIECES
+
+
+def test_an_event_of_a_segment_takes_at_most_four_times_its_bytes() -> None:
+    """The run that it came in counts."""
+    size = 1 << 18
+    data = HEADER.pack(int(Kind.EVENT), size) + bytes(size)
+    run = EventRun("s/x/0.#epoch.0", b"w" * 16, 0, 1, data, 1)
+    frame = BlockFrame(run, NOW_MS, Envelope("segment", "/segment/x", "s"), 2 * size)
+    with traced():
+        (part,) = (part for part in frame.parts() if not isinstance(part, Pause))
+        memory = len(data) + tracemalloc.get_traced_memory()[1]
+    assert len(part) < memory <= MOST * size + PIECES
 
 
 def test_a_copy_more_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
