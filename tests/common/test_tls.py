@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.listening.tls import TlsContext, identity
-from headrace_common.operations import certificates
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
@@ -57,10 +56,10 @@ def test_one_that_has_expired_is_named(tmp_path: Path) -> None:
 def test_a_file_that_goes_while_it_is_read_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What replaces it looked at it once more, after the pair was loaded: a client was refused, and the pair not used."""
 
-    def gone(path: Path) -> float:
+    def gone(path: str) -> dict[str, Any]:
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(certificates, "expiry", gone)
+    monkeypatch.setattr(ssl._ssl, "_test_decode_cert", gone)  # type: ignore[attr-defined]
     assert context(Authority(tmp_path).issue("server", "server"))
 
 
