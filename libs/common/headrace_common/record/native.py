@@ -111,7 +111,7 @@ class Core(Protocol):
         """
 
     def cut(self, data: bytes, largest: int, most: int, /) -> tuple[list[bytes], int]:
-        """Returns the whole ones of Courier's entries at the start of `data`, and how many bytes these are.
+        """Returns the whole entries of a payload at the start of `data`, and how many bytes these are.
 
         They are at most `most`, each of at most `largest` bytes. It ends before the first that is not one of these.
         """
