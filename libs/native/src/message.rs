@@ -80,7 +80,7 @@ pub fn plain<'a>(data: &'a [u8], limits: &Limits) -> Result<Plain<'a>, Odd> {
 }
 
 /// Lengths of chunks that may name the content, or nothing: `headrace_forward.entries.ids` decides about their ids.
-const OTHER_IDS: [usize; 2] = [24, 32];
+const OTHER_IDS: [usize; 3] = [0, 24, 32];
 
 /// A tag, and what its messages have in common.
 pub struct Known<'a> {
@@ -277,7 +277,9 @@ mod tests {
     #[test]
     fn all_events_or_none() {
         let entry = [&b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xd9"[..]].concat();
-        for (size, plain) in [(23, true), (24, false), (25, true), (31, true), (32, false), (33, true)] {
+        for (size, plain) in
+            [(0, false), (1, true), (23, true), (24, false), (25, true), (31, true), (32, false), (33, true)]
+        {
             let data = [&entry[..], &[size], &vec![b'c'; usize::from(size)]].concat();
             assert_eq!(made(&data, &MOST).is_ok(), plain, "{size}");
         }
