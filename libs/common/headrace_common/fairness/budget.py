@@ -89,6 +89,8 @@ class Budget:
         self._level = 0  # how many limits are passed
         self.partial_bytes = 0
         self.pending = 0
+        self.released = 0
+        """Complete frames that have left so far."""
         self.growth = Growth(process - self._arrivals, inflated)
 
     @property
@@ -137,6 +139,7 @@ class Budget:
         """A complete frame of `reader` is stored or abandoned."""
         reader.pending -= size
         self.pending -= size
+        self.released += 1
         self._measure()
         self._wake()
 
@@ -264,7 +267,8 @@ class Budget:
             for reader in [*islice(self._unfinished, 1), *islice(self._digesting, 1)]:
                 reader.pace()
         room = self._unknown_share - self._others()
-        for has_stored, most in ((True, ESTABLISHED_AT_ONCE), (False, max(1, room // READ) if room > 0 else 0)):
+        # A few unknown ones first: what established ones bring that resume with them may use up the room.
+        for has_stored, most in ((False, max(1, room // READ) if room > 0 else 0), (True, ESTABLISHED_AT_ONCE)):
             asked = list(islice(self._waiting[has_stored], min(most, self._to_ask[has_stored])))
             self._to_ask[has_stored] = self._to_ask[has_stored] - len(asked) if asked else 0
             for reader in asked:

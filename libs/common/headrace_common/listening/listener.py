@@ -118,9 +118,13 @@ class Listener(Endpoint):
 
     async def _accept(self, listening: socket.socket) -> None:
         while True:
-            if not self._receiver.budget.welcomes():  # in the backlog a client takes none of our memory
+            budget = self._receiver.budget
+            if not budget.welcomes():  # in the backlog a client takes none of our memory
+                released = budget.released
                 await asyncio.sleep(CROWDED_PAUSE)
-                continue
+                if budget.released == released:
+                    continue
+                # Kafka stores: those who are here may use up all room for ever, so one comes, and has its turn
             try:
                 client, name = (
                     listening.accept()
