@@ -149,17 +149,34 @@ class TestCrowd:
         budget = Budget(16 * READ, 16 * READ)
         readers = self.crowd(budget, 40, has_stored=has_stored)
         read: list[Reader] = []
+        stored = 0
         for _ in range(80):
             for reader in sorted(filter(lambda each: each.reading, readers), key=[*budget._reading[has_stored]].index):
                 if reader.reading:  # it was not stopped meanwhile
                     reader.receive(READ)
                     read.append(reader)
                     reader.complete()
-            for reader in [each for each in readers if each.pending][:2]:
+            for reader in read[stored : stored + 2]:
                 reader.stored()
+                stored += 1
             await settle()
         assert {*read} == {*readers}
         assert max(map(read.count, readers)) <= min(map(read.count, readers)) + 2
+
+    async def test_who_holds_few_bytes_resumes_first(self) -> None:
+        """It need not wait for a turn of all that send much."""
+        budget = Budget(32 * READ, 32 * READ)
+        much, little, hog = self.crowd(budget, 3, has_stored=True)
+        for reader, size in ((much, FEW + 1), (little, FEW)):
+            reader.receive(size)
+            reader.complete()
+        for _ in range(2):  # the first time all have been read
+            budget.charge(hog, 16 * READ)
+            assert not much.reading
+            assert not little.reading
+            budget.release(hog, 16 * READ)
+            await settle()
+        assert [*budget._reading[True]] == [little, much, hog]
 
     @pytest.mark.parametrize("has_stored", [False, True])
     async def test_begins_again_a_few_at_a_time(self, has_stored: bool) -> None:

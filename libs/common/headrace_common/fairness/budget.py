@@ -12,7 +12,8 @@ frames during inflating may take the other half. No deadlock is possible:
   that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time.
 * Bytes that a session has received but not parsed depend on no other connection: the first session with such bytes continues,
   whatever else is unfinished; and few bytes are parsed whatever waits for Kafka, as if they had been parsed on arrival.
-* Who was read waits behind those who resumed and were not, so that each is read in its turn.
+* Who was read waits behind those who resumed and were not, so that each is read in its turn; before all come those that hold
+  few bytes, which need not wait for a turn of all that send much.
 * Complete frames leave when Kafka stores them or their deadline passes; those that are kept, when it stores them.
 * A frame reserves its maximum size before it grows beyond a slice. A frame that waits for a reservation holds none; a frame
   that holds one waits only for the scheduler and Kafka.
@@ -240,10 +241,11 @@ class Budget:
                 self._stop(has_stored=True)
 
     def _stop(self, *, has_stored: bool) -> None:
-        """Stops who may not read any more. Who had resumed and was not read goes before those who wait."""
+        """Stops who may not read any more. Who holds few bytes goes first, then who had resumed and was not read."""
         waiting, reading = self._waiting[has_stored], [*self._reading[has_stored]]
         first = [reader for reader in reading if reader not in self._read]
-        order = dict.fromkeys((*first, *waiting, *reading))
+        few = [reader for reader in (*first, *waiting) if reader.partial_bytes + reader.pending <= FEW]
+        order = dict.fromkeys((*few, *first, *waiting, *reading))
         for reader in reading:
             reader.pace()
         self._waiting[has_stored] = {reader: None for reader in order if reader in waiting}
