@@ -245,10 +245,9 @@ class Budget:
         waiting, reading = self._waiting[has_stored], [*self._reading[has_stored]]
         first = [reader for reader in reading if reader not in self._read]
         few = [reader for reader in (*first, *waiting) if reader.partial_bytes + reader.pending <= FEW]
-        order = dict.fromkeys((*few, *first, *waiting, *reading))
         for reader in reading:
             reader.pace()
-        self._waiting[has_stored] = {reader: None for reader in order if reader in waiting}
+        self._waiting[has_stored] = {reader: None for reader in (*few, *first) if reader in waiting} | waiting
 
     def _wake(self) -> None:
         if not (self._waiting[True] or self._waiting[False]):
