@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from headrace_lumberjack.fields import Fields, host_of, stream_of
 from headrace_lumberjack.identity import PROTOCOL, Names
-from headrace_lumberjack.pairs import NAMES, PairsTranscoder
+from headrace_lumberjack.pairs import NAMES, PAIRS_AT_ONCE, PairsTranscoder
 from headrace_lumberjack.wire import DATA_HEADER, V2, Run, pair_count, pairs
 
 OVERHEAD: Final = 512
@@ -41,9 +41,6 @@ FRAME_OVERHEAD: Final = 40
 
 LARGE: Final = 1 << 18
 """An event of this many bytes is built in a slice of its own."""
-
-PAIRS_AT_ONCE: Final = 512
-"""Pairs of a D frame that are read in one call: at most a millisecond of work."""
 
 NAME_BYTES: Final = 1024
 """Longest text that is accepted as the name of a host or index: it goes into a header of every event and stays in memory."""

@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from headrace_lumberjack.wire import DATA_HEADER, number_at, pair_count
 
-STEP: Final = 512
-"""Pairs that are read between two pauses: at most a millisecond of work."""
+PAIRS_AT_ONCE: Final = 512
+"""Pairs that are read in one call, or between two pauses: at most a millisecond of work."""
 
 NAMES: Final = (b'"host"', b'"type"', b'"@timestamp"')
 """Keys whose first value says where the event belongs, as JSON."""
@@ -34,7 +34,7 @@ class PairsTranscoder(Transcoder):
         members = top.members = Members(count)
         at = DATA_HEADER
         for number in range(count):
-            if number and number % STEP == 0:
+            if number and number % PAIRS_AT_ONCE == 0:
                 self._pause()
                 yield
             if members.crowded:
