@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.listening import sockets
-from headrace_common.listening.listener import CROWDED_PAUSE, KEEP_ALIVE, Listener
+from headrace_common.listening.listener import KEEP_ALIVE, Listener
 from headrace_common.listening.sockets import UnixListener
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.tasks import Tasks
@@ -97,23 +97,35 @@ async def test_a_certificate_that_cannot_be_read_is_refused_in_words(
     assert "never retrieved" not in caplog.text
 
 
-async def test_where_the_budget_is_full_one_comes_while_kafka_stores() -> None:
+async def test_where_the_budget_is_full_one_comes_while_kafka_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who are here may use up all room for ever; where nothing is stored a client waits in the backlog."""
     door = Door()
     budget = door.receiver.budget
     crowd = SimpleNamespace(partial_bytes=0, pending=0, has_stored=True, pace=lambda: None)
     budget.charge(crowd, door.receiver.limits.process_budget)
+    welcomes, looked = budget.welcomes, 0
+
+    def looking() -> bool:
+        nonlocal looked
+        looked += 1
+        return welcomes()
+
+    async def looks_on() -> None:
+        seen = looked
+        await until(lambda: looked >= seen + 3, "it has looked for room")
+
+    monkeypatch.setattr(budget, "welcomes", looking)
     async with door.open() as connect:
         await connect()
-        await asyncio.sleep(5 * CROWDED_PAUSE)
+        await looks_on()
         assert door.receiver.admitted == 0
         budget.charge(crowd, 1)
         budget.release(crowd, 1)
         await until(lambda: door.receiver.admitted == 1, "one comes")
         await connect()
-        await asyncio.sleep(5 * CROWDED_PAUSE)
+        await looks_on()
         assert door.receiver.admitted == 1
-        assert not budget.welcomes()
+        assert not welcomes()
         budget.release(crowd, crowd.pending)
         await until(lambda: door.receiver.admitted == 2, "the other comes")
 

@@ -96,7 +96,7 @@ async def test_each_connection_is_asked_once() -> None:
     assert found == [connections[0]] * 2 + [None] * 2 + [connections[2]] * 2 + [None] * 2
     assert [each.asked for each in connections] == [1, 2, 1, 2]
     assert [each.closed for each in connections] == [0, 2, 0, 2]
-    assert [str(error) for error in failed] == ["AnotherClusterError: the cluster b answers in place of a"] * 2
+    assert [type(error) for error in failed] == [AnotherClusterError] * 2
 
 
 async def test_aiokafka_still_has_what_is_replaced() -> None:
