@@ -276,6 +276,21 @@ async def test_a_barrier_is_reached_early_too(monkeypatch: pytest.MonkeyPatch) -
     await bench.close()
 
 
+async def test_a_tail_that_rests_looks_when_a_barrier_lies_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    await bench.goes_live()
+    bench.partition.stored(0, seals(1), 1)
+    bench.log.end = 1
+    await asyncio.wait_for(bench.partition.passed(), 60)
+    assert bench.consumer.paused  # nothing lies ahead
+    bench.log.end = 2
+    passed = asyncio.create_task(bench.partition.passed())
+    await until(lambda: bench.consumer.said[-1] == "resume at 1", "it looks")
+    await bench.brings(*read(1))
+    await asyncio.wait_for(passed, 60)
+    await bench.close()
+
+
 async def test_who_waits_at_a_barrier_goes_on_when_the_log_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_module, "RETRY", 0.01)
     bench = Bench(monkeypatch)

@@ -69,7 +69,7 @@ class Partition:
         self._judged = judged
         self._went_live = went_live
         self._where = TopicPartition(settings.segments_topic, number)
-        self._barrier = EndBarrier(lambda: reader.end_offset(number))
+        self._barrier = EndBarrier(self._end)
         self._tail: Tail | None = None
 
     async def passed(self) -> None:
@@ -82,6 +82,12 @@ class Partition:
                 await asyncio.sleep(RETRY)
             else:
                 return
+
+    async def _end(self) -> int:
+        end = await self._reader.end_offset(self.number)
+        if end > self.fold.next_offset and self._tail is not None:
+            self._tail.look()  # a reader waits for the records between
+        return end
 
     async def offset_at(self, time_ms: int) -> int:
         """The offset of the first record of this time (Unix, ms) or later, or where one would come. Raises `KafkaError`."""
