@@ -150,6 +150,38 @@ def test_rooms_import_one_way(package: str) -> None:
         pytest.fail(f"{package}: a circle of rooms: {' -> '.join(error.args[1])}")
 
 
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_the_page_says_what_each_room_of_common_imports() -> None:
+    told = dict(
+        re.findall(r"^\| `(\w+)` \| [^|]+ \| (all below|nothing|`\w+`(?:, `\w+`)*) \|$", ARCHITECTURE, re.MULTILINE)
+    )
+    found = arrows("headrace_common")
+    assert list(told) == in_order("headrace_common", " ".join(f"`{room}`" for room in told))
+    for room, said in told.items():
+        if said != "all below":
+            assert found[room] == set(re.findall(r"`(\w+)`", said)), room
+
+
+@pytest.mark.parametrize("package", ["headrace_lake", "headrace_cli"])
+def test_the_page_names_the_rooms_from_the_top(package: str) -> None:
+    [text] = re.findall(
+        rf"^(?:The rooms of|Of) `{package}`(?:, from the top)?: (.+?)\.$", ARCHITECTURE, re.MULTILINE | re.DOTALL
+    )
+    in_order(package, text)
+
+
+def in_order(package: str, text: str) -> list[str]:
+    """Returns the rooms of a package in the order of `text`. Fails if it lacks one, or if one imports a room above it."""
+    folders = {name.split(".")[1] for name, _ in rooms() if name.startswith(f"{package}.")}
+    order = [name for name in re.findall(r"`(\w+)`", text) if name in folders]
+    assert sorted(order) == sorted(folders)
+    for number, room in enumerate(order):
+        assert not arrows(package)[room] & set(order[:number]), f"{room} imports a room above it"
+    return order
+
+
 def test_the_rule_about_circles_can_fail() -> None:
     with pytest.raises(CycleError):
         list(TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).static_order())
@@ -200,9 +232,9 @@ def test_wire_knows_no_sockets_clocks_or_kafka(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_session_and_events_know_no_sockets_or_kafka(service: str) -> None:
-    pure(service, "session", OUTSIDE_WORLD)
-    pure(service, "events", OUTSIDE_WORLD)
+@pytest.mark.parametrize("layer", ["session", "events", "client", "explain", "again"])
+def test_other_layers_know_no_sockets_clocks_or_kafka(service: str, layer: str) -> None:
+    pure(service, layer, OUTSIDE_WORLD | ({"time"} if layer != "client" else set()))  # a client's events have times
 
 
 @pytest.mark.parametrize("service", SERVICES)
