@@ -31,8 +31,8 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
             frames
 ==========  ============================  =======================================================================
 
-No limit runs while we ourselves do not read (`Clocks.shift`). IDLE and AGE never apply to a peer that has sent something
-without asking for an acknowledgement, AGE neither to one of whom that is not known yet.
+FRAME_TIME, IDLE and AGE do not run while we ourselves do not read (`Clocks.shift`). IDLE and AGE never apply to a peer that has
+sent something without asking for an acknowledgement, AGE neither to one of whom that is not known yet.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ step      starting                                    stopping
 5         listeners accept clients                    health and metrics
 ========  ==========================================  ===========================================================
 
-What follows the delay, up to step 4, shares LIMITS__DRAIN_TIME. A task that ends before the service stops is a bug in Headrace:
+Steps 2 to 4 share LIMITS__DRAIN_TIME; the last two have a second each in any case. A task that ends before the service stops is a bug in Headrace:
 the service stops in the same order, says which task ended and why, and exits with status 1.
 """
 
