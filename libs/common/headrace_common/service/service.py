@@ -12,8 +12,8 @@ step      starting                                    stopping
 5         listeners accept clients                    health and metrics
 ========  ==========================================  ===========================================================
 
-Steps 2 to 4 share LIMITS__DRAIN_TIME; the last two have a second each in any case. A task that ends before the service stops is a bug in Headrace:
-the service stops in the same order, says which task ended and why, and exits with status 1.
+Steps 2 to 4 share LIMITS__DRAIN_TIME; the last two have a second each in any case. A task that ends before the service stops is a
+bug in Headrace: the service stops in the same order, says which task ended and why, and exits with status 1.
 """
 
 from __future__ import annotations
