@@ -46,7 +46,7 @@ class Addresses:
         return name
 
     def give_back(self, taken: str) -> None:
-        """A connection has ended. `taken`: what `take` returned for it."""
+        """Gives back the place of a connection that has ended. `taken`: what `take` returned for it."""
         if not taken:
             return
         self._open[taken] -= 1

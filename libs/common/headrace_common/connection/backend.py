@@ -47,7 +47,7 @@ class Backend(ABC):
 
     @abstractmethod
     def ended(self, caller: Caller) -> None:
-        """The conversation has ended. Answer its open questions, or the budgets never get their bytes back."""
+        """Learns that the conversation has ended. Must answer its open questions, or the budgets never get their bytes back."""
 
 
 class _NoBackend(Backend):

@@ -102,12 +102,12 @@ class Clocks:
         return cls(now, now, now)
 
     def received(self, now: float, size: int) -> None:
-        """`size` bytes have arrived."""
+        """Counts `size` bytes that have arrived."""
         self.last_byte = now
         self.frame_bytes += size
 
     def frame_begins(self) -> None:
-        """A frame begins with the latest bytes."""
+        """Begins a frame with the latest bytes."""
         self.frame_began, self.frame_bytes = self.last_byte, 0
 
     def shift(self, seconds: float) -> None:
@@ -134,7 +134,7 @@ class Situation:
 
 
 def next_due(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float | None:
-    """When the first limit could be due. None: no limit applies."""
+    """Returns when the first limit could be due. None: no limit applies."""
     times = [] if clocks.phase_until is None else [clocks.phase_until]
     if clocks.unread_since is not None:
         times.append(clocks.unread_since + WRITE_TIME)
@@ -152,7 +152,7 @@ def next_due(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float 
 
 
 def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float) -> Limit | None:
-    """The most urgent limit that the connection has passed."""
+    """Returns the most urgent limit that the connection has passed."""
     phase = situation.phase
     if phase is Phase.CLOSED:
         return None
@@ -182,7 +182,7 @@ def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float)
 
 
 def old_from(clocks: Clocks, limits: TimeLimits) -> float:
-    """When the connection reaches its age limit. It then ends between two frames and acknowledges what is pending."""
+    """Returns when the connection reaches its age limit. It then ends between two frames and acknowledges what is pending."""
     return clocks.born + limits.age if limits.age > 0 else inf
 
 

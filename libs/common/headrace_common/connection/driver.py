@@ -47,15 +47,15 @@ class Transport(ABC):
 
     @abstractmethod
     def pace(self) -> None:
-        """The permission to read may have changed: ask `Driver.may_read`."""
+        """Asks `Driver.may_read` again: the permission to read may have changed."""
 
     @abstractmethod
     def digest(self) -> None:
-        """The connection has a slice: parse waiting bytes."""
+        """Parses waiting bytes: the connection has a slice."""
 
     @abstractmethod
     def speak(self) -> None:
-        """The session may have something to say, and its deadline may have changed."""
+        """Writes what the session may have to say, and looks at its deadline, which may have changed."""
 
     @abstractmethod
     def close(self, why: str, end: End = End.SETTLED) -> None:
@@ -186,7 +186,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         return True
 
     def fault(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: frames that were complete before are still acknowledged."""
+        """Closes the connection of a peer that broke the protocol. Frames that were complete before are still acknowledged."""
         self._receiver.fault(self.peer, error)
         # A session keeps its error, and the error all that its traceback was reading: a cycle, some 60 MB after a bomb, for which
         # the collector might not come for hours.
@@ -201,7 +201,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self.fail()
 
     def fail(self) -> None:
-        """The session raised what it must not. Call it in an `except` clause. Nothing of that session is called again."""
+        """Ends a connection whose session raised what it must not. Call it in an `except` clause. Calls that session no more."""
         self._receiver.limited.exception("the session failed", peer=self.peer.address)
         self.is_broken = True
         self._forget_session()
@@ -283,7 +283,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     @override
     def charged(self) -> Account:
-        """Few bytes are parsed with the small frames, which a crowd with long work does not keep waiting."""
+        """Returns the small frames' account while there are few bytes to parse, so that no crowd with long work keeps them
+        waiting.
+        """
         few = self.partial_bytes <= FEW and not self.status.busy
         return self._receiver.scheduler.small if few else self.account
 
@@ -297,7 +299,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._transport.pace()
 
     def hold(self, partial_bytes: int) -> None:
-        """The session and the transport hold `partial_bytes` bytes of frames that are not handed out yet."""
+        """Counts the `partial_bytes` that session and transport hold of frames that are not handed out yet."""
         if partial_bytes != self.partial_bytes:
             self._receiver.budget.hold(self, partial_bytes)
 
@@ -313,7 +315,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         scheduler.end(account)
 
     def ask_slice(self) -> None:
-        """Bytes wait to be parsed: asks for a slice, in which the scheduler calls `Transport.digest`."""
+        """Asks for a slice, in which the scheduler calls `Transport.digest`: bytes wait to be parsed."""
         self._receiver.scheduler.ask(self)
 
     def may_read(self, waiting: int | None) -> bool:
@@ -331,7 +333,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         return waiting < READ_AHEAD and budget.has_room(self)
 
     def rest(self) -> None:
-        """The transport neither reads nor parses for now, whatever it may."""
+        """Notes that the transport neither reads nor parses for now, even if it may."""
         self._receiver.budget.rest(self)
 
     # The end
@@ -363,7 +365,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.status = self._closed.status()
 
     def leave(self) -> None:
-        """The connection is gone and parses nothing more. Call it once."""
+        """Leaves budget, scheduler and publisher: the connection is gone and parses nothing more. Call it once."""
         self.retire()
         self._receiver.budget.forget(self)
         self._receiver.scheduler.withdraw(self)

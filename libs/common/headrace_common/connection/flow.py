@@ -34,16 +34,16 @@ class LazyTimer:
         self._over = False
 
     def is_after(self, at: float) -> bool:
-        """It fires later than `at`, or is not set."""
+        """Whether it fires later than `at`, or is not set."""
         return self._handle is None or at < self._at
 
     @property
     def is_set(self) -> bool:
-        """It is going to fire."""
+        """Whether it is going to fire."""
         return self._handle is not None
 
     def schedule(self) -> None:
-        """A deadline may have come that is earlier."""
+        """Sets the timer earlier if a deadline has come that is."""
         at = self._due()
         if at is not None and not self._over and self.is_after(at):
             self._set(at)
@@ -224,7 +224,7 @@ class Lifetime:
         self._driver.answers = self.phase < Phase.DRAINING
 
     def enter(self, phase: Phase, seconds: float | None) -> None:
-        """As `advance`, for `seconds` at most; None: without a limit."""
+        """Enters `phase` like `advance`, for `seconds` at most; None: without a limit."""
         self.advance(phase)
         self._clocks.phase_until = None if seconds is None else self._loop.time() + seconds
         self.timer.schedule()
@@ -239,12 +239,12 @@ class Lifetime:
         return not (driver.partial_bytes or driver.status.unacknowledgeable or driver.status.undecided)
 
     def fed(self) -> None:
-        """The session has been given bytes: a limit may run that did not."""
+        """Sets the timer if a limit may run now that did not before the session was given bytes."""
         if self._driver.partial_bytes or (self._always and not self.timer.is_set):
             self.timer.schedule()
 
     def wants(self, due: float) -> None:
-        """The session has a deadline: `due`."""
+        """Sets the timer to the session's deadline `due` if that is earlier."""
         if self.timer.is_after(due):
             self.timer.schedule()
 

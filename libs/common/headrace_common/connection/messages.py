@@ -72,7 +72,7 @@ class MessageConnection(Transport, Stoppable):
         receiver.connections.add(self)
 
     def read_all(self) -> None:
-        """From now on nothing but the budgets stops its reading."""
+        """Reads on from now on as far as the budgets allow."""
         self._most = inf
         self.pace()
 

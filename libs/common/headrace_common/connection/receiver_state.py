@@ -70,7 +70,7 @@ class ReceiverState:
         """LIMITS__CONNECTIONS, or fewer if this process may open too few files."""
 
     def age(self) -> float:
-        """The age in seconds at which a new connection closes; 0: never."""
+        """Returns the age in seconds at which a new connection closes; 0: never."""
         return self.limits.connection_age * random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311  (no secret)
 
     def fault(self, peer: Peer, error: ProtocolError) -> None:
@@ -90,7 +90,7 @@ class ReceiverState:
         )
 
     def left(self, connection: Stoppable, peer: Peer, why: str, *, counted: bool = True) -> None:
-        """A connection has closed. Call it once for each. `counted`: it was counted as opened, or had a bug."""
+        """Forgets a connection that has closed. Call it once for each. `counted`: it was counted as opened, or had a bug."""
         self.connections.discard(connection)
         if counted:
             self.metrics.connections_closed.labels(why).inc()

@@ -55,7 +55,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is ready, and so is TLS if it is used."""
+        """Begins the conversation: the socket is ready, and so is TLS if it is used."""
         if self._lost:
             cast("asyncio.Transport", transport).abort()
             return
@@ -89,7 +89,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def eof_received(self) -> bool:
-        """The peer has finished sending: what is pending is still acknowledged."""
+        """Learns that the peer has finished sending: what is pending is still acknowledged."""
         self._peer_done = True
         if self._life.phase == DRAINING:
             self._hang_up()
@@ -99,7 +99,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def pause_writing(self) -> None:
-        """The peer does not read: it is not read either, and disconnected after WRITE_TIME, since it may block others' budget."""
+        """Stops reading a peer that does not read, and cuts it after WRITE_TIME, since it may block others' budget."""
         self._outgoing.writable = False
         self.driver.clocks.unread_since = self._loop.time()
         self.pace()
@@ -107,7 +107,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Goes on with a peer that reads again."""
         self._outgoing.writable = True
         self.driver.clocks.unread_since = None
         self._flush()
@@ -115,7 +115,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone. Pending frames still go to Kafka, but are not acknowledged. Further calls do nothing."""
+        """Leaves a socket that is gone. Pending frames still go to Kafka, but are not acknowledged. Further calls do nothing."""
         if self._lost:
             return
         unseen = self._life.phase <= LINGERING and self.incoming.is_behind()
@@ -170,7 +170,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             self._life.fed()
 
     def _input_ends(self) -> None:
-        """The session has parsed all bytes, and the peer sends no more."""
+        """Ends the session's input: it has parsed all bytes, and the peer sends no more."""
         try:
             self.driver.session.eof()
         except ProtocolError as error:
