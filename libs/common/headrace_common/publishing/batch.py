@@ -20,7 +20,7 @@ REJECT_OVERHEAD: Final = 1024
 
 
 def republished(record: bytes) -> bytes:
-    """The same record, marked as sent again by a fresh producer: the lake then checks its id, deterministic or not."""
+    """Returns the same record, marked as sent again by a fresh producer: the lake then checks its id, deterministic or not."""
     value, headers = decode(record)
     key, last = headers[-1]
     if key not in ("ce_attributes", "attributes"):
@@ -81,7 +81,7 @@ class Batch:
         return end
 
     def sealed(self) -> BatchBuilder:
-        """The records as a sealed batch; recompressed only when they have changed."""
+        """Returns the records as a sealed batch; recompressed only when they have changed."""
         if self._builder is None:
             stamps = (owner.received_ms for owner in self.owners)
             self._builder = builder_of(zip(self._unbuilt, stamps, strict=True))
@@ -98,7 +98,7 @@ class Batch:
         return len(self)
 
     def restamp(self) -> None:
-        """The times of its frames have changed: its records get these."""
+        """Gives its records the times of its frames, which have changed."""
         self._replace(zip(self.records, self.owners, strict=True))
 
     def has_dead(self) -> bool:
@@ -173,11 +173,11 @@ class Cycle:
         return self.batch.size + self.reject_bytes >= LONG_BATCH
 
     def living(self) -> list[InFlightFrame]:
-        """The frames that are not abandoned."""
+        """Returns the frames that are not abandoned."""
         return [frame for frame in self.frames if not frame.dead]
 
     def deadline(self) -> float:
-        """The latest deadline of its living frames: after it no client waits. In the past if there are none."""
+        """Returns the latest deadline of its living frames: after it no client waits. In the past if there are none."""
         return max((frame.deadline for frame in self.living()), default=0.0)
 
     def drop_dead(self) -> None:

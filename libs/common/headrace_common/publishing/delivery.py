@@ -227,7 +227,7 @@ class Delivery:
 
 
 def _explained(error: Exception) -> DeliveryError:
-    """The failure of one attempt and what to do about it."""
+    """Returns the failure of one attempt and what to do about it."""
     if isinstance(error, DeliveryError):
         return error
     if isinstance(error, errors.UnknownError):

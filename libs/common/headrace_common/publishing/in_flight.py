@@ -31,11 +31,11 @@ class DeliveryListener(ABC):
 
     @abstractmethod
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """The first `stored` parts of the frame are durable. `whole`: these are all; no further call follows."""
+        """Learns that the first `stored` parts of the frame are durable. `whole`: these are all; no further call follows."""
 
     @abstractmethod
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
-        """The frame will not be stored. No further call follows."""
+        """Learns that the frame will not be stored. No further call follows."""
 
 
 class InFlightFrame:
@@ -124,13 +124,13 @@ class InFlightFrame:
         return found if isinstance(found, Pause | list) else [found]
 
     def spoiled(self, error: Exception, log: RateLimited) -> Reject:
-        """A bug in Headrace: the whole frame, as received, replaces its remaining parts."""
+        """Returns the whole frame, as received, as what replaces its remaining parts after a bug in Headrace."""
         log.exception("building a frame's events failed", ticket=self.frame.ticket)
         self.runs = NOTHING
         return self.frame.spoiled(f"{type(error).__name__}: {error}")
 
     def enlarge(self) -> None:
-        """It takes more work than a small frame: it is built like a large one. None of its parts may be in a batch yet."""
+        """Makes it one that is built like a large frame: it takes more work. None of its parts may be in a batch yet."""
         self.small = False
         self.restart()
 
@@ -171,13 +171,13 @@ class Pending(OrderedDict[InFlightFrame, None]):
         return next(iter(self)).submitted if self else None
 
     def renew(self, now_ms: int) -> None:
-        """Those that are kept until they are stored count as received now (Unix time)."""
+        """Counts those that are kept until they are stored as received now (Unix time)."""
         for frame in self:
             if frame.frame.kept is Kept.STORED:
                 frame.received_ms = now_ms
 
     def watch(self, deadline: float) -> None:
-        """A frame with this deadline has come, or is still there."""
+        """Sets the timer for a frame with this deadline that has come, or is still there."""
         if self._at <= deadline:
             return
         if self._expiry is not None:
@@ -222,7 +222,7 @@ class FairQueue:
         return self._current is not None or bool(self._small) or bool(self._heap)
 
     def virtual_time(self) -> float:
-        """CPU seconds that the next frame's account has used. If nothing waits any more, its pump shall learn that at once."""
+        """Returns the CPU seconds of the next frame's account. If nothing waits any more, its pump shall learn that at once."""
         if self._current is not None or not self:
             return FIRST
         return self._scheduler.small.used if self._small_is_next() else self._heap[0][0]
@@ -248,7 +248,7 @@ class FairQueue:
         queue.append(in_flight)
 
     def next(self) -> InFlightFrame:
-        """The frame to continue with. Unless it is small, it becomes the current one."""
+        """Returns the frame to continue with. Unless it is small, it becomes the current one."""
         if self._current is None:
             if (small := self.next_small()) is not None:
                 return small
@@ -256,26 +256,26 @@ class FairQueue:
         return self._current
 
     def later(self, in_flight: InFlightFrame) -> None:
-        """The frame of `next` is not finished. It stays current while its quantum lasts."""
+        """Keeps the frame of `next`, which is not finished, current while its quantum lasts; then queues it."""
         if in_flight.cost >= QUANTUM:
             self._current = None
             self._push(in_flight)
 
     def enlarge(self, in_flight: InFlightFrame) -> None:
-        """The small frame of `next` takes more work than its size lets expect."""
+        """Queues the small frame of `next` as a large one: it takes more work than its size lets expect."""
         self._forget(in_flight.account)
         in_flight.enlarge()
         self._scheduler.enter(in_flight.account)
         self._lead(in_flight)
 
     def park(self) -> None:
-        """The current frame cannot continue until `back` is called for it."""
+        """Sets the current frame aside until `back` is called for it."""
         assert self._current is not None
         self._parked.add(self._current.account)
         self._current = None
 
     def back(self, in_flight: InFlightFrame) -> None:
-        """A parked frame can continue."""
+        """Queues a parked frame that can continue."""
         self._parked.discard(in_flight.account)
         self._scheduler.enter(in_flight.account)
         self._push(in_flight)
@@ -308,7 +308,7 @@ class FairQueue:
         return not self._heap or self._scheduler.small_first(self._heap[0][0]) if self._small else False
 
     def _lead(self, in_flight: InFlightFrame) -> None:
-        """`in_flight` is now the first frame of its account."""
+        """Makes `in_flight` the first frame of its account."""
         account, scheduler = in_flight.account, self._scheduler
         self._first[account] = in_flight
         if in_flight.small:

@@ -126,7 +126,7 @@ class Publisher:
                 self._log.info("kafka stores again")
 
     def _silent(self) -> float:
-        """Seconds in which Kafka has stored nothing while frames waited."""
+        """Returns the seconds in which Kafka has stored nothing while frames waited."""
         oldest = self.oldest()
         return 0.0 if oldest is None else self._loop.time() - max(oldest, *(pump.last_stored for pump in self._pumps))
 
@@ -145,7 +145,7 @@ class Publisher:
         return chosen
 
     def leave(self, pump: Pump) -> None:
-        """A connection that called `enter` is gone."""
+        """Takes a connection that called `enter` from its partition."""
         pump.connections -= 1
 
     def of(self, ordering_key: bytes) -> Pump:
@@ -167,7 +167,7 @@ class Publisher:
         await self._source.close()
 
     def ready_problems(self) -> list[str]:
-        """Why Kafka can take nothing now; independent of any single frame."""
+        """Returns why Kafka can take nothing now; independent of any single frame."""
         if not self._pumps:
             return [self._source.problem or "starting"]
         now = self._loop.time()
@@ -180,7 +180,7 @@ class Publisher:
         return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._source.problem or 'no answer'}"]
 
     def oldest(self) -> float | None:
-        """When the longest-waiting frame was submitted (event loop time)."""
+        """Returns when the longest-waiting frame was submitted (event loop time)."""
         return min((since for pump in self._pumps if (since := pump.oldest()) is not None), default=None)
 
     def collect(self) -> None:
@@ -194,6 +194,6 @@ class Publisher:
         self._metrics.kafka_up.set(1 if usable else 0)
 
     def last_stored(self) -> float | None:
-        """Seconds since Kafka stored a batch; None: it has stored none."""
+        """Returns the seconds since Kafka stored a batch; None: it has stored none."""
         stored = [pump.last_stored for pump in self._pumps if pump.has_stored]
         return self._loop.time() - max(stored) if stored else None

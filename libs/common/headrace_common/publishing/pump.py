@@ -250,7 +250,7 @@ class Pump:
         return None
 
     def _park(self, frame: InFlightFrame, pool: GrowthPool, size: int) -> None:
-        """The frame waits for memory while other frames of this partition continue."""
+        """Lets the frame wait for memory while other frames of this partition continue."""
 
         async def wait() -> None:
             taken = await pool.reserve(size, frame.account.used)
@@ -279,7 +279,7 @@ class Pump:
         return self._turn is None or self._turn.done()
 
     def _its_turn(self, turn: asyncio.Future[None]) -> None:
-        """The cycle in hand leaves as it is."""
+        """Lets the cycle in hand leave as it is."""
         if turn is self._turn:  # else it was full before
             self._arrived.set()
             self._slices.leave()
@@ -369,7 +369,7 @@ class Pump:
                 cycle.batch.restamp()
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
-        """If it waited for memory, the next of its connection can continue."""
+        """Abandons a frame. If it waited for memory, the next of its connection can continue."""
         frame.dead = True
         frame.shrink(0)
         self._queue.remove(frame)
@@ -391,9 +391,9 @@ class Pump:
         return len(self._pending)
 
     def oldest(self) -> float | None:
-        """When the longest-waiting frame was submitted."""
+        """Returns when the longest-waiting frame was submitted."""
         return self._pending.oldest()
 
     def waiting_since(self) -> float | None:
-        """Since when it waits for Kafka or frames wait for it. Kafka's answer is awaited also after all frames are abandoned."""
+        """Returns since when it waits for Kafka, also after all frames are abandoned, or frames wait for it."""
         return min((since for since in (self._delivering_since, self.oldest()) if since is not None), default=None)

@@ -41,7 +41,7 @@ async def batches(
     scheduler: FairScheduler,
     slices: Slices,
 ) -> AsyncIterator[Batch]:
-    """The rejects' records, one batch at a time. Building them runs in slices, like all long work."""
+    """Yields the rejects' records, one batch at a time. Building them runs in slices, like all long work."""
     clock = asyncio.get_running_loop().time
     until = clock() + TIME_SLICE
     batch = new_batch()
@@ -64,7 +64,7 @@ async def batches(
 
 
 def records(reject: Reject, limit: int) -> Iterator[bytes]:
-    """The reject's numbered parts, each about `limit` bytes at most. Yields empty bytes while it hashes, as pauses."""
+    """Yields the reject's numbered parts, each about `limit` bytes at most. Yields empty bytes while it hashes, as pauses."""
     rest = limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail)
     # The floor bounds the number of parts; with large attributes a record may then exceed `limit`. A topic may take nothing.
     size = max(limit // 4, rest, 1)
