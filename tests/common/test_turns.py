@@ -39,7 +39,7 @@ async def test_another_producer_has_nothing_under_way() -> None:
     turns = Turns()
     with turns.taken(ONE):
         turn = turns.next(ONE)
-        turns.begin_anew()
+        turns.forget()
         assert turn is not None
         assert turn.done()
         assert turns.next(ONE) is None

@@ -18,7 +18,7 @@ _said: set[str] = set()
 
 
 def broker_tls(settings: KafkaSettings) -> ssl.SSLContext:
-    """The context for a client's connections to brokers. Reads files. Raises `ConfigError`."""
+    """Returns the context for a client's connections to brokers. Reads files. Raises `ConfigError`."""
     context = _Context(ssl.PROTOCOL_TLS_CLIENT)
     context.begin(settings)
     return context
@@ -51,7 +51,7 @@ class _Context(ssl.SSLContext):
 
     @override
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """Called by asyncio and uvloop for each connection, before the handshake."""
+        """Reads changed files. asyncio and uvloop call it for each connection, before the handshake."""
         if self._files.changed():
             try:
                 self._load()
@@ -69,7 +69,7 @@ class _Context(ssl.SSLContext):
 
 
 def _warn(pair: KeyPair) -> None:
-    """Once for each certificate that has expired, however many clients show it."""
+    """Warns once of each certificate that has expired, however many clients show it."""
     said = pair.expired()
     if said is not None and said not in _said:
         _said.add(said)

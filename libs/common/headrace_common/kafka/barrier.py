@@ -25,7 +25,7 @@ class EndBarrier:
         self._next: asyncio.Task[int] | None = None
 
     def advance(self, position: int) -> None:
-        """The reader has processed everything before `position`."""
+        """Learns that the reader has processed everything before `position`."""
         self._position = position
         while self._waiting and self._waiting[0][0] <= position:
             *_, reached = heapq.heappop(self._waiting)
@@ -42,7 +42,7 @@ class EndBarrier:
         return end
 
     def _ask(self) -> asyncio.Task[int]:
-        """A query to Kafka that begins after this call. Concurrent callers share it."""
+        """Returns a query to Kafka that begins after this call. Concurrent callers share it."""
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._asking))
         return self._next

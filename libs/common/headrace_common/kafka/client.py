@@ -98,7 +98,7 @@ logging.getLogger("aiokafka").addFilter(CONNECT_TROUBLE)
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
-    """Keyword arguments of every aiokafka client. Call it inside the event loop. Raises `ConfigError` for files that
+    """Returns the keyword arguments of every aiokafka client. Call it inside the event loop. Raises `ConfigError` for files that
     cannot be used.
     """
     arguments: dict[str, Any] = {
@@ -219,7 +219,7 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
 
 
 async def _configuration(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
-    """The topic's configuration, without what the broker names and does not tell; empty if we may not read it."""
+    """Returns the topic's configuration, without what the broker names and does not tell; empty if we may not read it."""
     try:
         responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
     except KafkaError:

@@ -24,5 +24,5 @@ class TopicPlan:
     grows: bool = True
 
     def for_replicas(self, replicas: int) -> dict[str, str]:
-        """The configuration with `replicas` replicas: with three, one may be down and nothing is lost."""
+        """Returns the configuration with `replicas` replicas: with three, one may be down and nothing is lost."""
         return {**self.configuration, **({"min.insync.replicas": "2"} if replicas >= 3 else {})}

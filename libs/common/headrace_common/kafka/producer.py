@@ -68,7 +68,7 @@ class Producer:
 
 
 def leader(producer: Producer, where: TopicPartition) -> int | None:
-    """The broker that leads a partition, as far as the producer's client knows. None: no one does."""
+    """Returns the broker that leads a partition, as far as the producer's client knows. None: no one does."""
     found: int | None = producer.client.client.cluster.leader_for_partition(where)
     return None if found == -1 else found
 
@@ -107,7 +107,7 @@ class Turns:
 
     @contextmanager
     def taken(self, broker: int) -> Iterator[None]:
-        """A batch is under way to `broker` inside the block."""
+        """Counts a batch as under way to `broker` inside the block."""
         batch = object()
         self._under_way.setdefault(broker, set()).add(batch)
         try:
@@ -117,15 +117,15 @@ class Turns:
             self._answered(broker)
 
     def next(self, broker: int) -> asyncio.Future[None] | None:
-        """Is done when `broker` has answered something that is under way. None: nothing is, a batch leaves at once."""
+        """Returns a future, done when `broker` has answered something under way. None: nothing is, a batch leaves at once."""
         if not self._under_way.get(broker):
             return None
         if broker not in self._next:
             self._next[broker] = asyncio.get_running_loop().create_future()
         return self._next[broker]
 
-    def begin_anew(self) -> None:
-        """The producer is another one: nothing is under way."""
+    def forget(self) -> None:
+        """Forgets what is under way: the producer is another one."""
         self._under_way.clear()
         for broker in list(self._next):
             self._answered(broker)
@@ -158,15 +158,16 @@ class ReplaceableProducer(ABC):
 
     @abstractmethod
     def _topics(self) -> Sequence[str]:
-        """The topics that the producer must know before it is used."""
+        """Returns the topics that the producer must know before it is used."""
 
     async def refresh(self) -> None:
         """Looks at the topics again, before each fresh producer. Raises `DeliveryError` and `ConfigError`."""
         self._has_answered = True
 
     async def current(self) -> Producer:
-        """The producer to use now. Waits, without limit, until Kafka answers and the topics exist. Whatever goes wrong, it tries
-        again. Raises `ConfigError` only before Kafka has answered for the first time. After `close`, waits to be cancelled.
+        """Returns the producer to use now. Waits, without limit, until Kafka answers and the topics exist. Whatever goes wrong,
+        it tries again. Raises `ConfigError` only before Kafka has answered for the first time. After `close`, waits to be
+        cancelled.
         """
         if self._closed:
             await asyncio.get_running_loop().create_future()
@@ -177,12 +178,12 @@ class ReplaceableProducer(ABC):
         return await asyncio.shield(self._starting)
 
     def turn(self, topic: str, partition: int) -> asyncio.Future[None] | None:
-        """When a batch for this partition is sent, if it is handed over now. See `Turns.next`."""
+        """Returns a future that is done when a batch for this partition, handed over now, would be sent. See `Turns.next`."""
         broker = None if self._current is None else leader(self._current, TopicPartition(topic, partition))
         return None if broker is None else self._turns.next(broker)
 
     def taken(self, producer: Producer, topic: str, partition: int) -> AbstractContextManager[None]:
-        """A batch for this partition is under way inside the block."""
+        """Counts a batch for this partition as under way inside the block."""
         broker = leader(producer, TopicPartition(topic, partition))
         return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker)
 
@@ -193,7 +194,7 @@ class ReplaceableProducer(ABC):
         producer.discarded = True
         if self._current is producer:
             self._current = None
-            self._turns.begin_anew()
+            self._turns.forget()
         self._metrics.producers_replaced.labels(why).inc()
         task = asyncio.create_task(producer.close())
         self._closing.add(task)
@@ -318,7 +319,7 @@ class ProducerSource(ReplaceableProducer):
 
     @asynccontextmanager
     async def isolated(self) -> AsyncIterator[Producer]:
-        """A separate producer for batches that Kafka may refuse, so that a failure does not affect the shared one. Raises
+        """Gives a separate producer for batches that Kafka may refuse, so that a failure does not affect the shared one. Raises
         `DeliveryError` if there is none now.
         """
         try:

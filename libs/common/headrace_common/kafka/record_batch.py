@@ -94,7 +94,7 @@ class BatchBuilder:
         return True
 
     def _begin(self, timestamp: int) -> None:
-        """The next records have this time."""
+        """Gives the next records this time."""
         if not self._count:
             self._first_timestamp = timestamp
         self._stamp = timestamp
@@ -142,7 +142,7 @@ class BatchBuilder:
             self._pieces = []
 
     def events(self) -> list[bytes]:
-        """The records in order, unpacked."""
+        """Returns the records in order, unpacked."""
         body = b"".join(self._pieces) if self._body is None else self._body
         plain = zstd.decompress(body) if self._attributes else body
         found, at = [], 0
@@ -172,11 +172,11 @@ class BatchBuilder:
         return buffer
 
     def size(self) -> int:
-        """Bytes of the batch; once it is sealed, as sent."""
+        """Returns the bytes of the batch; once it is sealed, as sent."""
         return BATCH_HEADER.size + (self._size if self._body is None else len(self._body))
 
     def record_count(self) -> int:
-        """The number of records."""
+        """Returns the number of records."""
         return self._count
 
     def closed(self) -> bool:

@@ -65,7 +65,7 @@ class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]
 
     @abstractmethod
     async def fetch(self) -> tuple[str, float]:
-        """A new token, and the seconds from the call on for which it is valid. Waits for `fetch_time` at most. Raises
+        """Returns a new token, and the seconds from the call on for which it is valid. Waits for `fetch_time` at most. Raises
         `TokenError`, made by `error`.
         """
 
@@ -76,7 +76,7 @@ class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]
 
     @override
     async def token(self) -> str:
-        """A token that is valid now. Waits for the endpoint, at most `FETCH_TIME`, if that takes a new one.
+        """Returns a token that is valid now. Waits for the endpoint, at most `FETCH_TIME`, if that takes a new one.
 
         Raises `TokenError`, but not while the last token is still valid.
         """
@@ -97,7 +97,7 @@ class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]
         await asyncio.shield(self._fetching)
 
     def refused(self, words: bytes) -> TokenError:
-        """The broker does not accept the last token: the next connection asks for another one."""
+        """Returns the error of a broker that does not accept the last token. The next connection asks for another one."""
         self._renew_at = self._ends_at = 0.0
         said = " ".join(words.decode(errors="replace").split())[:200]
         return self._failed(f"the broker does not accept the token from {self.origin}: {said}")
@@ -190,7 +190,7 @@ class Tokens(SharedToken):
 
 
 def endpoint_tls(settings: KafkaSettings) -> ssl.SSLContext:
-    """Whom to trust as the endpoint. Reads a file. Raises `ConfigError`."""
+    """Returns the context that trusts the endpoint. Reads a file. Raises `ConfigError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust(context, "KAFKA__OAUTH_CA", settings.oauth_ca)
     return context
@@ -204,7 +204,7 @@ def _refusal(status: int, answer: dict[str, Any]) -> str:
 
 
 def _credentials(settings: KafkaSettings) -> str:
-    """RFC 6749, section 2.3.1: both parts as in a form, then as in HTTP's Basic."""
+    """Returns id and secret by RFC 6749, section 2.3.1: both as in a form, then as in HTTP's Basic."""
     pair = (settings.oauth_client_id, settings.oauth_client_secret.get_secret_value())
     return base64.b64encode(":".join(map(quote_plus, pair)).encode()).decode()
 
@@ -226,7 +226,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[KafkaSettings, Shared
 
 
 def shared_tokens(settings: KafkaSettings, make: Callable[[KafkaSettings], SharedToken] = Tokens) -> SharedToken:
-    """The tokens that all clients with these settings share. Call it inside the event loop. Raises `ConfigError`."""
+    """Returns the tokens that all clients with these settings share. Call it inside the event loop. Raises `ConfigError`."""
     if settings.oauth_ca is not None:
         endpoint_tls(settings)
     known = _shared.setdefault(asyncio.get_running_loop(), {})
