@@ -65,7 +65,7 @@ Name = Callable[[bytes, int], bytes]
 
 
 def read_again(parts: Iterable[Part], name: Name) -> Replayed:
-    """Collect the parts of an item, with the ids that `name` gives."""
+    """Collects the parts of an item, with the ids that `name` gives."""
     found = Replayed()
     for index, part in enumerate(parts):
         if isinstance(part, Reject):
@@ -81,18 +81,18 @@ def read_again(parts: Iterable[Part], name: Name) -> Replayed:
 
 
 def own_ids(item: Rejected) -> Name:
-    """The receiver's id if it is deterministic; otherwise `derived`."""
+    """Names each event as the receiver does if that id is deterministic; otherwise as `derived` does."""
     return lambda given, index: given if given.startswith(DETERMINISTIC) else derived(item, index)
 
 
 def item_ids(item: Rejected) -> Name:
-    """Of an item that is one event: the item's own id, unless that is random."""
+    """Names the event of an item that is one by the item's own id, unless that is random."""
     name = item.name.encode()
     return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
 
 
 def numbered_ids(item: Rejected) -> Name:
-    """The item is the rest of a message, and its id that of the first event in it: the others count on from there."""
+    """Names the events of an item that is the rest of a message: its id is that of the first, the others count on from there."""
     name = item.name
     if not name.startswith(DETERMINISTIC.decode()):
         return lambda given, index: derived(item, index)
@@ -101,14 +101,14 @@ def numbered_ids(item: Rejected) -> Name:
 
 
 def derived(item: Rejected, index: int) -> bytes:
-    """An id made of the item's name and hash: the same in every replay."""
+    """Returns an id made of the item's name and hash: the same in every replay."""
     return deterministic_id(
         item.protocol, b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
     )
 
 
 def peer_of(item: Rejected) -> Peer:
-    """The client from which the item came, as its source names it: an address, or the subject of a certificate."""
+    """Returns the client from which the item came, as its source names it: an address, or the subject of a certificate."""
     identity = unquote(item.source.rpartition("/")[2])
     try:
         ipaddress.ip_address(identity.partition("%")[0])
@@ -118,7 +118,7 @@ def peer_of(item: Rejected) -> Peer:
 
 
 def frames_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Frame]:
-    """The frames that a session makes of `data`. Raises `ProtocolError`."""
+    """Yields the frames that a session makes of `data`. Raises `ProtocolError`."""
     while True:
         session.receive(data, now_ms)
         yield from session.frames()
@@ -128,13 +128,13 @@ def frames_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Frame]
 
 
 def parts_of(frames: Iterable[Frame]) -> Iterator[Part]:
-    """All parts of the frames."""
+    """Yields all parts of the frames."""
     for frame in frames:
         yield from (part for part in frame.parts() if not isinstance(part, Pause))
 
 
 def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
-    """An item that is one event's value, of at most `most` bytes, with its attributes; its time is that of its receipt."""
+    """Reads an item that is one event's value, of at most `most` bytes, with its attributes; its time is that of its receipt."""
     content = item.content
     envelope = Envelope(item.protocol, item.source, item.stream, content_type=content_type)
     about = orjson.dumps({**item.attributes, Attribute.TIME.value: "received"})
@@ -146,7 +146,7 @@ def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
 
 
 def whole_record(item: Rejected) -> Replayed:
-    """An item that is a whole record: the event as it was, with its id. Raises `ImpossibleError` if it is none."""
+    """Reads an item that is a whole record: the event as it was, with its id. Raises `ImpossibleError` if it is none."""
     try:
         value, headers = decode(item.content)
         return Replayed([Published(dict(headers)[EventHeader.ID].decode(), value, headers)])

@@ -68,13 +68,13 @@ class Walker(Protocol):
     """Cuts a stream into frames."""
 
     def feed(self, data: bytes) -> Iterator[Unit]:
-        """Yield the frames that `data`, split anywhere, completes. Where the stream breaks it yields no more, and never raises:
+        """Yields the frames that `data`, split anywhere, completes. Where the stream breaks it yields no more, and never raises:
         it is the receiver's session that says why.
         """
 
 
 def fields(data: bytes, offset: int, *sizes: tuple[int, str]) -> list[Part]:
-    """Consecutive fields of `data`, which begins at `offset`: their sizes and meanings."""
+    """Returns consecutive fields of `data`, which begins at `offset`: their sizes and meanings."""
     found = []
     at = 0
     for size, meaning in sizes:
@@ -84,12 +84,12 @@ def fields(data: bytes, offset: int, *sizes: tuple[int, str]) -> list[Part]:
 
 
 def count(number: int, what: str) -> str:
-    """``1 event``, ``2 events``."""
+    """Returns ``1 event``, ``2 events``."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def cut_text(text: str) -> str:
-    """At most `TEXT` characters of it."""
+    """Returns at most `TEXT` characters of it."""
     return text if len(text) <= TEXT else f"{text[:TEXT]} …"
 
 

@@ -67,12 +67,12 @@ def _padding(view: memoryview, position: int) -> Iterator[bytes]:
 
 
 def inflate_zlib(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
-    """The content of one zlib stream (RFC 1950) that must be the whole of `data`. Otherwise as `inflate_gzip`."""
+    """Returns the content of one zlib stream (RFC 1950) that must be the whole of `data`. Otherwise as `inflate_gzip`."""
     return _only_stream(memoryview(data), ZLIB_WBITS, limits)
 
 
 def inflate_stream(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
-    """The same for a zlib stream or a gzip member: its first two bytes say which."""
+    """Returns the same for a zlib stream or a gzip member: its first two bytes say which."""
     view = memoryview(data)
     return _only_stream(view, GZIP_WBITS if bytes(view[:2]) == GZIP_MAGIC else ZLIB_WBITS, limits)
 
@@ -92,7 +92,7 @@ class Gauge:
         self._total = 0
 
     def room(self) -> int:
-        """Maximum size of the next slice. It allows one byte beyond the limit, so that an excess shows."""
+        """Returns the maximum size of the next slice. It allows one byte beyond the limit, so that an excess shows."""
         return min(SLICE, self._limits.total - self._total + 1)
 
     def count(self, size: int) -> None:

@@ -43,7 +43,7 @@ class Peer:
 
     @property
     def anonymous(self) -> bool:
-        """Only its address names it, so what the client says of itself may take its place."""
+        """Whether only its address names it, so that what the client says of itself may take its place."""
         return not self.certified and self.identity == self.address
 
 
@@ -56,7 +56,7 @@ class Pause:
     grown: int = 0
 
     def __bool__(self) -> bool:
-        """False, so that ``filter(None, parts)`` drops the pauses. A part is always true."""
+        """Returns False, so that ``filter(None, parts)`` drops the pauses. A part is always true."""
         return False
 
 
@@ -151,7 +151,7 @@ class Frame(ABC):
 
     @abstractmethod
     def spoiled(self, detail: str) -> Reject:
-        """The whole frame, as received, as a reject with reason `internal`. Used if `parts` raises after all."""
+        """Returns the whole frame, as received, as a reject with reason `internal`. Used if `parts` raises after all."""
 
 
 class Question(Protocol):
@@ -209,14 +209,14 @@ class Session(ABC):
 
     @abstractmethod
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """The first `stored` parts of the frame are durable, on either topic. Frames may be stored in any order.
+        """Learns that the first `stored` parts of the frame are durable, on either topic. Frames may be stored in any order.
 
         `whole`: these are all its parts. No call for the same ticket follows `whole`.
         """
 
     @abstractmethod
     def abandon(self, ticket: Ticket) -> None:
-        """The frame will not be stored. Neither it nor any later frame may be acknowledged; the conversation ends."""
+        """Learns that the frame will not be stored. Neither it nor any later frame may be acknowledged; the conversation ends."""
 
     @abstractmethod
     def status(self) -> Status:
@@ -227,19 +227,19 @@ class Session(ABC):
         return iter(())
 
     def answered(self, ticket: Ticket, answer: object) -> None:
-        """The service's answer to a question. Raises `ProtocolError` if the answer ends the conversation."""
+        """Takes the service's answer to a question. Raises `ProtocolError` if the answer ends the conversation."""
         raise AssertionError(f"question {ticket}: this session asks nothing")
 
     def told(self, word: object) -> None:
-        """The service sends an unsolicited message. Raises `ProtocolError` if it ends the conversation."""
+        """Takes an unsolicited message from the service. Raises `ProtocolError` if it ends the conversation."""
         raise AssertionError("this session expects no unsolicited message")
 
     def deadline(self) -> float | None:
-        """The monotonic time in seconds of the next `tick`; None: never."""
+        """Returns the monotonic time in seconds of the next `tick`; None: never."""
         return None
 
     def tick(self, now: float) -> None:  # noqa: B027  (most protocols need no time)
-        """Time has passed: sends due keep-alives and frames. Raises `ProtocolError` when a handshake expires."""
+        """Learns the time, and makes keep-alives and frames that are due. Raises `ProtocolError` when a handshake expires."""
 
 
 class ByteSession(Session):
@@ -257,18 +257,20 @@ class ByteSession(Session):
 
     @abstractmethod
     def eof(self) -> None:
-        """The peer has finished sending; pending frames are still acknowledged. Raises `ProtocolError` inside a frame."""
+        """Learns that the peer has finished sending; pending frames are still acknowledged. Raises `ProtocolError` inside a
+        frame.
+        """
 
     @abstractmethod
     def outgoing(self) -> bytes:
-        """The bytes of the next write: one acknowledgement, reply or keep-alive. Empty when there are none.
+        """Returns the bytes of the next write: one acknowledgement, reply or keep-alive. Empty when there are none.
 
         Call it until it returns none.
         """
 
     def farewell(self) -> bytes:
-        """The last bytes to write: reading has ended, and all frames are durable. This is the last chance to acknowledge the
-        beginning of an incomplete frame.
+        """Returns the last bytes to write: reading has ended, and all frames are durable. This is the last chance to acknowledge
+        the beginning of an incomplete frame.
         """
         return b""
 
@@ -312,4 +314,4 @@ class MessageSession(Session):
 
     @abstractmethod
     def outgoing(self) -> Reply | None:
-        """The next reply to send; None when there is none. Call it until it returns None."""
+        """Returns the next reply to send; None when there is none. Call it until it returns None."""

@@ -51,11 +51,11 @@ class Ledger(Generic[T]):
         return entry
 
     def newest(self) -> LedgerEntry[T]:
-        """The frame handed out last. The ledger must not be empty."""
+        """Returns the frame handed out last. The ledger must not be empty."""
         return self._entries[next(reversed(self._entries))]
 
     def oldest(self) -> LedgerEntry[T] | None:
-        """The frame to acknowledge next. None: nothing is pending."""
+        """Returns the frame to acknowledge next. None: nothing is pending."""
         for entry in self._entries.values():
             return entry
         return None
