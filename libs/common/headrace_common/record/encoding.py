@@ -29,7 +29,7 @@ SHORT: Final = tuple(varint(number) for number in range(2048))
 
 
 def length(number: int) -> bytes:
-    """The varint of a length, from a table if it is short."""
+    """Returns the varint of a length, from a table if it is short."""
     return SHORT[number] if number < 2048 else varint(number)
 
 
@@ -66,7 +66,7 @@ def _read_field(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The number at offset `at`, and the offset after it."""
+    """Returns the number at offset `at`, and the offset after it."""
     result = shift = 0
     while True:
         byte = data[at]

@@ -148,7 +148,7 @@ class Envelope:
         return b"".join(parts)  # type: ignore[return-value]  # calling Event would cost 1 % of a receiver's time
 
     def around(self, time_bytes: int) -> tuple[bytes, bytes, bytes]:
-        """The constant pieces of events without attributes whose time has `time_bytes` bytes: an event is
+        """Returns the constant pieces of events without attributes whose time has `time_bytes` bytes: an event is
         ``length(len(value)), value, [0], id, [1], time, [2]``. For fast loops; use `event` elsewhere.
         """
         return self._bare, self._after_id + length(time_bytes), self._kind
@@ -204,11 +204,11 @@ class FieldHash:
         self._state.update(piece)
 
     def id(self) -> bytes:
-        """``d.`` + 32 hex digits."""
+        """Returns ``d.`` + 32 hex digits."""
         return DETERMINISTIC + self._state.hexdigest().encode()
 
     def frame_ids(self) -> FrameIds:
-        """Ids for a frame's events: one hash for all, distinguished by the index."""
+        """Returns the ids for a frame's events: one hash for all, distinguished by the index."""
         return FrameIds(self.id()[:26])
 
 
@@ -223,12 +223,12 @@ def hashed_field(item: bytes) -> bytes:
 
 @cache
 def _named(protocol: str) -> bytes:
-    """The field of a protocol's name."""
+    """Returns the field of a protocol's name."""
     return hashed_field(protocol.encode())
 
 
 def deterministic_id(protocol: str, *fields: bytes) -> bytes:
-    """``d.`` + 32 hex digits, the `FieldHash` of `fields`. The content must be among them."""
+    """Returns ``d.`` + 32 hex digits, the `FieldHash` of `fields`. The content must be among them."""
     pieces = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
@@ -251,7 +251,7 @@ def id_behind(begin: bytes, name: bytes, content: bytes) -> bytes:
 
 
 def deterministic_frame_ids(protocol: str, *fields: bytes | bytearray | memoryview) -> FrameIds:
-    """Ids for a small frame's events: the same as those of a `FieldHash` of `fields`."""
+    """Returns the ids for a small frame's events: the same as those of a `FieldHash` of `fields`."""
     pieces: list[bytes | bytearray | memoryview] = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
@@ -259,17 +259,17 @@ def deterministic_frame_ids(protocol: str, *fields: bytes | bytearray | memoryvi
 
 
 def unique_id() -> bytes:
-    """``u.`` + 32 random hex digits."""
+    """Returns ``u.`` + 32 random hex digits."""
     return UNIQUE + os.urandom(16).hex().encode()
 
 
 def unique_frame_ids() -> FrameIds:
-    """Unique ids for a frame's events, from one random number for all."""
+    """Returns unique ids for a frame's events, from one random number for all."""
     return FrameIds(UNIQUE + os.urandom(12).hex().encode())
 
 
 def source(protocol: str, identity: str) -> str:
-    """The `ce_source` ``/<protocol>/<identity>``, with the identity as one percent-encoded path segment."""
+    """Returns the `ce_source` ``/<protocol>/<identity>``, with the identity as one percent-encoded path segment."""
     return f"/{protocol}/{quote(identity, safe='', errors='replace')}"
 
 
@@ -283,7 +283,7 @@ LAST_SECOND: Final = 253402300799  # 9999-12-31T23:59:59Z
 
 
 def rfc3339(seconds: int, fraction: int | None = None, digits: int = 9) -> bytes:
-    """RFC 3339 in UTC with `digits` decimals of `fraction`; without decimals if it is None.
+    """Returns a time by RFC 3339 in UTC with `digits` decimals of `fraction`; without decimals if it is None.
 
     Raises ValueError outside the years 1 to 9999, which RFC 3339 cannot write.
     """
@@ -295,5 +295,5 @@ def rfc3339(seconds: int, fraction: int | None = None, digits: int = 9) -> bytes
 
 
 def rfc3339_ms(milliseconds: int) -> bytes:
-    """RFC 3339 in UTC with three decimals, from a Unix time in milliseconds (the record's own timestamp)."""
+    """Returns RFC 3339 in UTC with three decimals, from a Unix time in milliseconds (the record's own timestamp)."""
     return rfc3339(milliseconds // 1000, milliseconds % 1000, 3)

@@ -83,7 +83,7 @@ def _decoders_of(wanted: type[msgspec.Struct]) -> _Decoders:
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct among the types that a field may have."""
+    """Returns the struct among the types that a field may have."""
     structs = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
     return structs[0] if structs else None
 
@@ -101,7 +101,7 @@ class JsonObject(Generic[T]):
         self._depth = depth
 
     def read(self, raw: bytes) -> T | Fault:
-        """The wanted fields, or why these bytes are not an event. In one call: for at most `SHORT` bytes. Never raises."""
+        """Returns the wanted fields, or why these bytes are no event. In one call: for at most `SHORT` bytes. Never raises."""
         found = self._fields(raw)
         if isinstance(found, Fault):
             return found
@@ -115,7 +115,7 @@ class JsonObject(Generic[T]):
         return found
 
     def steps(self, raw: Bytes) -> Generator[None, None, T | Fault]:
-        """As `read`, for any length: only skipping the values is one call, at most 5 ns for each byte."""
+        """Reads like `read`, for any length: only skipping the values is one call, at most 5 ns for each byte."""
         found = self._loosely(raw)
         if isinstance(found, Fault):
             return found
@@ -145,7 +145,9 @@ class JsonObject(Generic[T]):
         return self._loosely(raw)
 
     def _loosely(self, raw: Bytes) -> T | Fault:
-        """The wanted fields of valid JSON that may be long, have a field of another type, or a number that Python cannot hold."""
+        """Returns the wanted fields of valid JSON that may be long, have a field of another type, or a number that Python cannot
+        hold.
+        """
         return cast("T | Fault", self._values(self._wanted, raw))
 
     def _values(self, wanted: type[msgspec.Struct], raw: Bytes | msgspec.Raw) -> msgspec.Struct | Fault:

@@ -83,12 +83,12 @@ def is_utf8(content: Bytes) -> bool:
 
 
 def count(text: Bytes, byte: bytes) -> int:
-    """How often a byte is in a text."""
+    """Returns how often a byte is in a text."""
     return sum(piece.count(byte) for piece in _pieces(text))
 
 
 def text_of(raw: bytes) -> str:
-    """The text of bytes that are not UTF-8."""
+    """Returns the text of bytes that are not UTF-8."""
     return raw.decode("cp1252", "replace")
 
 
@@ -106,7 +106,7 @@ def utf8_of(text: Bytes) -> Iterator[bytes]:
 
 
 def _cut(text: Bytes, at: int, end: int) -> int:
-    """Where a piece of the text of JSON ends that begins at `at`: within no escape, pair of surrogates or letter."""
+    """Returns where a piece of the text of JSON ends that begins at `at`: within no escape, pair of surrogates or letter."""
     cut = at + PIECE
     if cut >= end:
         return end

@@ -194,12 +194,12 @@ def choose(wanted: str) -> str:
 
 
 def wanted() -> str:
-    """The choice of this process's environment."""
+    """Returns the choice of this process's environment."""
     return os.environ.get(VARIABLE, AUTO)
 
 
 def label() -> str:
-    """``on`` or ``off``: whether the native core is asked, for logs and metrics."""
+    """Returns ``on`` or ``off``: whether the native core is asked, for logs and metrics."""
     return "off" if core is PYTHON else "on"
 
 

@@ -128,18 +128,18 @@ class OpenContainer:
         return self._path
 
     def current(self) -> bytes:
-        """The pointer of its current element."""
+        """Returns the pointer of its current element."""
         if not self.is_map:
             return b"%b/%d" % (self.path(), self.count - 1)
         member = self.member()
         return member if self.turn is None else b"%b/%d" % (member, self.turn)
 
     def member(self) -> bytes:
-        """The pointer of its current key."""
+        """Returns the pointer of its current key."""
         return self.path() + b"/" + self.name[1:-1].replace(b"~", b"~0").replace(b"/", b"~1")
 
     def key_path(self) -> bytes:
-        """The pointer into its current key."""
+        """Returns the pointer into its current key."""
         return b"%b~key%d" % (self.path(), self.count - 1)
 
 

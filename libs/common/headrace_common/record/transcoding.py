@@ -336,7 +336,7 @@ class Transcoder:
 
 
 def _span(raw: Bytes, at: int) -> tuple[int, int]:
-    """Where the content of a value that is no container begins and ends."""
+    """Returns where the content of a value that is no container begins and ends."""
     byte = raw[at]
     if 0xA0 <= byte < 0xC0:
         return at + 1, at + 1 + (byte & 0x1F)

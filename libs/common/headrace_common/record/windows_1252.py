@@ -57,7 +57,7 @@ class _Open:
 
 
 def pointer(key: str) -> str:
-    """A key as a part of a JSON pointer (RFC 6901)."""
+    """Returns a key as a part of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
@@ -132,14 +132,14 @@ def _too_long(most: int) -> Refusal:
 
 
 def _place(opened: list[_Open], *, is_key: bool) -> str:
-    """The pointer to the text that has just been read; ``~key`` and a number: the key of that member (from 0)."""
+    """Returns the pointer to the text that has just been read; ``~key`` and a number: the key of that member (from 0)."""
     outer = opened[: len(opened) - is_key]
     parts = [pointer(_key(each.key or b"")) if each.is_map else str(each.count) for each in outer]
     return "".join(f"/{part}" for part in parts) + (f"~key{opened[-1].count}" if is_key else "")
 
 
 def _key(raw: bytes) -> str:
-    """A key as its text, without JSON's escapes; as it is if these are bad."""
+    """Returns a key as its text, without JSON's escapes; as it is if these are bad."""
     try:
         return str(orjson.loads(b'"%b"' % raw))
     except orjson.JSONDecodeError:
