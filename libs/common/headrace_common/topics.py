@@ -46,7 +46,7 @@ _NAMES_RETRY: Final = 2.0
 
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
-    """The plans of the events topic, the quarantine topic and those of the protocols that have topics of their own."""
+    """Returns the plans of the events topic, the quarantine topic and those of the protocols that have topics of their own."""
     own = [protocol.topics(kafka, topics) for protocol in installed() if protocol.topics is not None]
     return [*_records(kafka, topics), *itertools.chain.from_iterable(own)]
 
@@ -79,7 +79,7 @@ def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
 
 
 def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str]:
-    """The settings to change so that `present` meets `wanted`: limits are only raised, others are set as wanted.
+    """Returns the settings to change so that `present` meets `wanted`: limits are only raised, others are set as wanted.
 
     A setting that the broker does not report stays: the broker is too old to know it.
     """
@@ -213,7 +213,7 @@ class _Admin:
         return done
 
     async def _partitions(self, name: str) -> list[dict[str, Any]]:
-        """The topic's partitions; an empty list if the topic does not exist."""
+        """Returns the topic's partitions; an empty list if the topic does not exist."""
         for topic in await self._client.describe_topics([name]):
             error = for_code(topic["error_code"])
             if error is UnknownTopicOrPartitionError:
@@ -223,14 +223,14 @@ class _Admin:
         return []
 
     async def _known(self, name: str) -> list[dict[str, Any]]:
-        """The partitions of a topic that exists. Each call may reach another broker, and a lagging one does not know it."""
+        """Returns the partitions of a topic that exists. Each call may reach another broker, and one that lags may not know it."""
         partitions = await self._partitions(name)
         if not partitions:
             raise UnknownTopicOrPartitionError(name)
         return partitions
 
     async def _configuration(self, name: str) -> dict[str, tuple[str, int]]:
-        """Every setting of the topic, with where it was set."""
+        """Returns every setting of the topic, with where it was set."""
         entries: dict[str, tuple[str, int]] = {}
         for response in await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]):
             _check((item[0], item[1]) for item in response.resources)
@@ -263,7 +263,7 @@ async def _make(settings: TopicsProcessSettings, logger: log.Log) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0: the topics meet the settings; 1: they could not be made; 78: the settings are wrong."""
+    """Makes the topics. Exit status 0: they meet the settings; 1: they could not be made; 78: the settings are wrong."""
     try:
         settings = parse_arguments(
             TopicsProcessSettings, "python -m headrace_common.topics", "Make the topics of Headrace.", argv

@@ -88,11 +88,11 @@ class Listener(Endpoint):
 
     @abstractmethod
     def _client(self, name: Any) -> Client:
-        """The client that connected, from the `name` that `accept` returned."""
+        """Returns the client that connected, from the `name` that `accept` returned."""
 
     @abstractmethod
     def _identity(self, client: Client) -> str:
-        """The client's identity in `ce_source` when no certificate names it."""
+        """Returns the client's identity in `ce_source` when no certificate names it."""
 
     @override
     def start(self) -> None:
@@ -297,7 +297,7 @@ async def _readable(listening: socket.socket) -> None:
 
 
 async def _proxied(client: socket.socket) -> Client | None:
-    """The client that a PROXY header names. Reads not one byte beyond the header."""
+    """Returns the client that a PROXY header names. Reads not one byte beyond the header."""
     loop = asyncio.get_running_loop()
     reading = header()
     wanted = next(reading)

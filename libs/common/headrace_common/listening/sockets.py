@@ -20,7 +20,7 @@ from headrace_common.operations.tasks import Tasks, own_name
 
 
 def bound_socket(host: str, port: int, setting: str, *, shared: bool = False) -> socket.socket:
-    """A TCP socket that has its address and does not listen yet. Raises `ConfigError`, which names `setting`.
+    """Returns a TCP socket that has its address and does not listen yet. Raises `ConfigError`, which names `setting`.
 
     `shared`: other processes of this user may listen there too; the kernel deals new connections out among those that listen.
     """
@@ -44,7 +44,7 @@ def bound_socket(host: str, port: int, setting: str, *, shared: bool = False) ->
 
 
 def address_of(bound: socket.socket) -> str:
-    """The address that it has, as text."""
+    """Returns the address that it has, as text."""
     address = bound.getsockname()
     return f"[{address[0]}]:{address[1]}" if bound.family == socket.AF_INET6 else f"{address[0]}:{address[1]}"
 

@@ -27,7 +27,7 @@ class TlsContext:
         self._context = self._load()
 
     def current(self) -> ssl.SSLContext:
-        """The context for a connection that is accepted now. Reloads the files if they have changed."""
+        """Returns the context for a connection that is accepted now. Reloads the files if they have changed."""
         if self._files.changed():
             self._reload()
         return self._context
@@ -64,7 +64,7 @@ class TlsContext:
 
 
 def identity(certificate: dict[str, Any] | None) -> str | None:
-    """The name in a client's certificate: common name, else first DNS name, else the whole subject. None without one."""
+    """Returns the name in a client's certificate: common name, else first DNS name, else the whole subject. None without one."""
     if not certificate:
         return None
     subject = [pair for group in certificate.get("subject", ()) for pair in group]

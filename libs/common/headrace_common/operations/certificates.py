@@ -45,14 +45,14 @@ class KeyPair:
             raise ConfigError(f"{key} has no private key in PEM{secret} in it") from error
 
     def ends(self) -> float:
-        """Unix time when the certificate expires; 0 if the file cannot be read now. Reads it."""
+        """Returns the Unix time when the certificate expires; 0 if the file cannot be read now. Reads it."""
         try:
             return expiry(self.certificate[1])
         except OSError:  # `load_into` says it
             return 0.0
 
     def expired(self) -> str | None:
-        """A sentence if the certificate has expired: the other side will refuse it."""
+        """Returns a sentence if the certificate has expired: the other side will refuse it."""
         name, path = self.certificate
         ended = self.ends()
         if not ended or ended >= time.time():
@@ -99,7 +99,7 @@ class Watched:
 
 
 def expiry(certificate: Path) -> float:
-    """Unix time when the first certificate of the PEM file expires. Raises `OSError`, also if there is none."""
+    """Returns the Unix time when the first certificate of the PEM file expires. Raises `OSError`, also if there is none."""
     decoded = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]  # the standard library offers no public function
     return datetime.strptime(decoded["notAfter"], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC).timestamp()
 

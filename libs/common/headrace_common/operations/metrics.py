@@ -158,11 +158,11 @@ class Catalogue:
         self._declared.append(Declared(f"{PREFIX}_{name}", kind, text, labels, buckets))
 
     def exposition(self) -> bytes:
-        """The Prometheus text format, version 0.0.4."""
+        """Returns the Prometheus text format, version 0.0.4."""
         return generate_latest(self.registry)
 
     def table(self) -> list[Declared]:
-        """Each Headrace metric, in the order of declaration."""
+        """Returns each Headrace metric, in the order of declaration."""
         return list(self._declared)
 
 

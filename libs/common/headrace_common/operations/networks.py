@@ -73,13 +73,13 @@ def within(address: str, among: Sequence[Network]) -> bool:
 
 
 def plain(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    """An address as text; an IPv4-mapped IPv6 address (::ffff:192.0.2.1) as IPv4."""
+    """Returns an address as text; an IPv4-mapped IPv6 address (::ffff:192.0.2.1) as IPv4."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
 
 
 def normal(text: str) -> str:
-    """The peer address that a socket reports, as `plain` writes it, without the interface (``%eth0``)."""
+    """Returns the peer address that a socket reports, as `plain` writes it, without the interface (``%eth0``)."""
     try:
         return plain(ipaddress.ip_address(text.partition("%")[0]))
     except ValueError:

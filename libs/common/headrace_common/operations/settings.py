@@ -327,7 +327,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment, with secrets from files, comes first, then the YAML that `load` has read."""
+        """Returns the environment, with secrets from files, and after it the YAML that `load` has read."""
         return (Environment(settings_cls), init_settings)
 
 
@@ -381,7 +381,7 @@ def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence
 
 
 def describe(cls: type[BaseSettings]) -> list[str]:
-    """One line per setting: variable, default, meaning."""
+    """Returns one line per setting: variable, default, meaning."""
     lines = []
     for section, name, info in each_setting(cls):
         default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
@@ -390,10 +390,10 @@ def describe(cls: type[BaseSettings]) -> list[str]:
 
 
 def environment(section: str, **values: object) -> dict[str, str]:
-    """Environment variables that set `values` in `section`, to start another Headrace process with."""
+    """Returns the environment variables that set `values` in `section`, to start another Headrace process with."""
     return {variable(section, name): str(value) for name, value in values.items()}
 
 
 def own_environment() -> dict[str, str]:
-    """The Headrace variables in this process's environment."""
+    """Returns the Headrace variables in this process's environment."""
     return {name: value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}

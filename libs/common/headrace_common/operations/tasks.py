@@ -36,7 +36,7 @@ class Tasks:
             await asyncio.wait_for(self._one_ended.wait(), seconds)
 
     def stopping(self) -> None:
-        """The process is stopping: from now on tasks may end."""
+        """Notes that the process is stopping: from now on tasks may end."""
         self._stopping = True
 
     async def stop(self) -> None:

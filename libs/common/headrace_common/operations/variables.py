@@ -55,18 +55,18 @@ _DOORS: Final = frozenset(
 
 
 def variable(section: str, name: str) -> str:
-    """The environment variable of a setting."""
+    """Returns the environment variable of a setting."""
     return f"{PREFIX}{section}__{name}".upper()
 
 
 @cache
 def named_protocols() -> Mapping[str, EntryPoint]:
-    """The entry points of the protocols that are installed, by name."""
+    """Returns the entry points of the protocols that are installed, by name."""
     return {entry.name: entry for entry in sorted(entry_points(group=PROTOCOLS), key=lambda entry: entry.name)}
 
 
 def sections() -> frozenset[str]:
-    """Every section of any part of Headrace: one YAML file may configure all parts."""
+    """Returns every section of any part of Headrace: one YAML file may configure all parts."""
     return frozenset((*_SECTIONS, *named_protocols()))
 
 
@@ -81,7 +81,7 @@ def _stranger(section: str) -> str | None:
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """One sentence for each variable of ours that no part of Headrace reads."""
+    """Returns one sentence for each variable of ours that no part of Headrace reads."""
     said = []
     for name, value in sorted(environment.items()):
         rest = name.upper().removeprefix(PREFIX)
@@ -164,7 +164,7 @@ class Environment(EnvSettingsSource):
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The file's sections as mappings, names in lower case, and a sentence for each that no part has, without it.
+    """Returns the file's sections as mappings, names in lower case, and a sentence for each that no part has, without it.
 
     Raises `ConfigError` where there is no such mapping.
     """
@@ -203,7 +203,7 @@ def explain_json(cls: type[BaseSettings]) -> str:
 
 
 def explain(cls: type[BaseSettings], problem: Any) -> str:
-    """One sentence for a problem that pydantic found: the variable and what is wrong with it."""
+    """Returns one sentence for a problem that pydantic found: the variable and what is wrong with it."""
     location = [str(part) for part in problem["loc"]]
     name = variable(location[0], "__".join(location[1:])) if len(location) > 1 else "__".join(location).upper()
     if problem["type"] == "extra_forbidden":
@@ -268,7 +268,8 @@ SECOND_UNITS: Final[Mapping[str, Decimal]] = {
 
 
 def read_bytes(value: Any) -> Any:
-    """Bytes as a number, if `value` is text with a unit: KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB of 1000.
+    """Returns the bytes as a number, if `value` is text with a unit: KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB
+    of 1000.
 
     Anything else stays as it is. Raises ValueError for another unit, or for parts of a byte.
     """
@@ -284,7 +285,7 @@ def read_bytes(value: Any) -> Any:
 
 
 def read_seconds(value: Any) -> Any:
-    """Seconds as a number, if `value` is text with a unit: ms, s, m or min, h, d. Anything else stays as it is.
+    """Returns the seconds as a number, if `value` is text with a unit: ms, s, m or min, h, d. Anything else stays as it is.
 
     Raises ValueError for another unit.
     """

@@ -47,7 +47,7 @@ class Own(ABC):
         """Stops when no connection is left; the publisher still publishes. Must bound itself. Called only after `start`."""
 
     def ready_problems(self) -> list[str]:
-        """Why the service is not ready, apart from Kafka. Must not block."""
+        """Returns why the service is not ready, apart from Kafka. Must not block."""
         return []
 
 

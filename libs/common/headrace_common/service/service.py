@@ -61,7 +61,9 @@ Build = Callable[[Runtime[S]], Parts]
 
 
 def stream_listeners(runtime: Runtime[S], port: int, new_session: SessionFactory) -> list[Endpoint]:
-    """The listeners that LISTEN and TLS ask for: TCP, and a Unix socket if the settings name a path. Raises `ConfigError`."""
+    """Returns the listeners that LISTEN and TLS ask for: TCP, and a Unix socket if the settings name a path. Raises
+    `ConfigError`.
+    """
     settings = runtime.settings
     tls = TlsContext(settings.tls, runtime.metrics, runtime.log) if settings.tls.cert is not None else None
     listen = settings.listen
@@ -189,12 +191,12 @@ class Service(Health, Generic[S]):
 
     @override
     def live_problems(self) -> list[str]:
-        """A task that has ended. The loop itself is alive if it answers this."""
+        """Returns that a task has ended, if one has. The loop itself is alive if it answers this."""
         return [] if self._tasks.problem is None else [self._tasks.problem]
 
     @override
     def ready_problems(self) -> list[str]:
-        """Draining, a problem with Kafka, or the service's own problem; else that its listeners do not accept yet."""
+        """Returns why it is not ready: draining, Kafka, the service's own parts; else that its listeners do not accept yet."""
         own = [] if self._own is None else self._own.ready_problems()
         found = (["draining"] if self._draining else []) + self._publisher.ready_problems() + own
         return found if found or self._accepting else ["starting"]
@@ -254,7 +256,7 @@ def calm_collector() -> None:
 
 
 def main(protocol: str, program: str, settings_type: type[S], build: Build[S]) -> None:
-    """Entry point of a receiver's process. Exits 78 if the settings are wrong, 1 if a task has ended."""
+    """Runs a receiver's process. Exits 78 if the settings are wrong, 1 if a task has ended."""
     description = f"Headrace receiver for {protocol}; acknowledges a client after Kafka has stored its events."
     try:
         settings = parse_arguments(settings_type, program, description)

@@ -45,7 +45,7 @@ class Watchdog:
         self._stop.set()
 
     def turned(self) -> None:
-        """The loop has turned."""
+        """Notes that the loop has turned."""
         self._turned = self._clock()
 
     def look(self) -> bool:
@@ -67,7 +67,7 @@ class Watchdog:
 
 
 def stacks() -> dict[str, list[str]]:
-    """The innermost frames of every thread, the innermost last: ``function (file:line)``."""
+    """Returns the innermost frames of every thread, the innermost last: ``function (file:line)``."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return {
         f"{names.get(ident, 'thread')} {ident}": [

@@ -51,12 +51,12 @@ class Crowd:
         return len(self._silent)
 
     def enter(self, newcomer: Unproven) -> None:
-        """A connection has come."""
+        """Adds a connection that has come."""
         self._silent[newcomer] = None
         self._of.setdefault(newcomer.counted_as, OrderedDict())[newcomer] = None
 
     def rename(self, who: Unproven, peer: str, counted_as: str) -> None:
-        """A balancer has said whose connection it is."""
+        """Notes whose connection it is, as a balancer has said."""
         present = who in self._silent
         self.remove(who)
         who.peer, who.counted_as = peer, counted_as
@@ -64,14 +64,14 @@ class Crowd:
             self.enter(who)
 
     def heard(self, who: Unproven, now: float) -> None:
-        """Some bytes of it have come, which are no whole frame."""
+        """Notes that some bytes of it have come, which are no whole frame."""
         who.heard = now
         if who in self._silent:
             self._silent.move_to_end(who)
             self._of[who.counted_as].move_to_end(who)
 
     def remove(self, who: Unproven) -> None:
-        """It has proven itself, or it is gone. Further calls do nothing."""
+        """Removes a connection that has proven itself or is gone. Further calls do nothing."""
         if self._silent.pop(who, who) is None:
             of_address = self._of[who.counted_as]
             del of_address[who]

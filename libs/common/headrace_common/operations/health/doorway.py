@@ -48,7 +48,7 @@ def is_known(host: str, names: Collection[str]) -> bool:
 
 
 def own_names() -> frozenset[str]:
-    """The names of this machine."""
+    """Returns the names of this machine."""
     return frozenset(name.lower() for name in (own_name(), full_name()))
 
 

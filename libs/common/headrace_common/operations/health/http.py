@@ -18,16 +18,16 @@ class Health(Protocol):
     """A part's report on itself. Must not block."""
 
     def live_problems(self) -> list[str]:
-        """Why the process should be restarted; empty when it is alive. Independent of Kafka."""
+        """Returns why the process should be restarted; empty when it is alive. Independent of Kafka."""
 
     def ready_problems(self) -> list[str]:
-        """Why the process is not ready; empty when it is."""
+        """Returns why the process is not ready; empty when it is."""
 
     def notes(self) -> list[str]:
         """Lines of `/readyz` that an operator should read although the process is ready."""
 
     def status(self) -> dict[str, str]:
-        """Rows of the status page."""
+        """Returns the rows of the status page."""
 
     def collect(self) -> None:
         """Updates the gauges before they are read."""
