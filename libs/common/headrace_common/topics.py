@@ -223,7 +223,7 @@ class _Admin:
         return []
 
     async def _known(self, name: str) -> list[dict[str, Any]]:
-        """Returns the partitions of a topic that exists. Each call may reach another broker, and one that lags may not know it."""
+        """Returns the partitions of an existing topic. Each call may reach another broker, and one that lags does not know it."""
         partitions = await self._partitions(name)
         if not partitions:
             raise UnknownTopicOrPartitionError(name)

@@ -12,7 +12,7 @@ CACHED_KEY: Final = 256
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Returns the partition of `key`: murmur2 without its sign bit, modulo the number of partitions, as in Kafka's own clients."""
+    """Returns the partition of `key`: murmur2 without its sign bit, modulo the partitions' number, as in Kafka's own clients."""
     return (_cached(key) if len(key) <= CACHED_KEY else _hash(key)) % partitions
 
 
