@@ -1,0 +1,121 @@
+"""Another Kafka at the address of the one before: a volume was lost, a development stack made again, a copy restored."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import OutOfOrderSequenceNumber
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.client import make_producer
+from headrace_common.kafka.record_batch import builder_of
+from headrace_common.kafka.sequences import LARGEST, Sequences
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.topics import ensure
+
+from tests.common.kafkaless import event
+from tests.contract.embedded import EmbeddedKafka
+from tests.contract.topic import own_topics, since
+
+TOPICS = TopicSettings(events_partitions=1, segments_partitions=0)
+
+
+@asynccontextmanager
+async def producing(settings: KafkaSettings) -> AsyncIterator[AIOKafkaProducer]:
+    producer = make_producer(settings, 1 << 20)
+    await producer.start()
+    try:
+        yield producer
+    finally:
+        await producer.stop()
+
+
+async def send(producer: AIOKafkaProducer, settings: KafkaSettings, *numbers: int) -> None:
+    batch = builder_of([(event(number), time.time_ns() // 1_000_000) for number in numbers])
+    await (await producer.send_batch(batch, settings.events_topic, partition=0))
+
+
+async def numbers_in(settings: KafkaSettings) -> list[int]:
+    found, _ = await since(settings, settings.events_topic, {})
+    return [int(record.json) for record in found]
+
+
+async def what_it_confirms(settings: KafkaSettings, old: AIOKafkaProducer) -> None:
+    """The cluster of `old`, which has sent one batch, was replaced. Both it and a new producer have the first number there."""
+    async with producing(settings) as young:
+        await send(young, settings, 1)
+        assert young._txn_manager.producer_id == old._txn_manager.producer_id
+        await send(young, settings, 2)
+        with pytest.raises(OutOfOrderSequenceNumber):
+            await send(old, settings, 3)
+        await send(young, settings, 4)
+    assert await numbers_in(settings) == [1, 2, 4]
+
+
+@pytest.mark.long
+async def test_a_new_cluster_has_what_it_confirms(tmp_path: Path) -> None:
+    """Two producers had one number there, and it took a batch of the second for one of the first: confirmed, and not stored."""
+    first = EmbeddedKafka(tmp_path / "first")
+    first.start()
+    settings = KafkaSettings(bootstrap_servers=first.bootstrap)
+    await ensure(settings, TOPICS)
+    async with producing(settings) as old:
+        await send(old, settings, 0)
+        first.stop()
+        second = EmbeddedKafka(tmp_path / "second", first.port, first.controller_port)
+        second.start()
+        try:
+            await ensure(settings, TOPICS)
+            await what_it_confirms(settings, old)
+        finally:
+            second.stop()
+
+
+@pytest.mark.long
+async def test_a_restored_cluster_has_what_it_confirms(tmp_path: Path) -> None:
+    """The same where the cluster has its identity, and its topics theirs: its data is an older copy."""
+    made = EmbeddedKafka(tmp_path / "kafka")
+    made.start()
+    settings = KafkaSettings(bootstrap_servers=made.bootstrap)
+    await ensure(settings, TOPICS)
+    made.stop()
+    shutil.copytree(made.folder, tmp_path / "copy")
+    kafka = EmbeddedKafka(made.folder, made.port, made.controller_port)
+    kafka.start()
+    try:
+        async with producing(settings) as old:
+            await send(old, settings, 0)
+            kafka.stop()
+            shutil.rmtree(kafka.folder)
+            shutil.copytree(tmp_path / "copy", kafka.folder)
+            kafka.start()
+            await what_it_confirms(settings, old)
+    finally:
+        kafka.stop()
+
+
+async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
+    settings = own_topics(kafka.bootstrap, TOPICS)
+    async with producing(settings) as producer:
+        where = TopicPartition(settings.events_topic, 0)
+        producer._txn_manager._sequence_numbers[where] = LARGEST
+        await send(producer, settings, 0, 1, 2)
+        assert producer._txn_manager.sequence_number(where) == 2
+        await send(producer, settings, 3)
+    assert await numbers_in(settings) == [0, 1, 2, 3]
+
+
+async def test_aiokafka_still_has_what_is_replaced() -> None:
+    producer = make_producer(KafkaSettings(bootstrap_servers="127.0.0.1:1"), 1 << 20)
+    numbers = producer._txn_manager._sequence_numbers
+    assert isinstance(numbers, Sequences)
+    where = TopicPartition("t", 0)
+    begin = producer._txn_manager.sequence_number(where)
+    producer._txn_manager.increment_sequence_number(where, 2)
+    assert producer._txn_manager.sequence_number(where) == (begin + 2) & LARGEST
+    await producer.stop()
