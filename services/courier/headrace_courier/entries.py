@@ -61,7 +61,7 @@ class Entries:
         return self._have + self._bytes + OVERHEAD * len(self.entries)
 
     def tail(self) -> bytes:
-        """The entries beyond the first `most`, lengths included."""
+        """Returns the entries beyond the first `most`, lengths included."""
         return b"".join(self._tail)
 
     def cut(self) -> int:
@@ -93,7 +93,9 @@ class Entries:
             raise ProtocolError("a payload ends inside an entry")
 
     def _allowed(self, size: int) -> int:
-        """The bytes that an entry of `size` bytes needs. Refuses a large one by its announced size, before it is assembled."""
+        """Returns the bytes that an entry of `size` bytes needs. Refuses a large one by its announced size, before it is
+        assembled.
+        """
         if size > self._largest:
             raise ProtocolError(f"an event of {size} bytes", limit=FRAME_BYTES)
         return PREFIX + size

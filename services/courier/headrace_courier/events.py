@@ -71,8 +71,8 @@ class Maker:
         self.unnamed = Envelope(PROTOCOL, source(PROTOCOL, peer.identity), "")
 
     def envelope(self, fields: Fields) -> Envelope:
-        """The envelope of an event. Stream: its `type`, else its `path`. Source: the certificate, else its `host`, else the
-        address.
+        """Returns the envelope of an event. Stream: its `type`, else its `path`. Source: the certificate, else its `host`, else
+        the address.
         """
         given = (fields.type, fields.path, fields.host)
         size = sum(map(len, filter(None, given)))
@@ -93,7 +93,7 @@ class Maker:
         return made
 
     def origin(self, key: bytes, raw: bytes) -> native.Origin | None:
-        """See `native.Find`. Its own ids no event has: they are those of its payload."""
+        """Returns what `native.Find` asks for, without an id's beginning: events have the ids of their payload."""
         fields = self.json.read(raw)
         return None if isinstance(fields, Fault) else (self.envelope(fields).pieces, None)
 
@@ -113,7 +113,7 @@ class CourierFrame(Frame):
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        """The whole content, inflated, with reason `internal`."""
+        """Returns the whole content, inflated, with reason `internal`."""
         payload = self._payload
         raw = b"".join(map(entry, payload.entries)) + payload.tail
         return self._maker.unnamed.reject(Reason.INTERNAL, detail, raw, self._id(payload.count, raw), self._about())
@@ -124,7 +124,7 @@ class CourierFrame(Frame):
 
     @override
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        """Part i is event i. All events beyond the limit form one more part."""
+        """Yields part i for event i; all events beyond the limit form one more part."""
         core, payload, maker, about = native.core, self._payload, self._maker, self._about()
         entries, limits = payload.entries, (min(maker.limits.event_bytes, SHORT), maker.limits.depth)
         # The id's fields, each as u32 length and bytes. Fields that all events of a payload share come first.
@@ -142,7 +142,7 @@ class CourierFrame(Frame):
             yield maker.unnamed.reject(Reason.TOO_MANY_EVENTS, detail, payload.tail, name, self._about(index))
 
     def _singly(self, first: int, last: int, before: bytes, about: bytes) -> Iterator[Part | Pause]:
-        """As `runs`, from `first` up to `last`."""
+        """Yields what `runs` does, from `first` up to `last`."""
         payload, maker = self._payload, self._maker
         read, envelope, most = maker.json.read, maker.envelope, maker.limits.event_bytes
         received = orjson.dumps({**orjson.loads(about), Attribute.TIME.value: "received"})

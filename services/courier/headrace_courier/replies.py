@@ -41,7 +41,7 @@ class Replies:
         self._data = b""
 
     def receive(self, data: bytes) -> list[Acknowledged | Version | PlainReply]:
-        """The messages that `data`, split anywhere, completes. Raises `ProtocolError` for anything that no server sends."""
+        """Returns the messages that `data`, split anywhere, completes. Raises `ProtocolError` for what no server sends."""
         self._data += data
         found: list[Acknowledged | Version | PlainReply] = []
         while len(self._data) >= HEADER.size:

@@ -88,12 +88,12 @@ class CourierSession(ByteSession):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """From now on nothing is acknowledged, and no ACKN is repeated."""
+        """Acknowledges nothing from now on, and repeats no ACKN."""
         self._abandoned = True
 
     @override
     def outgoing(self) -> bytes:
-        """All due replies. A payload's ACKN waits until the payloads before it are complete."""
+        """Returns all due replies. A payload's ACKN waits until the payloads before it are complete."""
         out, self._replies = self._replies, []
         while not self._abandoned and (oldest := self._pending.oldest()) is not None:
             # Parts are events, except that the last part may hold many: only `whole` covers that one.

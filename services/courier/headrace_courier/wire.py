@@ -107,7 +107,7 @@ class Decoder:
         """The nonce of the current payload."""
 
     def partial_bytes(self) -> int:
-        """Bytes kept for an incomplete message; above 0 inside any message, even if nothing of it is kept."""
+        """Returns the bytes kept for an incomplete message; above 0 inside any message, even if nothing of it is kept."""
         partial_bytes = len(self._data) - self._at + len(self._body) + self._entries.partial_bytes
         return partial_bytes if self._stage is _Stage.HEADER else max(partial_bytes, 1)
 
@@ -150,7 +150,7 @@ class Decoder:
             self._base, self._data, self._at = self._base + self._at, b"", 0
 
     def cut_off(self) -> ProtocolError:
-        """The fault of a peer that closes inside a message."""
+        """Returns the fault of a peer that closes inside a message."""
         return self._fault("the stream ends inside a message")
 
     def _step(self) -> bool:
@@ -351,7 +351,7 @@ def identity(kind: bytes, version: str, name: bytes, *, evnt: bool = False) -> b
 
 
 def entry(event: bytes) -> bytes:
-    """One event as it stands in a payload before compression."""
+    """Returns one event as it stands in a payload before compression."""
     return len(event).to_bytes(4, "big") + event
 
 
