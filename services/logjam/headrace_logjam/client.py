@@ -83,7 +83,7 @@ class LogjamClient(OrderedClient):
 
     @override
     def again(self) -> bytes:
-        """Nothing of the old connection is answered any more."""
+        """Forgets the old connection, of which nothing is answered any more."""
         self._expected.clear()
         self._heard = 0
         return super().again()
@@ -95,7 +95,7 @@ class LogjamClient(OrderedClient):
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:
-        """`data`: one answer, whole."""
+        """Reads one whole answer."""
         name, *said = split(data)
         if not self._expected:
             raise ProtocolError("an answer, and nothing waits for one")

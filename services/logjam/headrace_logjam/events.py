@@ -170,7 +170,7 @@ class Maker:
         return Made(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
 
     def reject(self, request: Request, address: str, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
-        """The message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""
+        """Returns the message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""
         names = [frame[:_SUBJECT].decode(errors="replace") for frame in request.frames[:2]]
         envelope = Envelope(PROTOCOL, source(PROTOCOL, address), "/".join(names))
         return envelope.reject(reason, detail, joined(request.frames) if raw is None else raw, unique_id())
@@ -220,7 +220,7 @@ class ProducerFrame(Frame):
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        """All its messages: each as u32 length and the bytes that a reject of it alone would keep."""
+        """Returns all its messages: each as u32 length and the bytes that a reject of it alone would keep."""
         first = self.messages[0]
         raw = joined([joined(message.request.frames) for message in self.messages])
         return self._maker.reject(first.request, first.address, Reason.INTERNAL, detail, raw)

@@ -22,7 +22,7 @@ _NAMES: Final = ("app-env", "topic", "body", "meta")
 
 
 def frames_of(raw: bytes) -> Sequence[bytes] | None:
-    """Its frames; None if the bytes are not what the quarantine keeps."""
+    """Returns its frames; None if the bytes are not what the quarantine keeps."""
     try:
         found = split(raw)
     except struct.error:
@@ -38,7 +38,7 @@ def looks_so(beginning: bytes) -> bool:
 
 
 def message_unit(frames: Sequence[bytes]) -> Unit:
-    """The message's frames and what they mean."""
+    """Returns the message's frames and what they mean."""
     parts: list[Part] = []
     at = 0
     for index, frame in enumerate(frames):

@@ -25,12 +25,12 @@ class Publication:
         self._sequence = sequence
 
     def message(self, frames: Sequence[bytes], received_ms: int) -> list[bytes]:
-        """A producer's four frames, of which the meta is sound, that came at `received_ms` (Unix time)."""
+        """Returns a producer's four frames, of which the meta is sound, that came at `received_ms` (Unix time)."""
         meta = decode_meta(frames[3])
         return [*frames[:3], self._meta(meta.compression, meta.created_ms or received_ms)]
 
     def heartbeat(self, now_ms: int) -> list[bytes]:
-        """A heartbeat. It takes a number."""
+        """Returns a heartbeat. It takes a number."""
         return [HEARTBEAT, self._address, b"{}", self._meta(Compression.NONE, now_ms)]
 
     def _meta(self, compression: int, created_ms: int) -> bytes:

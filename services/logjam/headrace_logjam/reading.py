@@ -101,7 +101,7 @@ class ReadSocket(MessageSocket):
         self._read_or_not()
 
     def hold(self, held: bool) -> None:
-        """While it is held it is not read, whatever `read` says."""
+        """Holds the socket, or lets it be read again. While it is held it is not read, even if `read` allows it."""
         self.held = held
         self._read_or_not()
 
@@ -125,7 +125,7 @@ class ReadSocket(MessageSocket):
         return self._emptied
 
     def _look(self) -> None:
-        """There may be something to read, of which the descriptor says nothing."""
+        """Looks for something to read, of which the descriptor may say nothing."""
         if not self._scheduled and self.reading:
             self._scheduled = True
             self._loop.call_soon(self._drain)
@@ -165,7 +165,7 @@ class ReadSocket(MessageSocket):
         return messages
 
     def _next(self, source: zmq.Socket[bytes], heard: list[Heard]) -> Message | None:
-        """One message, of which at most the first `MOST_FRAMES` and one are kept. None: nothing is there."""
+        """Returns one message, of which at most the first `MOST_FRAMES` and one are kept. None: nothing is there."""
         try:
             frame = source.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:

@@ -127,7 +127,9 @@ class ProducerSession(MessageSession):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """Part i is message i, except when the whole frame is one reject by a mistake of ours: then `whole` covers them all."""
+        """Takes part i for message i, except when the whole frame is one reject by a mistake of ours: then `whole` covers them
+        all.
+        """
         gathered = self._pending[ticket]
         frame = gathered.frame
         assert frame is not None
@@ -223,7 +225,7 @@ class ProducerSession(MessageSession):
 
     @override
     def deadline(self) -> float | None:
-        """At once when something is gathered: what is read before the event loop turns belongs together."""
+        """Returns at once when something is gathered: what is read before the event loop turns belongs together."""
         if self._gathered:
             return self._now
         while self._waiting and self._waiting[0].heard >= len(self._waiting[0].questions):

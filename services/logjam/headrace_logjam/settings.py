@@ -156,7 +156,7 @@ class LogjamSection(Section):
 
 
 def words(text: str) -> tuple[bytes, ...]:
-    """The words of a setting that separates them by commas."""
+    """Returns the words of a setting that separates them by commas."""
     return tuple(word.strip().encode() for word in text.split(",") if word.strip())
 
 

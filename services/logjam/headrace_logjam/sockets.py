@@ -104,7 +104,7 @@ class BoundSocket(Endpoint):
     def listen(
         self, kind: int, options: Mapping[int, int], empty: Callable[[], bool] | None
     ) -> tuple[zmq.Socket[bytes], Door]:
-        """The socket and its door. `empty`: see `Door`. Raises `ConfigError`."""
+        """Returns the socket and its door. `empty`: see `Door`. Raises `ConfigError`."""
         assert self._bound is not None
         around = self._around
         address = address_of(self._bound)
@@ -142,7 +142,7 @@ class BoundSocket(Endpoint):
 
 
 def host_name() -> str:
-    """The host's full name; its short one where the resolver calls it localhost, as in a pod."""
+    """Returns the host's full name; its short one where the resolver calls it localhost, as in a pod."""
     name = full_name()
     return own_name() if name.partition(".")[0] in _NO_NAMES else name
 
@@ -170,7 +170,7 @@ class PubSocket(BoundSocket):
             self._send(self._publication.heartbeat(time.time_ns() // 1_000_000))
 
     def publish(self, frames: Sequence[bytes], received_ms: int) -> None:
-        """A producer's message that is stored. Who is not there, or too slow, does not hear it."""
+        """Publishes a producer's message that is stored. A subscriber that is not there, or too slow, does not get it."""
         self._send(self._publication.message(frames, received_ms))
 
     def _send(self, message: Sequence[bytes]) -> None:

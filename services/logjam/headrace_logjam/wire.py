@@ -86,7 +86,7 @@ class Meta(NamedTuple):
 
 
 def encode_meta(meta: Meta, *, tag: int = TAG, version: int = VERSION) -> bytes:
-    """The frame that says `meta`."""
+    """Returns the frame that says `meta`."""
     return META.pack(tag, meta.compression, version, meta.device, meta.created_ms, meta.sequence)
 
 
@@ -118,7 +118,7 @@ def is_topic(frame: bytes) -> bool:
 
 
 def compress(method: int, body: bytes) -> bytes:
-    """`body`, compressed as devices and agents do it."""
+    """Returns `body`, compressed as devices and agents do it."""
     if method == Compression.ZLIB:
         return zlib.compress(body)
     if method == Compression.SNAPPY:
@@ -165,7 +165,7 @@ def _fits(size: int, limits: BodyLimits) -> None:
 
 
 def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
-    """More than an event may have is not inflated: how much more there is stays unknown."""
+    """Inflates no more than an event may have: how much more there is stays unknown."""
     most = min(limits.event, limits.inflated)
     pieces: list[bytes] = []
     try:
@@ -196,7 +196,9 @@ def _inflate_snappy(body: bytes, limits: BodyLimits) -> bytes:
 
 
 def _snappy_length(body: bytes) -> int:
-    """The length that a raw snappy block announces: a little-endian varint of 32 bits at its start (format_description.txt)."""
+    """Returns the length that a raw snappy block announces: a little-endian varint of 32 bits at its start
+    (format_description.txt).
+    """
     size = 0
     for at, byte in enumerate(body[:5]):
         size |= (byte & 0x7F) << (7 * at)
@@ -222,12 +224,12 @@ def _inflate_lz4(body: bytes, limits: BodyLimits) -> bytes:
 
 
 def joined(frames: Sequence[bytes]) -> bytes:
-    """A message as quarantine keeps it: each frame as u32 length, big-endian, and bytes."""
+    """Returns a message as quarantine keeps it: each frame as u32 length, big-endian, and bytes."""
     return b"".join(piece for frame in frames for piece in (_LENGTH.pack(len(frame)), frame))
 
 
 def split(raw: bytes) -> list[bytes]:
-    """The frames of what `joined` made."""
+    """Returns the frames of what `joined` made."""
     frames, at = [], 0
     while at < len(raw):
         (size,) = _LENGTH.unpack_from(raw, at)
@@ -269,14 +271,14 @@ UNTOLD: Final = encode_meta(Meta())
 
 
 def read_request(parts: Sequence[bytes]) -> Request:
-    """A message to the socket that answers: an empty frame, if it wants an answer, and four frames."""
+    """Reads a message to the socket that answers: an empty frame, if it wants an answer, and four frames."""
     asks = bool(parts) and not parts[0]
     frames = parts[1:] if asks else parts
     return Request(frames, asks, _problem(frames))
 
 
 def read_unanswered(parts: Sequence[bytes]) -> Request:
-    """A message to the socket that never answers: four frames, or three without meta."""
+    """Reads a message to the socket that never answers: four frames, or three without meta."""
     frames = [*parts, UNTOLD] if len(parts) == FRAMES - 1 else parts
     return Request(frames, False, _problem(frames))
 

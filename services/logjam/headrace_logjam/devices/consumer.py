@@ -158,9 +158,9 @@ class ConsumerSession(MessageSession):
         self._gathered_bytes += size
 
     def read(self, *, ended: bool, empty: bool) -> None:
-        """In front of messages that were read, or when there are none (`empty`). `ended`: a connection has ended since the last
-        call. The next one brings nothing before that is said; so what was read by then, and what is read until nothing is left,
-        may be of either.
+        """Learns how much was read. Call it in front of messages that were read, or when there are none (`empty`). `ended`: a
+        connection has ended since the last call. The next one brings nothing before that is said; so what was read by then, and
+        what is read until nothing is left, may be of either.
         """
         if ended:
             self.sure = False
@@ -170,7 +170,7 @@ class ConsumerSession(MessageSession):
             self._numbers.connection(sure=True)
 
     def positions(self) -> Mapping[int, Position]:
-        """By device: the last number that is stored with all that was read before it; at first, the last one before us."""
+        """Returns, by device, the last number stored with all that was read before it; at first, the last one before us."""
         turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()
         for gathered, seen in self._turns:
             left = {each for each in gathered if not each.stored}
@@ -202,7 +202,7 @@ class ConsumerSession(MessageSession):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Kafka refuses it for good: what it held is lost, and marked, but for what is stored already."""
+        """Marks what a frame held as lost, but for what is stored already: Kafka refuses it for good."""
         frame, stands_for = self._pending.pop(ticket)
         items = frame.items[self._partly.pop(ticket, 0) :]
         messages = numbers_of(items, frame.received_ms)
@@ -220,7 +220,7 @@ class ConsumerSession(MessageSession):
 
     @override
     def deadline(self) -> float | None:
-        """At once when something is gathered: what is read before the event loop turns belongs together."""
+        """Returns at once when something is gathered: what is read before the event loop turns belongs together."""
         return self._now if self._gathered and not self._unwritten else self._again
 
     @override
@@ -269,13 +269,13 @@ class ConsumerSession(MessageSession):
 
 
 def numbers_of(items: Sequence[Published | Gap], received_ms: int) -> list[Gap]:
-    """The number of each message as a gap, as if it had never come; messages without one are left out."""
+    """Returns the number of each message as a gap, as if it had never come; messages without one are left out."""
     numbered = (item.meta for item in items if isinstance(item, Published) and item.meta is not None)
     return [Gap(meta.device, meta.sequence, meta.sequence + 1, received_ms, received_ms) for meta in numbered]
 
 
 def merged(gaps: Sequence[Gap]) -> list[Gap]:
-    """The gaps that messages left, with those in one that follow each other. A device that restarts has a later time."""
+    """Returns the gaps that messages left, with those in one that follow each other. A device that restarts has a later time."""
     found: list[Gap] = []
     for gap in sorted(gaps, key=lambda gap: (gap.device, gap.after or 0, gap.start)):
         if found and found[-1].device == gap.device and found[-1].end == gap.start:

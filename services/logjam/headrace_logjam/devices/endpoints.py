@@ -89,16 +89,16 @@ class Subscription:
         return self._name
 
     def positions(self) -> Mapping[int, Position] | None:
-        """See `ConsumerSession.positions`. None: it was not started."""
+        """Returns `ConsumerSession.positions`. None: it was not started."""
         return self._session.positions() if self._session is not None else None
 
     def _hears_first(self) -> None:
-        """Read messages wait in the session, outside of the budgets: nothing more is read until positions are written."""
+        """Reads no more until positions are written: the messages that were read wait in the session, outside of the budgets."""
         self._read.hold(True)
         self._first()
 
     def written(self) -> None:
-        """See `ConsumerSession.written`. Does nothing unless something waits for it."""
+        """Calls `ConsumerSession.written` if something waits for it."""
         if self._read.held and self._session is not None and self._connection is not None:
             self._session.written()
             self._read.hold(False)
@@ -240,7 +240,7 @@ class Subscriptions:
         self._runtime.tasks.start(self._keep(), "positions")
 
     async def _held(self) -> Mapping[str, Held]:
-        """The numbers that were stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
+        """Returns the numbers stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
         settings = self._runtime.settings
         try:
             found = await read_tail(settings.kafka, name_of(settings), self._found)
@@ -267,7 +267,7 @@ class Subscriptions:
         await self._positions.save(self._found | stand, exact=exact)
 
     async def stop(self) -> None:
-        """Nothing is pending: what was stored is written down."""
+        """Writes down what was stored: nothing is pending."""
         for each in self._all:
             each.end()
         if any(each.positions() is not None for each in self._all):

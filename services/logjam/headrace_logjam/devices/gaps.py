@@ -119,7 +119,7 @@ class Behind(NamedTuple):
 
 
 def without(start: int, end: int, held: Ranges) -> Iterator[tuple[int, int]]:
-    """The parts of a range that are in none of `held`."""
+    """Yields the parts of a range that are in none of `held`."""
     for first, past in held:
         if start < min(first, end):
             yield start, min(first, end)
@@ -153,7 +153,7 @@ class _Device:
         self._seen[told.sequence % REMEMBERED] = told.sequence, told.content
 
     def gap(self, start: int, end: int, told: Told, *, fillable: bool = False) -> Gap:
-        """A gap in front of a message."""
+        """Returns a gap in front of a message."""
         if fillable:
             self._missing[start] = end
             if len(self._missing) > REMEMBERED:
@@ -166,7 +166,7 @@ class _Device:
         return self._seen.get(told.sequence % REMEMBERED) == (told.sequence, told.content)
 
     def fills(self, told: Told) -> bool:
-        """It was missing in this connection, and is remembered from now on."""
+        """Whether a number was missing in this connection. Remembers it from now on."""
         sequence = told.sequence
         if self._seen.get(sequence % REMEMBERED, (0, 0))[0] == sequence:
             return False
@@ -176,11 +176,11 @@ class _Device:
         return True
 
     def forget_missing(self) -> None:
-        """Another connection began."""
+        """Forgets what was missing: another connection began."""
         self._missing.clear()
 
     def start(self, told: Told, *, fillable: bool) -> None:
-        """The device has restarted."""
+        """Begins again: the device has restarted."""
         self._seen.clear()
         self._missing.clear()
         if fillable:
@@ -251,13 +251,13 @@ class Numbers:
             self.holes += [Gap(device, *each, received, None) for each in without(last + 1, one.last + 1, stored)]
 
     def connection(self, *, sure: bool) -> None:
-        """From here on all comes by a new connection; or, if that is not `sure`, by the one before or by a new one."""
+        """Notes that from here on all comes by a new connection; or, if that is not `sure`, by the one before or by a new one."""
         self._one_connection = sure
         for device in self._devices.values():
             device.forget_missing()
 
     def received(self, device: int, told: Told) -> Found:
-        """A message with a number of this device."""
+        """Takes a message with a number of this device."""
         known = self._devices.get(device)
         if known is None:
             known = self._devices[device] = _Device(device, 0, told.received)

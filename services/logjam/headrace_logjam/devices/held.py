@@ -33,7 +33,7 @@ class Held:
         self._received: dict[int, int] = {}
 
     def add(self, record: Stored) -> None:
-        """A record of this endpoint. Any bytes will do."""
+        """Adds a record of this endpoint. Any bytes will do."""
         try:
             if record.type == GAP_TYPE.encode():
                 about = orjson.loads(record.value)
@@ -54,7 +54,7 @@ class Held:
             self._received[device] = max(record.received, self._received.get(device, 0))
 
     def behind(self) -> dict[int, Behind]:
-        """By device: what is stored behind where it stood, joined and rising."""
+        """Returns, by device, what is stored behind where it stood, joined and rising."""
         return {device: Behind(_joined(sorted(found)), self._received[device]) for device, found in self._found.items()}
 
 

@@ -44,7 +44,7 @@ Places = Mapping[str, Mapping[int, Position]]
 
 
 def encode(places: Places) -> str:
-    """As a commit keeps it."""
+    """Returns it as a commit keeps it."""
     return json.dumps({name: {str(d): list(p) for d, p in devices.items()} for name, devices in places.items()})
 
 
@@ -140,7 +140,7 @@ class Positions:
             self._written |= changed
 
     async def close(self) -> None:
-        """Bounded."""
+        """Closes its client, in bounded time."""
         if self._consumer is not None:
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
                 await asyncio.wait_for(self._consumer.stop(), SAVE_TIME)

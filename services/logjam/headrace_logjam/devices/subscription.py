@@ -51,7 +51,7 @@ class Published(NamedTuple):
 
 
 def read_published(parts: Sequence[bytes]) -> Published:
-    """A message from a device. Any topic will do."""
+    """Reads a message from a device. Any topic will do."""
     frames = tuple(parts)
     if len(frames) != FRAMES:
         return Published(frames, None, miscounted(frames))
@@ -101,7 +101,7 @@ class SubscriptionMaker:
         return envelope.event(name, time or rfc3339_ms(received_ms), event.value, about)
 
     def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
-        """The message for quarantine: each of its frames as u32 length and bytes."""
+        """Returns the message for quarantine: each of its frames as u32 length and bytes."""
         subject = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
         about = b"{}" if message.meta is None else self._about(message.meta)
         name = deterministic_id(PROTOCOL, *message.frames)
@@ -109,7 +109,7 @@ class SubscriptionMaker:
         return envelope.reject(reason, detail, joined_frames(message.frames), name, about)
 
     def marker(self, gap: Gap, received_ms: int) -> Event:
-        """The event that says which numbers this consumer did not get."""
+        """Returns the event that says which numbers this consumer did not get."""
         fields: dict[GapField, Any] = {
             GapField.CONSUMER: self._consumer,
             GapField.DEVICE: gap.device,
@@ -135,7 +135,7 @@ class SubscriptionMaker:
 
 
 def _json(value: object) -> bytes:
-    """One past the last number does not fit what orjson writes."""
+    """Returns it as JSON: one past the last number does not fit what orjson writes."""
     return b"%d" % value if isinstance(value, int) else orjson.dumps(value)
 
 
@@ -184,6 +184,6 @@ class SubscriptionFrame(Frame):
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        """All its messages: each as u32 length and the bytes that a reject of it alone would keep."""
+        """Returns all its messages: each as u32 length and the bytes that a reject of it alone would keep."""
         whole = [joined_frames(item.frames) for item in self.items if isinstance(item, Published)]
         return self._maker.reject(Published(tuple(whole), None, detail), Reason.INTERNAL, detail)

@@ -91,7 +91,7 @@ async def _collect(reader: AIOKafkaConsumer, left: dict[TopicPartition, int], la
 
 
 def add(record: ConsumerRecord, held: Found) -> None:
-    """A record of any kind. Of what is in several parts, the last one says that it is stored."""
+    """Adds a record of any kind. Of what is in several parts, the last one says that it is stored."""
     headers = dict(record.headers)
     found = held.get(headers.get("ce_source") or b"")
     part, _, parts = (headers.get("part") or b"").partition(b"/")

@@ -81,31 +81,31 @@ class Curve(NamedTuple):
 
     @classmethod
     def of(cls, secret: str) -> Curve:
-        """The pair of a secret key; a new pair if it is empty."""
+        """Returns the pair of a secret key; a new pair if it is empty."""
         if not secret:
             public, made = zmq.curve_keypair()
             return cls(made, public)
         return cls(secret.encode(), zmq.curve_public(secret.encode()))
 
     def serve(self, socket: zmq.Socket[bytes]) -> None:
-        """The socket speaks CURVE with its clients."""
+        """Lets the socket speak CURVE with its clients."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
 
     def ask(self, socket: zmq.Socket[bytes], server: str) -> None:
-        """The socket speaks CURVE with a server that has this public key."""
+        """Lets the socket speak CURVE with a server that has this public key."""
         socket.setsockopt(zmq.CURVE_SERVERKEY, server.encode())
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
 
 
 def names_of(clients: Mapping[str, str]) -> dict[bytes, str]:
-    """LOGJAM__CURVE_CLIENTS by key, in bytes as a request has it."""
+    """Returns LOGJAM__CURVE_CLIENTS by key, in bytes as a request has it."""
     return {z85.decode(key): name for name, key in clients.items()}
 
 
 def monitor(context: Context, socket: zmq.Socket[bytes], name: str, events: int) -> zmq.Socket[bytes]:
-    """Where libzmq says what happens to the connections of a socket. Call it before the socket is bound or connected."""
+    """Returns where libzmq says what happens to the connections of a socket. Call it before the socket is bound or connected."""
     address = f"inproc://monitor.{name}"
     socket.monitor(address, events)
     made = context.socket(zmq.PAIR)
@@ -138,11 +138,11 @@ class AccessControl:
         self._loop.call_soon(self._answer)
 
     def newcomers(self, domain: bytes) -> Newcomers:
-        """Those of the socket that has this domain, which must tell them what it reads. Those of others come at once."""
+        """Returns those of the socket that has this domain, which must tell them what it reads. Those of others come at once."""
         return self._newcomers.setdefault(domain, Newcomers(self._say))
 
     def refuse(self) -> None:
-        """No client may come any more: the service ends. Each tries again by itself, and finds who comes after us."""
+        """Admits no client any more: the service ends. Each tries again by itself, and finds who comes after us."""
         self._over = True
         for newcomers in self._newcomers.values():
             newcomers.admit_all()
@@ -182,7 +182,7 @@ class AccessControl:
         return True
 
     def _reply(self, request: Sequence[bytes]) -> list[bytes]:
-        """RFC 27: 200 admits, 400 refuses."""
+        """Returns a reply by RFC 27: 200 admits, 400 refuses."""
         if len(request) < _REQUEST or request[0] != _VERSION:
             return [_VERSION, request[1] if len(request) > 1 else b"", b"500", b"not understood", b"", b""]
         _, number, _, address, _, mechanism, *credentials = request

@@ -62,7 +62,7 @@ class Descriptor:
         return Traffic(taken, received, state == _CLOSED)
 
     def unread(self) -> int:
-        """Bytes that the kernel has received and libzmq has not read."""
+        """Returns the bytes that the kernel has received and libzmq has not read."""
         if self._socket is None:
             return 0
         try:
@@ -80,6 +80,6 @@ class Descriptor:
                 self._socket.shutdown(how)
 
     def forget(self) -> None:
-        """It has ended."""
+        """Forgets a connection that has ended."""
         if self._socket is not None:
             self._socket.detach()

@@ -142,7 +142,7 @@ class Doors:
         self._taken = 0
 
     def guard(self, opened: zmq.Socket[bytes], name: str, family: int, empty: Callable[[], bool] | None) -> Door:
-        """The socket's door. Call it before the socket is bound. `empty`: see `Door`."""
+        """Returns the socket's door. Call it before the socket is bound. `empty`: see `Door`."""
         events = monitor(self._context, opened, name, _WATCHED)
         door = Door(events, family, self._receiver.crowd.remove, empty)
         door.come_and_gone = partial(self._read, door)

@@ -52,7 +52,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, limits: LimitSettings, peer_messages: int) -> Limits:
-        """By the settings. `peer_messages`: see `LogjamSection`; two more may be on their way."""
+        """Returns the limits by the settings. `peer_messages`: see `LogjamSection`; two more may be on their way."""
         message = limits.frame_bytes + OTHER
         ahead = (peer_messages + 2) * message
         return cls(message, ahead, limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
@@ -77,7 +77,7 @@ class Peer:
     """It was ended by us, or refused: it takes no place."""
 
     def seen(self, received: int, unread: int) -> None:
-        """`received` bytes have come by now, of which the kernel still has `unread`."""
+        """Notes that `received` bytes have come by now, of which the kernel still has `unread`."""
         self.received = received
         self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
         self.held = max(0, received - self.delivered - unread)
@@ -97,7 +97,7 @@ class Holding:
         return peer.held > (self._limits.message if empty else self._limits.ahead)
 
     def leaving(self, peers: Collection[P], memory: Callable[[], int]) -> list[P]:
-        """Those that leave because all together hold too much, largest first, until half of it is left.
+        """Returns those that leave because all together hold too much, largest first, until half of it is left.
 
         `memory`: what the process uses.
         """

@@ -29,7 +29,9 @@ _usage: Final = _mallinfo()
 
 
 def used() -> int:
-    """Bytes that were allocated and not freed; what is freed and kept does not count, where glibc tells it (since 2.33)."""
+    """Returns the bytes that were allocated and not freed; what is freed and kept does not count, where glibc tells it (since
+    2.33).
+    """
     if _usage is None:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
     usage = _usage()

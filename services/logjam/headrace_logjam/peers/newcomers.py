@@ -56,7 +56,7 @@ class Newcomers:
         self._go_on()
 
     def read(self, connections: Sequence[int]) -> None:
-        """A message of each of these connections was read, in that order. There may be more."""
+        """Counts a message of each of these connections, read in that order. There may be more."""
         if self._free:
             self._free = False
             self._places, self._messages, self._turn = 0, AT_ONCE * MESSAGES, 0
@@ -70,7 +70,7 @@ class Newcomers:
         self._go_on()
 
     def ended(self) -> None:
-        """A connection has ended of which something was read."""
+        """Counts the place of a connection that has ended and of which something was read."""
         self._places += 1
         self._go_on()
 
