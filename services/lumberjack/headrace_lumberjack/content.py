@@ -44,7 +44,7 @@ class Content:
         self.done = False
 
     def partial_bytes(self) -> int:
-        """Bytes that it holds: the stream while it inflates, and the output."""
+        """Returns the bytes that it holds: the stream while it inflates, and the output."""
         stream = len(self._frame.stream) * (self._slices is not None)
         return stream + self._pieces_bytes + len(self._cutter.buffer)
 

@@ -72,8 +72,8 @@ class Records:
         self._names = Names(memory)
 
     def envelope(self, host: str | None, subject: str | None) -> Envelope:
-        """The envelope of events from `host` in the stream `subject`. A certificate's subject overrides `host`; the address
-        replaces a missing one.
+        """Returns the envelope of events from `host` in the stream `subject`. A certificate's subject overrides `host`; the
+        address replaces a missing one.
         """
         peer = self._peer
         identity = host if host and peer.anonymous and _names(host) else peer.identity
@@ -103,7 +103,7 @@ class Records:
         return native.by_turns(count, made, lambda first, last: self._documents(run, first, last, unique, received_ms))
 
     def _origin(self, key: bytes, raw: bytes) -> native.Origin | None:
-        """See `native.Find`."""
+        """Returns what `native.Find` asks for."""
         place = (native.Find, self._peer.identity, self._peer.anonymous, key)
         known: native.Origin | None = self._memory.get(place)
         if known is None and len(key) <= KEY_BYTES:
@@ -117,7 +117,7 @@ class Records:
         return known
 
     def _documents(self, run: Run, first: int, last: int, unique: FrameIds, received_ms: int) -> Iterator[Part | Pause]:
-        """As `documents`, from `first` up to `last`. Reuses what an event shares with the one before."""
+        """Yields what `documents` does, from `first` up to `last`. Reuses what an event shares with the one before."""
         data, at, most = run.data, run.begin(first) + DATA_HEADER, self._event_bytes
         read, name_of = self._json.read, self._names.of
         now = rfc3339_ms(received_ms)
@@ -166,7 +166,7 @@ class Records:
     def _mended(
         self, raw: Bytes, fault: Fault, sequence: int, unique: bytes, now: bytes
     ) -> Generator[Pause, None, Part]:
-        """The event of JSON whose texts are not all UTF-8, as `documents` makes it of others, or a reject."""
+        """Yields the event of JSON whose texts are not all UTF-8, as `documents` makes it of others, or a reject."""
         found = yield from paused(self._json.mend(raw, fault, self._event_bytes))
         if isinstance(found, Fault):
             return self.reject(*found, raw, sequence)
@@ -237,7 +237,7 @@ class EventsFrame(Frame):
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        """All data frames as received, with reason `internal`."""
+        """Returns all data frames as received, with reason `internal`."""
         run = self._run
         assert run is not None, "all records were made"
         raw = bytes(run.data[run.start : run.ends[-1]])
@@ -257,7 +257,7 @@ class EventsFrame(Frame):
 
 
 def _plainly(frame: bytes) -> dict[str, str] | None:
-    """The pairs of a D frame if all of them are UTF-8 and no key is repeated."""
+    """Returns the pairs of a D frame if all of them are UTF-8 and no key is repeated."""
     try:
         record = {key.decode(): value.decode() for key, value in pairs(frame)}
     except UnicodeDecodeError:

@@ -83,7 +83,7 @@ class LumberjackWalker:
         return Unit("C", item.offset, size, meaning, [*parts, *inner], frames - len(inner))
 
     def _inner(self, content: Content) -> Iterator[Part]:
-        """The first frames within, each as one part."""
+        """Yields the first frames within, each as one part."""
         at = shown = 0
         for item in content.items:
             if isinstance(item, Window):

@@ -62,7 +62,7 @@ class Fields(Struct, gc=False):
 
 
 def host_of(fields: Fields) -> str | None:
-    """The event's host: `host.name`, `agent.hostname` or `host`."""
+    """Returns the event's host: `host.name`, `agent.hostname` or `host`."""
     host, agent = fields.host, fields.agent
     name = host.name if type(host) is Host else None
     if not name and agent is not None:
@@ -71,7 +71,7 @@ def host_of(fields: Fields) -> str | None:
 
 
 def stream_of(fields: Fields) -> str | None:
-    """The event's stream: the index, the Beat, or `type`."""
+    """Returns the event's stream: the index, the Beat, or `type`."""
     metadata = fields.metadata
     subject = None if metadata is None else metadata.raw_index or metadata.index or metadata.beat
     return subject or fields.type

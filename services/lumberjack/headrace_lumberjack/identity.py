@@ -77,8 +77,8 @@ class Names:
     def of_long(
         self, fields: Fields, stream: str | None, time: bytes, event: Bytes
     ) -> Generator[None, None, bytes | None]:
-        """As `of`, for an event of any length; yields between steps. Of a document of more than `SHORT` bytes a `digest` is
-        hashed, which takes its place in `fields`.
+        """Does what `of` does, for an event of any length; yields between steps. Of a document of more than `SHORT` bytes a
+        `digest` is hashed, which takes its place in `fields`.
         """
         for name in ("tags", "fields", "data_stream"):
             setattr(fields, name, (yield from _shortened(getattr(fields, name))))
@@ -184,7 +184,7 @@ def _dataset(fields: Fields) -> str | None:
 
 
 def _named_by(fields: Fields) -> tuple[str, str, int, bytes] | None:
-    """The agent and its run, the offset, and what names the input as written, from its file on. None: they name no event."""
+    """Returns the agent and its run, the offset, and what names the input as written, from its file on. None: no event is named."""
     agent, log = fields.agent, fields.log
     if agent is None or type(log) is not LogFields or type(log.file) is not Raw:
         return None

@@ -87,7 +87,7 @@ class _Window:
         self.units.append(entry)
 
     def progress(self) -> tuple[int, int]:
-        """How many of its first events are durable, and the number of the last of these."""
+        """Returns how many of its first events are durable, and the number of the last of these."""
         while self.units and self.units[0].whole:
             unit = self.units.popleft().note
             self.stored += unit.count
@@ -159,7 +159,9 @@ class LumberjackSession(ByteSession):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """The unit stays in its place and never becomes whole. It and all after it get no acknowledgement or keep-alive."""
+        """Acknowledges no more: the unit stays in its place and never becomes whole. Nor is there a keep-alive for it or those
+        after it.
+        """
         self._ended = True
 
     @override
@@ -173,11 +175,11 @@ class LumberjackSession(ByteSession):
 
     @override
     def deadline(self) -> float | None:
-        """The next second, while a v2 client waits for Kafka or does not know the latest progress."""
+        """Returns the next second, while a v2 client waits for Kafka or does not know the latest progress."""
         return None if self._waits() is None else self._now + LOOK
 
     def _waits(self) -> _Window | None:
-        """The oldest window, if its client needs an answer before the window is complete."""
+        """Returns the oldest window, if its client needs an answer before the window is complete."""
         if not self._windows or self._ended:
             return None
         oldest = self._windows[0]
@@ -291,7 +293,7 @@ class LumberjackSession(ByteSession):
         self._ready.append(EventsFrame(item, ticket, now_ms, self._records))
 
     def _take_empty(self, item: Window) -> None:
-        """A window without events is due the answer 0, in its turn. Those that follow each other share an entry."""
+        """Takes a window without events: it is due the answer 0, in its turn. Those that follow each other share an entry."""
         self._empty += 1
         if self._empty > EMPTY_WINDOWS:
             raise ProtocolError(
@@ -322,7 +324,7 @@ class LumberjackSession(ByteSession):
         return Status(partial_bytes=partial_bytes, busy=self._busy, idle=not (partial_bytes or self._windows))
 
     def _partial_bytes(self) -> int:
-        """Uncut bytes, content that is being inflated, what is accepted and not taken yet, and the header of an incomplete
+        """Counts uncut bytes, content that is being inflated, what is accepted and not taken yet, and the header of an incomplete
         window, which counts as half a frame.
         """
         content = 0 if self._content is None else self._content.partial_bytes()

@@ -95,15 +95,15 @@ class Run:
         return self.ends[-1] - self.start
 
     def begin(self, index: int) -> int:
-        """The start of frame `index` in `data`."""
+        """Returns the start of frame `index` in `data`."""
         return self.ends[index - 1] if index else self.start
 
     def frame(self, index: int) -> bytes:
-        """Frame `index`, with its header."""
+        """Returns frame `index`, with its header."""
         return bytes(self.data[self.begin(index) : self.ends[index]])
 
     def sequence(self, index: int) -> int:
-        """The sequence number of frame `index`."""
+        """Returns the sequence number of frame `index`."""
         number: int = _number(self.data, self.begin(index) + 2)[0]
         return number
 
@@ -167,7 +167,7 @@ class Cutter:
             self._at = 0
 
     def cut(self) -> Window | Run | Compressed | None:
-        """The next frame or run of data frames; None if it is not complete yet. Raises `ProtocolError`."""
+        """Returns the next frame or run of data frames; None if it is not complete yet. Raises `ProtocolError`."""
         buffer, at = self.buffer, self._at
         left = len(buffer) - at
         if not left:
@@ -207,7 +207,7 @@ class Cutter:
         return compressed
 
     def _json_run(self) -> Run | None:
-        """The complete J frames, at most `RUN`. A fault after the first frame waits for the next call."""
+        """Returns the complete J frames, at most `RUN`. A fault after the first frame waits for the next call."""
         buffer, first, size, most = self.buffer, self._at, len(self.buffer), self._limits.frame - DATA_HEADER
         if type(buffer) is bytes:  # of a C frame
             ends, steady = native.core.frames(buffer, first, most, RUN)
@@ -235,7 +235,7 @@ class Cutter:
         return self._end_run(V2, first, at, ends, steady)
 
     def _pairs_run(self) -> Run | None:
-        """The complete D frames, like `_json_run`."""
+        """Returns the complete D frames, like `_json_run`."""
         first, size = self._at, len(self.buffer)
         shift = 0 if self._nested else first
         ends: list[int] = []
@@ -261,7 +261,7 @@ class Cutter:
         return self._end_run(V1, first, at, ends, steady)
 
     def _end_run(self, version: int, first: int, at: int, ends: list[int], steady: bool) -> Run | None:
-        """The run from `first` to `at`. Copies it out of a connection's bytes, but shares a C frame's content."""
+        """Returns the run from `first` to `at`. Copies it out of a connection's bytes, but shares a C frame's content."""
         self._at = at
         if not ends:
             return None
@@ -272,7 +272,7 @@ class Cutter:
         return Run(version, data, 0, ends, steady, self._base + first)
 
     def _pairs_end(self, at: int, pairs: int) -> int:
-        """The end of the D frame at `at`; beyond the buffer if it is incomplete. Continues where the last call stopped."""
+        """Returns the end of the D frame at `at`; beyond the buffer if it is incomplete. Goes on where the last call stopped."""
         limits, buffer, size = self._limits, self.buffer, len(self.buffer)
         if not self._pair_at:
             if pairs > limits.pairs:
@@ -303,18 +303,18 @@ class Cutter:
 
 
 def number_at(frame: Bytes, at: int) -> int:
-    """The number at offset `at`."""
+    """Returns the number at offset `at`."""
     found: int = _number(frame, at)[0]
     return found
 
 
 def pair_count(frame: Bytes) -> int:
-    """The number of pairs in a D frame."""
+    """Returns the number of pairs in a D frame."""
     return number_at(frame, 6)
 
 
 def pairs(frame: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs of a complete D frame."""
+    """Yields the pairs of a complete D frame."""
     position = DATA_HEADER
     for _ in range(pair_count(frame)):
         middle = position + 4 + _number(frame, position)[0]
@@ -354,7 +354,7 @@ def compressed(frames: bytes, level: int = 3, version: int = V2) -> bytes:
 
 
 def encode(documents: Sequence[Mapping[str, object]], *, first: int = 1, level: int = 3) -> bytes:
-    """One v2 window as Beats write it: numbered from `first`, in one C frame; with level 0, plain J frames."""
+    """Returns one v2 window as Beats write it: numbered from `first`, in one C frame; with level 0, plain J frames."""
     frames = b"".join(json_frame(first + index, orjson.dumps(item)) for index, item in enumerate(documents))
     return window(len(documents)) + (compressed(frames, level) if level else frames)
 
@@ -367,7 +367,7 @@ class Replies:
         self._buffer = b""
 
     def receive(self, data: bytes) -> list[int]:
-        """The numbers that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
+        """Returns the numbers that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
         data = self._buffer + data
         found = []
         for at in range(0, len(data) - HEADER + 1, HEADER):
