@@ -184,7 +184,7 @@ def _dataset(fields: Fields) -> str | None:
 
 
 def _named_by(fields: Fields) -> tuple[str, str, int, bytes] | None:
-    """Returns the agent and its run, the offset, and what names the input as written, from its file on. None: no event is named."""
+    """Returns the agent and its run, the offset, and what names the input as written, from its file. None: no event is named."""
     agent, log = fields.agent, fields.log
     if agent is None or type(log) is not LogFields or type(log.file) is not Raw:
         return None
