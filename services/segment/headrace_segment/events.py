@@ -70,8 +70,8 @@ class Run(ABC):
 
     @abstractmethod
     def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
-        """Each event's level, name and bytes. The name tells it apart from others of its writer with the same bytes, however it
-        comes; None if nothing does.
+        """Returns each event's level, name and bytes. The name tells it apart from others of its writer with the same bytes,
+        however it comes; None if nothing does.
         """
 
 
@@ -185,14 +185,14 @@ class BlockFrame(Frame):
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        """The whole blocks, with the headers of the last one's events; reason `internal`."""
+        """Returns the whole blocks, with the headers of the last one's events; reason `internal`."""
         last, data = self.blocks[-1][0], b"".join(run.data for run, _ in self.blocks)
         name = event_id(last, _packed(last.after), data)
         return self._envelope.reject(Reason.INTERNAL, detail, data, name, _about(last) % last.after)
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
-        """See `headrace_common.session.interface.Frame.parts`. Part i is event i."""
+        """Yields what `headrace_common.session.interface.Frame.parts` does. Part i is event i."""
         return singly(self.runs())
 
     @override
@@ -240,7 +240,7 @@ class BlockFrame(Frame):
                 yield made
 
     def _unique_id(self, number: int) -> bytes:
-        """The same in each call of `parts`."""
+        """Returns an id that is the same in each call of `parts`."""
         if self._unique_ids is None:
             self._unique_ids = unique_frame_ids()
         return self._unique_ids(number)

@@ -73,7 +73,7 @@ class _Log:
 
     @asynccontextmanager
     async def partitions(self, name: str | None) -> Any:
-        """Those of the segment `name`, or all. Raises `DeliveryError`."""
+        """Returns those of the segment `name`, or all. Raises `DeliveryError`."""
         kafka = self._settings.kafka
         try:
             _, _, topic, _ = await describe(kafka, (kafka.segments_topic, kafka.snapshots_topic))
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit status 0: done; 1: it could not be done, with the reason; 78: the settings are wrong."""
+    """Runs the command. Exit status 0: done; 1: it could not be done, with the reason; 78: the settings are wrong."""
     arguments = _parser().parse_args(argv)
     try:
         settings = load(SegmentSettings, arguments.config)

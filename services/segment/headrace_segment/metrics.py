@@ -14,7 +14,7 @@ STORED: Final = "stored"
 
 
 def named(why: Refusal) -> str:
-    """The outcome of a block that does not count."""
+    """Returns the outcome of a block that does not count."""
     return why.name.lower()
 
 

@@ -108,7 +108,7 @@ class ServedSessions:
         return session in self._by_id or session in self._changes
 
     def open(self, question: OpenSession, caller: Caller, now: float) -> Open:
-        """The record to produce."""
+        """Returns the record to produce."""
         served = _Served(self._new_id(), caller, question.segment, question.writer)
         served.asked.append(_Asked(question.ticket, now))
         self._by_id[served.id] = served
@@ -118,7 +118,7 @@ class ServedSessions:
         return Open(question.writer, served.id, question.numbering, create=create)
 
     def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:
-        """The record to produce. None: the session is over, and the caller has heard it."""
+        """Returns the record to produce. None: the session is over, and the caller has heard it."""
         served = self._by_id.get(question.session)
         if served is None or served.over:
             caller.answered(question.ticket, Refused(Refusal.SESSION))
@@ -135,7 +135,7 @@ class ServedSessions:
         )
 
     def change(self, question: ChangeQuestion, caller: Caller, now: float) -> Change:
-        """The record to produce."""
+        """Returns the record to produce."""
         request = self._new_id()
         self._changes[request] = _Change(caller, question.ticket, now)
         if isinstance(question, CreateSegment):
@@ -147,8 +147,8 @@ class ServedSessions:
         return Seal(request) if isinstance(question, SealSegment) else Delete(request)
 
     def renewals(self, touched: Callable[[str, bytes], int | None], before: int) -> list[tuple[str, Renew]]:
-        """The records, by segment, for open sessions whose writers were last heard before that time of the log. `touched`:
-        when a writer was.
+        """Returns the records, by segment, for open sessions whose writers were last heard before that time of the log.
+        `touched`: when a writer was.
         """
         found = []
         for served in self._by_id.values():
@@ -202,14 +202,14 @@ class ServedSessions:
         served.caller.answered(oldest.ticket, answer)
 
     def _finish(self, served: _Served) -> None:
-        """Nothing is appended in it any more. It is forgotten when nothing of it is under way."""
+        """Ends appending in a session. It is forgotten when nothing of it is under way."""
         served.over = True
         if not served.asked and self._by_id.pop(served.id, None) is not None:
             _take_out(self._by_writer, (served.segment, served.writer), served)
             _take_out(self._by_caller, served.caller, served)
 
     def ended(self, caller: Caller) -> None:
-        """A conversation has ended. What is under way of it is answered all the same."""
+        """Ends the sessions of a conversation that has ended. What is under way of it is answered all the same."""
         for served in list(self._by_caller.get(caller, ())):
             self._finish(served)
 

@@ -64,7 +64,7 @@ class Fold:
         return Changed(name, record, self._change(name, segment, record, time_ms), length)
 
     def needed_from(self) -> int:
-        """The lowest log offset that a reader may still need."""
+        """Returns the lowest log offset that a reader may still need."""
         needed = self.next_offset
         for segment in self.segments.values():
             if segment.index.log_offsets and segment.start < segment.length:
@@ -117,7 +117,7 @@ class Fold:
 
     @staticmethod
     def _judge(segment: Segment, writer: Writer | None, record: records.Block) -> Refusal | None:
-        """Why a block does not count. Its own session hears of a repeat first: what is stored is stored, sealed or not."""
+        """Returns why a block does not count. For its session a repeat comes first: what is stored is stored, sealed or not."""
         if writer is None or writer.session != record.session:
             return Refusal.SESSION
         if record.after <= writer.level:

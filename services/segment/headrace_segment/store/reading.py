@@ -29,7 +29,7 @@ class Gathering:
 
     @staticmethod
     def of(name: str, segment: Segment, offset: int, length: int) -> Gathering:
-        """`offset` lies in the segment, between its start and its length."""
+        """Begins a read at `offset`, which lies in the segment, between its start and its length."""
         assert segment.start <= offset <= segment.length
         end = min(offset + length, segment.length)
         found = segment.index.find(offset)
@@ -37,7 +37,7 @@ class Gathering:
         return Gathering(name.encode(), log_offset, b"", offset >= end, at, offset, end, segment.refused, [])
 
     def take(self, log_offset: int, key: bytes | None, value: bytes | None) -> bool:
-        """The next record of the log. Returns `done`. Raises `LogError`."""
+        """Takes the next record of the log. Returns `done`. Raises `LogError`."""
         assert not self.done
         assert log_offset >= self.next_log_offset
         self.next_log_offset = log_offset + 1

@@ -20,7 +20,7 @@ class RecentBlocks:
         self._bytes = 0
 
     def add(self, segment: str, offset: int, data: bytes) -> None:
-        """A block counts, and begins at `offset`, behind all that were added before it."""
+        """Adds a block that counts and begins at `offset`, behind all that were added before it."""
         blocks = self._segments.get(segment)
         if blocks is None:
             blocks = self._segments[segment] = deque()
@@ -37,17 +37,17 @@ class RecentBlocks:
                     del self._segments[name]
 
     def drop(self, segment: str) -> None:
-        """The segment is deleted: one of the same name begins empty."""
+        """Drops a segment that is deleted: one of the same name begins empty."""
         self._segments.pop(segment, None)
 
     def clear(self) -> None:
-        """Nothing is known of what comes next."""
+        """Forgets all: nothing is known of what comes next."""
         self._segments.clear()
         self._order.clear()
         self._bytes = 0
 
     def read(self, segment: str, offset: int, length: int) -> bytes | None:
-        """Up to `length` bytes from `offset` on, which lies before the segment's end. None: they are not here any more."""
+        """Returns up to `length` bytes from `offset` on, which lies before the segment's end. None: they are gone."""
         blocks = self._segments.get(segment)
         if blocks is None or offset < blocks[0][0]:
             return None

@@ -63,7 +63,7 @@ class Encoded:
     __slots__: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """The record's value."""
+        """Returns the record's value."""
         kind, layout = _LAYOUTS[type(self)]
         return layout.pack(VERSION, kind, *(getattr(self, name) for name in self.__slots__))
 
@@ -91,7 +91,7 @@ class Block:
     expected: int = ANY_LENGTH
 
     def encode(self) -> bytes:
-        """The record's value."""
+        """Returns the record's value."""
         return (
             _BLOCK.pack(
                 VERSION, Kind.BLOCK, self.writer, self.session, self.before, self.after, self.events, self.expected
@@ -177,7 +177,7 @@ _BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
 
 
 def segment_of(key: bytes | None) -> str:
-    """The segment that a record is about. Raises `LogError`."""
+    """Returns the segment that a record is about. Raises `LogError`."""
     try:
         return (key or b"").decode()
     except UnicodeDecodeError as error:

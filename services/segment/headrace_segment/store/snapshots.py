@@ -41,12 +41,12 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
 
 
 def key(partition: int, offset: int, part: int | str) -> bytes:
-    """The key of one record of a set."""
+    """Returns the key of one record of a set."""
     return f"{partition}/{offset}/{part}".encode()
 
 
 def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a set, in the order in which they are to be stored. The fold must not move meanwhile."""
+    """Yields the keys and values of a set, in the order in which they are to be stored. The fold must not move meanwhile."""
     digest = blake2b(digest_size=16)
     count, rows, size, version = 0, [], 0, 1
     for kind, row in _rows(fold):
@@ -93,7 +93,9 @@ def _rows(fold: Fold) -> Iterator[tuple[int, bytes]]:
 
 
 def _usual_place(numbering: Numbering, level: int) -> int:
-    """The place of a writer that numbers its events from 1 without a gap; what a set of an older service knows of any writer."""
+    """Returns the place of a writer that numbers its events from 1 without a gap; what a set of an older service knows of any
+    writer.
+    """
     return level if numbering is Numbering.EVENTS and level != numbering.first else 0
 
 
@@ -105,7 +107,7 @@ class Snapshots:
         self._parts: dict[int, dict[str, bytes]] = {}
 
     def add(self, record_key: bytes | None, value: bytes | None) -> None:
-        """A record of the topic, in any order. None as value: it is gone."""
+        """Adds a record of the topic, in any order. None as value: it is gone."""
         try:
             partition, offset, part = (record_key or b"").decode().split("/")
             number = int(offset)
@@ -119,15 +121,15 @@ class Snapshots:
             self._parts.setdefault(number, {})[part] = value
 
     def complete(self) -> list[int]:
-        """The offsets of the sets whose manifest and parts are all there, the newest first."""
+        """Returns the offsets of the sets whose manifest and parts are all there, the newest first."""
         return [offset for offset in sorted(self._parts, reverse=True) if self._read(offset) is not None]
 
     def keys(self, offset: int) -> list[bytes]:
-        """The keys of what is there of one set: to let it go."""
+        """Returns the keys of what is there of one set, to delete it."""
         return [f"{self._partition}/{offset}/{part}".encode() for part in self._parts.get(offset, {})]
 
     def newest(self, log_start: int) -> Fold | None:
-        """The state to start from: the newest complete set from which the log can be read on. None: there is none."""
+        """Returns the state to start from: the newest complete set from which the log can be read on. None: there is none."""
         for offset in sorted(self._parts, reverse=True):
             if offset < log_start:
                 return None

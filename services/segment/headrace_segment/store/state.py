@@ -27,7 +27,7 @@ class Index:
     log_offsets: array[int] = field(default_factory=_longs)
 
     def add(self, offset: int, log_offset: int) -> None:
-        """A block that counts begins at `offset`."""
+        """Adds a block that counts and begins at `offset`."""
         if (
             not self.offsets
             or offset - self.offsets[-1] >= SEGMENT_STEP
@@ -37,12 +37,14 @@ class Index:
             self.log_offsets.append(log_offset)
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """The last known block at or before `offset`, as it stands in the segment and in the log. None: the segment is empty."""
+        """Returns the last known block at or before `offset`, as it stands in the segment and in the log. None: the segment is
+        empty.
+        """
         at = bisect_right(self.offsets, offset) - 1
         return (self.offsets[at], self.log_offsets[at]) if at >= 0 else None
 
     def find_log(self, log_offset: int) -> int | None:
-        """Where the last known block at or before `log_offset` in the log begins in the segment. None: there is none."""
+        """Returns where the last known block at or before `log_offset` in the log begins in the segment. None: there is none."""
         at = bisect_right(self.log_offsets, log_offset) - 1
         return self.offsets[at] if at >= 0 else None
 

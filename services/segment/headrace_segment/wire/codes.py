@@ -56,7 +56,7 @@ class Kind(IntEnum):
 
 
 def message(kind: int, body: bytes) -> bytes:
-    """A message of any kind."""
+    """Returns a message of any kind."""
     if len(body) > MAX_BODY:
         raise ValueError(f"a body of {len(body)} bytes")
     return HEADER.pack(kind, len(body)) + body

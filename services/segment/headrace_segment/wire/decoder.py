@@ -28,7 +28,7 @@ class Decoder(ABC, Generic[R]):
 
     @abstractmethod
     def partial_bytes(self) -> int:
-        """Bytes kept for what is not complete; more than nothing inside a block."""
+        """Returns the bytes kept for what is not complete; more than nothing inside a block."""
 
     def receive(self, data: bytes) -> Iterator[R]:
         """Yields the requests that `data` completes. Exhaust it before the next call. Its work is bounded: see `busy`.
@@ -55,12 +55,12 @@ class Decoder(ABC, Generic[R]):
         self.busy = not left
 
     def refuse(self, problem: str) -> ProtocolError:
-        """The fault of the request that was yielded last."""
+        """Returns the fault of the request that was yielded last."""
         return self._fault(problem)
 
     @abstractmethod
     def cut_off(self) -> ProtocolError:
-        """The fault of a peer that ends inside a message or a block."""
+        """Returns the fault of a peer that ends inside a message or a block."""
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         self._failed = self._stream.fault(problem, limit)
@@ -78,4 +78,4 @@ class Decoder(ABC, Generic[R]):
 
     @abstractmethod
     def _take(self, kind: int, body: bytes) -> R | None:
-        """The request that this message completes. Raises `ProtocolError`."""
+        """Returns the request that this message completes. Raises `ProtocolError`."""

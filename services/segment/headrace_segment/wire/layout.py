@@ -101,7 +101,7 @@ class Layout:
         return self.message_type(*values)
 
     def encode(self, value: Any) -> bytes:
-        """The whole message."""
+        """Returns the whole message."""
         return message(self.kind, b"".join(field.write(getattr(value, name)) for name, field, _ in self._fields))
 
 
@@ -114,21 +114,21 @@ class Table:
         self._by_type: dict[type[Any], Layout] = dict(but._by_type) if but else {}
 
     def add(self, layout: Layout) -> None:
-        """A message, which may replace another of its kind."""
+        """Adds a message, which may replace another of its kind."""
         self._by_kind[layout.kind] = self._by_type[layout.message_type] = layout
 
     def __contains__(self, kind: int) -> bool:
         return kind in self._by_kind
 
     def decode(self, kind: int, body: bytes) -> Any:
-        """A message of either side. Raises `ProtocolError`."""
+        """Returns a message of either side. Raises `ProtocolError`."""
         layout = self._by_kind.get(kind)
         if layout is None:
             raise ProtocolError(f"a message of type {kind}")
         return layout.decode(body)
 
     def encode(self, value: Any) -> bytes:
-        """The whole message."""
+        """Returns the whole message."""
         return self._by_type[type(value)].encode(value)
 
 

@@ -311,5 +311,5 @@ class AuthTokenCheckFailed:
 
 
 def append_block(writer: bytes, content: bytes) -> bytes:
-    """An AppendBlock: whole events, and the bytes behind them."""
+    """Returns an AppendBlock: whole events, and the bytes behind them."""
     return HEADER.pack(Kind.BEGIN_APPEND_BLOCK, WRITER_BYTES + len(content)) + writer + content

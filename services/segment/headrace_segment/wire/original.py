@@ -226,7 +226,7 @@ class OriginalDecoder(Decoder[Request]):
 
     @override
     def cut_off(self) -> ProtocolError:
-        """The fault of a peer that ends inside a message or a block: of the block, if it is both."""
+        """Returns the fault of a peer that ends inside a message or a block: of the block, if it is both."""
         in_block = self._state is not _State.IDLE
         error = self._fault("the stream ends inside a message or a block")
         error.offset = self._began if in_block else error.offset

@@ -18,7 +18,7 @@ class Replies:
         self._data = b""
 
     def receive(self, data: bytes) -> Iterator[Any]:
-        """The messages that `data` completes. Raises `ProtocolError`."""
+        """Yields the messages that `data` completes. Raises `ProtocolError`."""
         self._data += data
         while len(self._data) >= HEADER.size:
             kind, length = HEADER.unpack_from(self._data)

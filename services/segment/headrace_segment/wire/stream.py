@@ -39,24 +39,24 @@ class MessageStream:
         return self._offset
 
     def partial_bytes(self) -> int:
-        """Bytes kept for what is not complete; more than nothing inside a message."""
+        """Returns the bytes kept for what is not complete; more than nothing inside a message."""
         return len(self._data) - self._at + len(self._body) + (0 if self._kind is None else HEADER.size)
 
     def feed(self, data: bytes) -> None:
-        """More bytes."""
+        """Takes more bytes."""
         if data:
             self._base += self._at
             self._data = data if self._at == len(self._data) else self._data[self._at :] + data
             self._at = 0
 
     def push_back(self, data: bytes) -> None:
-        """`data` comes next, before all that is not looked at yet: a message that came in parts."""
+        """Puts `data` before all that is not looked at yet: a message that came in parts."""
         self._base += self._at - len(data)
         self._data = data + self._data[self._at :]
         self._at = 0
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next message. None: more bytes are needed. Raises `ProtocolError`."""
+        """Returns the next message. None: more bytes are needed. Raises `ProtocolError`."""
         if self._kind is None:
             if len(self._data) - self._at < HEADER.size:
                 return None
@@ -81,7 +81,7 @@ class MessageStream:
         return kind, body
 
     def _rest(self) -> None:
-        """A connection that rests does not keep what it has read."""
+        """Frees what a connection that rests has read."""
         if self._at == len(self._data):
             self._base, self._data, self._at = self._base + self._at, b"", 0
 
@@ -98,7 +98,7 @@ class MessageStream:
         self._at += HEADER.size
 
     def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
-        """A fault of the current message. What is kept goes."""
+        """Returns a fault of the current message. What is kept goes."""
         self._data, self._at, self._kind = b"", 0, None
         self._body = bytearray()
         return ProtocolError(problem, limit=limit, offset=self._offset, sample=self._sample)

@@ -204,7 +204,7 @@ _OPERATIONS: Final = {
 
 
 def operation(kind: int) -> str:
-    """The name of a request."""
+    """Returns the name of a request."""
     return _OPERATIONS.get(kind, f"type {kind}")
 
 
