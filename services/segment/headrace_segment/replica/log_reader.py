@@ -52,19 +52,19 @@ class LogReader:
         return consumer
 
     async def end_offset(self, partition: int) -> int:
-        """The offset behind the partition's last record. Raises `KafkaError`."""
+        """Returns the offset behind the partition's last record. Raises `KafkaError`."""
         assert self._asking is not None
         where = TopicPartition(self._topic, partition)
         return int((await self._asking.end_offsets([where]))[where])
 
     async def start_offset(self, partition: int) -> int:
-        """The offset of the partition's first record. Raises `KafkaError`."""
+        """Returns the offset of the partition's first record. Raises `KafkaError`."""
         assert self._asking is not None
         where = TopicPartition(self._topic, partition)
         return int((await self._asking.beginning_offsets([where]))[where])
 
     async def offset_at(self, partition: int, time_ms: int) -> int | None:
-        """The offset of the partition's first record of this time (Unix, ms) or later; None: there is none.
+        """Returns the offset of the partition's first record of this time (Unix, ms) or later; None: there is none.
 
         Raises `KafkaError`.
         """
@@ -74,7 +74,7 @@ class LogReader:
         return None if found is None else int(found.offset)
 
     async def gather(self, partition: int, gathering: Gathering) -> bytes:
-        """The bytes that `gathering` looks for, or their first part. Waits for its turn, and for Kafka without limit.
+        """Returns the bytes that `gathering` looks for, or their first part. Waits for its turn, and for Kafka without limit.
 
         Raises `KafkaError` (`OffsetOutOfRangeError`: they are gone from the log) and `LogError`.
         """

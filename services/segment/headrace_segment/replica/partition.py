@@ -90,7 +90,7 @@ class Partition:
         return end
 
     async def offset_at(self, time_ms: int) -> int:
-        """The offset of the first record of this time (Unix, ms) or later, or where one would come. Raises `KafkaError`."""
+        """Returns the offset of the first record at this time (Unix, ms) or later, or where it would be. Raises `KafkaError`."""
         known = self.fold.next_offset
         found = await self._reader.offset_at(self.number, time_ms)
         return known if found is None else found
@@ -151,7 +151,7 @@ class Partition:
             await tail.close()
 
     def stored(self, first: int, own: Sequence[OwnRecord], time_ms: int) -> None:
-        """Kafka has stored a batch of ours from offset `first` on. See `headrace_segment.store.early`."""
+        """Folds a batch of ours that Kafka has stored from offset `first` on. See `headrace_segment.store.early`."""
         if self._tail is None:
             return
         outcomes = None
@@ -192,7 +192,7 @@ class Partition:
             self._heard(about)
 
     def _stopped(self, problem: str) -> None:
-        """Nothing is read any more: no session learns what becomes of its blocks."""
+        """Ends the sessions: nothing is read any more, so none learns what becomes of its blocks."""
         if problem != self.problem:
             self._log.warning("partition of segments is not served", partition=self.number, problem=problem)
         self.problem = problem

@@ -99,7 +99,7 @@ class LogProducer(ReplaceableProducer):
             self._give_up(self._current, "ack_deadline", "KAFKA__ACK_DEADLINE has passed")
 
     def waited(self) -> float:
-        """Seconds for which the oldest batch under way has had no answer."""
+        """Returns the seconds for which the oldest batch under way has had no answer."""
         now = self._clock()
         return max((now - queue.since for queue in self._queues if queue.since is not None), default=0.0)
 

@@ -94,19 +94,19 @@ class Readers:
         caller.answered(question.ticket, Lost() if task.cancelled() else task.result())
 
     def ended(self, caller: Caller) -> None:
-        """The conversation has ended: its reads are given up."""
+        """Gives up the reads of a conversation that has ended."""
         for task in list(self._tasks.get(caller, ())):
             task.cancel()
         self._replies.ended(caller)
 
     def heard(self, segments: set[str]) -> None:
-        """Something has become of these segments."""
+        """Wakes the reads of these segments, of which something has become."""
         for name in segments & self._at_end.keys():
             for event in self._at_end[name]:
                 event.set()
 
     def _at_once(self, question: ReadBytes, caller: Caller) -> object | None:
-        """The usual case: bytes that are in memory, with more behind them, and there is room for a reply."""
+        """Answers at once in the usual case: the bytes are in memory, with more behind them, and there is room for a reply."""
         partition = self._partition_of(question.segment)
         segment = partition.fold.segments.get(question.segment) if partition.live.is_set() else None
         if segment is None or not segment.start <= question.offset < segment.length - question.length:
@@ -172,7 +172,7 @@ class Readers:
     async def _with_room(
         self, partition: Partition, segment: Segment, question: ReadBytes, caller: Caller
     ) -> BytesRead | None:
-        """The bytes that are there, once there is room for them. None: look again."""
+        """Returns the bytes that are there, once there is room for them. None: look again."""
         name, offset = question.segment, question.offset
         length = min(question.length, segment.length - offset)
         async with asyncio.timeout(self._deadline):
@@ -188,7 +188,7 @@ class Readers:
     async def _bytes(
         self, partition: Partition, segment: Segment, name: str, offset: int, length: int
     ) -> BytesRead | None:
-        """The bytes that are there. None: look again."""
+        """Returns the bytes that are there. None: look again."""
         data = partition.recent.read(name, offset, length)
         if data is None:
             gathering = Gathering.of(name, segment, offset, length)
@@ -237,7 +237,7 @@ class Readers:
         return kept
 
     def drain(self) -> None:
-        """The service stops: nobody waits at a segment's end any more."""
+        """Lets no read wait at a segment's end any more: the service stops."""
         self._limit = 0
         waiting, self._waiting = list(self._waiting), {}
         for event in waiting:

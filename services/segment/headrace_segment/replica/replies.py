@@ -45,7 +45,7 @@ class ReplyMemory:
         return size
 
     async def room(self, caller: Caller, size: int) -> int:
-        """As `take`, but waits."""
+        """Does what `take` does, but waits."""
         if taken := self.take(caller, size):
             return taken
         self._crowded()
@@ -76,7 +76,7 @@ class ReplyMemory:
         self._grant()
 
     def ended(self, caller: Caller) -> None:
-        """The caller's replies are gone."""
+        """Frees the room of a caller's replies, which are gone."""
         self.release(caller, self._held.get(caller, 0))
 
     def stalled(self, now: float) -> list[Caller]:
@@ -98,7 +98,7 @@ class ReplyMemory:
         return [caller for caller, (_, since) in self._marks.items() if now - since >= STALL]
 
     def _fitting(self, caller: Caller, size: int) -> int:
-        """How much of a reply has room."""
+        """Returns how much of a reply has room."""
         if not self.used or self.used + size <= self.limit // 2:
             return size
         self._short = True

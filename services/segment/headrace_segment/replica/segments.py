@@ -53,7 +53,7 @@ _LIMITED: Final = OpenSession | CreateSegment | UpdateAttribute
 
 
 def new_id() -> bytes:
-    """An id that nobody else makes."""
+    """Returns an id that nobody else makes."""
     return uuid.uuid4().bytes
 
 
@@ -138,7 +138,7 @@ class Segments(Backend, Own):
             await partition.live.wait()
 
     async def _usable(self) -> Topic:
-        """The segments topic, once both topics are as they must be."""
+        """Returns the segments topic, once both topics are as they must be."""
         settings = self._settings
         needed = needed_bytes(settings.limits.frame_bytes, settings.segment.name_bytes)
         known = self._runtime.receiver.publisher.own_topics  # it has asked just now
@@ -218,7 +218,7 @@ class Segments(Backend, Own):
             self._put(question.segment, record, session)
 
     def _limit(self, partition: Partition, question: Appending) -> str | None:
-        """The limit that the question exceeds. Replicas that are asked at once may go a little beyond it together."""
+        """Returns the limit that the question exceeds. Replicas that are asked at once may go a little beyond it together."""
         if isinstance(question, AppendBlock) or not isinstance(question, _LIMITED):
             return None
         section = self._settings.segment

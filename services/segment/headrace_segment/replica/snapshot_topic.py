@@ -36,7 +36,7 @@ class SnapshotTopic:
         self._position: int | None = None
 
     async def newest(self, log_start: int) -> Fold | None:
-        """The state to start from; None: there is no set from which the log can be read on. Raises `KafkaError`."""
+        """Returns the state to start from; None: there is no set from which the log can be read on. Raises `KafkaError`."""
         self._position = None
         self._keys.clear()
         self._closed.clear()
@@ -85,7 +85,7 @@ class SnapshotTopic:
                 del self._keys[number]
 
     def sets(self) -> list[int]:
-        """The offsets of the complete sets, the newest first."""
+        """Returns the offsets of the complete sets, the newest first."""
         return sorted(self._closed, reverse=True)
 
     async def write(self, parts: Parts) -> None:
@@ -107,7 +107,7 @@ class SnapshotTopic:
         return self._where.topic, value, key, self._where.partition
 
     def _outdated(self) -> list[bytes]:
-        """The manifests of old sets first, so that none that lacks a part looks complete; parts without one, too."""
+        """Returns the manifests of old sets first, so that none that lacks a part looks complete; parts without one, too."""
         kept = self.sets()[:KEPT]
         if len(kept) < KEPT:
             return []

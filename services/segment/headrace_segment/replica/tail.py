@@ -60,7 +60,7 @@ class Tail:
         return records
 
     def rest(self) -> None:
-        """All up to `position` is known, and the newest is our own."""
+        """Rests: all up to `position` is known, and the newest is our own."""
         self._rested = self._loop.time()
         if self._resting is None:
             # what is on its way is dropped undecoded, since it does not begin at the new place
@@ -69,7 +69,7 @@ class Tail:
             self._resting = self._loop.call_later(REST, self._due)
 
     def look(self) -> None:
-        """Others' records are there, or may be."""
+        """Reads at once: others' records are there, or may be."""
         if self._resting is not None:
             self._resting.cancel()
             self._resting = None

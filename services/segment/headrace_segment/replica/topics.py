@@ -48,7 +48,7 @@ def needed_bytes(frame_bytes: int, name_bytes: int) -> int:
 
 
 def problems(segments: Topic, snapshots: Topic, message_bytes: int) -> list[str]:
-    """Why these topics cannot be used, each with what to do. What we may not read is not judged."""
+    """Returns why these topics cannot be used, each with what to do. What we may not read is not judged."""
     found = []
     if snapshots.partitions != segments.partitions:
         found.append(

@@ -84,7 +84,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Nothing is stored or acknowledged from here on."""
+        """Stores and acknowledges nothing from here on."""
         self._abandoned = True
 
     @override
@@ -184,46 +184,46 @@ class Conversation(ByteSession, Generic[B]):
 
     @abstractmethod
     def _hand_out(self, writer: Writer[B], block: B, number: int, received_ms: int) -> None:
-        """A block has its turn, and is neither faulty by itself nor of a writer that is not set up: it is published, or has
+        """Publishes a block that has its turn, and is neither faulty by itself nor of a writer that is not set up, unless it has
         its answer already. Raises `ProtocolError`.
         """
 
     @abstractmethod
     def _not_set_up(self, writer: Writer[B], block: B, number: int) -> None:
-        """A block has its turn, and its writer has no session. Raises `ProtocolError`, or answers it."""
+        """Answers a block that has its turn and whose writer has no session, or raises `ProtocolError`."""
 
     @abstractmethod
     def _segment_answered(self, asked: Asked[B], answer: object) -> None:
-        """The answer to a question that is of no writer. Raises `ProtocolError`."""
+        """Takes the answer to a question that is of no writer. Raises `ProtocolError`."""
 
     @abstractmethod
     def _refused(self, asked: Asked[B], writer: Writer[B], answer: Refused) -> None:
-        """A block or a SetupAppend is refused. Raises `ProtocolError`, or answers it."""
+        """Answers a block or a SetupAppend that is refused, or raises `ProtocolError`."""
 
     @abstractmethod
     def _taken_over(self, writer: Writer[B]) -> None:
-        """Another connection has the writer. Raises `ProtocolError`."""
+        """Raises `ProtocolError`: another connection has the writer."""
 
     @abstractmethod
     def _acknowledge(self, writer: Writer[B], stored: BlockStored, request: int) -> None:
-        """All up to a level is stored. Levels of one writer that nothing stands between are said as one."""
+        """Acknowledges all up to a level. Levels of one writer that nothing stands between are said as one."""
 
     @abstractmethod
     def _append_setup(self, segment: str, request: int, writer: Writer[B]) -> object:
-        """The reply to a SetupAppend."""
+        """Returns the reply to a SetupAppend."""
 
     @abstractmethod
     def _no_such_segment(self, segment: str, request: int) -> object:
-        """The reply where there is none."""
+        """Returns the reply where there is none."""
 
     @abstractmethod
     def _is_sealed(self, segment: str, request: int, level: int) -> object:
-        """The reply to a block that would have brought a level."""
+        """Returns the reply to a block that would have brought a level."""
 
     # Requests, in their order
 
     def _arrives(self, asked: Setup | B, now_ms: int) -> None:
-        """A SetupAppend, or a block. Raises `ProtocolError`."""
+        """Takes a SetupAppend or a block. Raises `ProtocolError`."""
         writer = self._writers.get(asked.writer)
         if isinstance(asked, Setup):
             self._check_name(asked.segment)
@@ -288,14 +288,14 @@ class Conversation(ByteSession, Generic[B]):
         return isinstance(asked, Setup)
 
     def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
-        """Its events are to be stored first."""
+        """Hands out a run whose events are to be stored first."""
         writer.sent = run.after
         if self._publishing.add(writer, run, number, request, received_ms):
             writer.under_way -= 1
             self._orders[run.segment].done(number)  # the one that it is part of is before it, and not done
 
     def _answered_here(self, writer: Writer[B], number: int) -> None:
-        """A block that had its turn waits for no answer."""
+        """Ends a block that had its turn and waits for no answer."""
         writer.under_way -= 1
         if (order := self._orders.get(writer.segment)) is not None:
             order.done(number)
@@ -304,7 +304,7 @@ class Conversation(ByteSession, Generic[B]):
     def _about(
         self, segment: str, request: int, question: Callable[[Ticket], AboutSegment], *, changes: bool = False
     ) -> None:
-        """A request that is of no writer. Raises `ProtocolError`."""
+        """Takes a request that is of no writer. Raises `ProtocolError`."""
         self._check_name(segment)
         if len(self._reads) >= READS:
             raise self._decode.refuse(f"more than {READS} reads wait for their turn")

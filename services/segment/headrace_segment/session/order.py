@@ -47,11 +47,11 @@ class SegmentOrder:
         return bool(self._open or self._held)
 
     def append(self, number: int) -> None:
-        """Something that a writer does."""
+        """Queues what a writer does."""
         self._open[number] = None
 
     def hold(self, number: int, request: int, question: Callable[[Ticket], AboutSegment], *, changes: bool) -> None:
-        """Something else. `released` gives it back when its turn has come."""
+        """Queues something else. `released` gives it back when its turn has come."""
         if changes:
             self._open[number] = self._changes[number] = None
         self._held.append(Held(number, request, question))
@@ -61,7 +61,7 @@ class SegmentOrder:
         return not self._changes or next(iter(self._changes)) > number
 
     def done(self, number: int) -> bool:
-        """A request has its answer. Returns whether it was a change."""
+        """Ends a request that has its answer. Returns whether it was a change."""
         if number not in self._open:  # a read
             return False
         del self._open[number]

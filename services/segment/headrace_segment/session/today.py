@@ -163,7 +163,9 @@ class TodaySession(Conversation[Append]):
         self._publish(writer, run, number, block.request, received_ms)
 
     def _append_if(self, writer: Writer[Append], block: Append, expected: int, before: int, number: int) -> None:
-        """Nothing of the writer is under way. What is true of a segment's length is no event: only the segment gets it."""
+        """Appends under a condition; nothing of the writer is under way. What is true of a segment's length is no event: only the
+        segment gets it.
+        """
         if expected < 0:  # no segment has this length
             self._check_failed(writer, block.level, block.request)
             self._answered_here(writer, number)
@@ -192,7 +194,7 @@ class TodaySession(Conversation[Append]):
         return super()._alone(asked) or (isinstance(asked, Append) and asked.expected is not None)
 
     def _rises(self, writer: Writer[Append], block: Append) -> int:
-        """The event number before the block's. Raises `ProtocolError`, also for a block that is then refused: whether the
+        """Returns the event number before the block's. Raises `ProtocolError`, also for a block that is then refused: whether the
         refusal of the one before it is known yet depends on how the bytes came.
         """
         before = writer.sent
@@ -204,7 +206,7 @@ class TodaySession(Conversation[Append]):
 
     @override
     def _not_set_up(self, writer: Writer[Append], block: Append, number: int) -> None:
-        """Its SetupAppend, or a block before this one, was answered so; blocks that were on their way hear the same."""
+        """Says what its SetupAppend, or a block before this one, was told: blocks that were on their way hear the same."""
         self._rises(writer, block)
         self._say_once(self._no_such_segment(writer.segment, block.request))
         self._answered_here(writer, number)

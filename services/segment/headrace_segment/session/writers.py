@@ -110,13 +110,13 @@ class Writer(Generic[B]):
     """The request that had its turn last has it alone: nothing before it or behind it is under way at the same time."""
 
     def sets_up(self, setup: Setup, first: int) -> None:
-        """Its SetupAppend has its turn. `first`: the level of a writer that has stored nothing."""
+        """Begins to set it up: its SetupAppend has its turn. `first`: the level of a writer that has stored nothing."""
         self.segment, self.request = setup.segment, setup.request
         self.session, self.sealed = None, False
         self.level = self.sent = first
 
     def opened(self, session: bytes, level: int, place: int, era: int) -> None:
-        """Its blocks count from here on."""
+        """Notes its session: its blocks count from here on."""
         self.session = session
         self.level = self.sent = level
         self.place, self.era = place, era
@@ -182,7 +182,7 @@ class Publishing(Generic[B]):
         return self._ready.drain()
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> Writer[B]:
-        """See `headrace_common.session.interface.Session.stored`. Returns whose frame it is."""
+        """Does what `headrace_common.session.interface.Session.stored` says. Returns whose frame it is."""
         writer = self._writers.pop(ticket) if whole else self._writers[ticket]
         writer.publishing.stored(ticket, stored, whole)
         return writer
