@@ -64,7 +64,8 @@ class ArraysIndex(DedupIndex):
 
     @override
     def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
-        """With an `id_projection`, takes all ids from it, also those of faulty records: so faults are checked once, not twice.
+        """Deduplicates a batch. With an `id_projection`, takes all ids from it, also those of faulty records: so faults are
+        checked once, not twice.
 
         If the writing query then meets a fault, it fails before it commits anything, and the batch is done again without
         the projection.
@@ -95,14 +96,14 @@ class ArraysIndex(DedupIndex):
         self._ids = IdArrays(0, 0)
 
     def _rows_of(self, frame: DataFrame, no_event: str = lookup.NO_EVENT) -> IdRows:
-        """The events of `frame` in the form that `IdArrays` takes."""
+        """Returns the events of `frame` in the form that `IdArrays` takes."""
         kind = lookup.kind(uniques=self._ids.uniques > 0, no_event=no_event)
         return _rows(
             frame.selectExpr("event_id", f"{lookup.TIME} as time", f"{lookup.place()} as place", f"{kind} as kind")
         )
 
     def _duplicates(self, rows: IdRows) -> list[int]:
-        """The places of the duplicates among `rows`, without the sign bit. Adds the other rows to the index."""
+        """Returns the places of the duplicates among `rows`, without the sign bit. Adds the other rows to the index."""
         found: list[int] = (rows.place[self._ids.check_and_add(rows)] & ELSEWHERE).tolist()
         return found
 
@@ -119,7 +120,7 @@ def _republished(rows: IdRows) -> bool:
 
 
 def _marked(decoded: DataFrame, places: list[int]) -> DataFrame:
-    """`decoded` with `DUPLICATE`: whether the row's place is among `places`, which are not negative and in any order.
+    """Returns `decoded` with `DUPLICATE`: whether the row's place is among `places`, which are not negative and in any order.
 
     The query looks this up in a byte string: for each partition, one byte per offset from its first to its last duplicate,
     so at most one per offset of the batch. Spark passes constants that are not plain numbers to the generated code, so all

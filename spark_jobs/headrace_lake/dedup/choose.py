@@ -18,7 +18,7 @@ _LEAST_SHARE: Final = 2  # in the heap the index may take at most half: landing 
 
 
 def open_index(spark: SparkSession, settings: LakeSettings, topic_id: str, log: Log) -> DedupIndex:
-    """An empty index. Raises `ConfigError` if the settings contradict each other or the master."""
+    """Returns an empty index. Raises `ConfigError` if the settings contradict each other or the master."""
     if settings.dedup == "off" or settings.horizon == 0:
         return NoIndex()
     master = str(spark.sparkContext.master)

@@ -77,7 +77,7 @@ class IdArrays:
         self._keep_from = keep_from
 
     def state(self) -> IndexState:
-        """The current size."""
+        """Returns the current size."""
         ids = sum(map(len, self._runs))
         return IndexState(ids, ids * _BYTES, self._forgotten, self._forgotten_to)
 
@@ -95,7 +95,7 @@ class IdArrays:
         self._count_uniques()
 
     def check_and_add(self, rows: IdRows) -> Flags:
-        """Which of `rows` are duplicates, checked in order. Adds the others."""
+        """Returns which of `rows` are duplicates, checked in order. Adds the others."""
         key = _mixed(rows.high, rows.low)
         order = np.argsort(key, kind="stable")
         asked = _Run(key[order], rows.low[order], rows.time[order], rows.place[order])
@@ -109,7 +109,7 @@ class IdArrays:
         return answer
 
     def _find(self, asked: _Run) -> tuple[Flags, Flags]:
-        """For each: whether the index holds this very record, and whether it holds its id within the horizon."""
+        """Returns, for each, whether the index holds this very record, and whether it holds its id within the horizon."""
         known = np.zeros(len(asked), np.bool_)
         near = np.zeros(len(asked), np.bool_)
         for run in self._runs:

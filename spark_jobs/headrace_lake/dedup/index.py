@@ -64,7 +64,7 @@ class DedupIndex(Protocol):
         """Adds the events table's ids since `since` (ms), of the rows that meet `inside` (SQL). Blocks until done."""
 
     def expire(self, keep_from: int) -> None:
-        """Ids from before this time, in ms, may be removed when room is needed."""
+        """Lets ids from before this time, in ms, be removed when room is needed."""
 
     def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
         """Adds the column `DUPLICATE` to `decoded` (see `decode.events`), passes it to `write`, and returns its result.
@@ -73,7 +73,7 @@ class DedupIndex(Protocol):
         """
 
     def state(self) -> IndexState:
-        """The size of the index."""
+        """Returns the size of the index."""
 
     def close(self) -> None:
         """Frees the index."""

@@ -27,7 +27,7 @@ NO_EVENT: Final = f"{FAULT} is not null"
 
 
 def kind(*, uniques: bool, no_event: str = NO_EVENT) -> str:
-    """SQL: the `IdKind` of a row; null if the index need not be asked, as where `no_event` is true.
+    """Returns SQL: the `IdKind` of a row; null if the index need not be asked, as where `no_event` is true.
 
     `uniques`: whether the index holds any `u.` ids.
     """
@@ -40,13 +40,14 @@ def kind(*, uniques: bool, no_event: str = NO_EVENT) -> str:
 
 
 def place(topic_id: str | None = None) -> str:
-    """SQL: the place of a row; `ELSEWHERE` for a topic other than `topic_id`."""
+    """Returns SQL: the place of a row; `ELSEWHERE` for a topic other than `topic_id`."""
     here = PLACE if topic_id is None else f"if(topic_id = {quoted(topic_id)}, {PLACE}, {ELSEWHERE})"
     return f"if({_UNIQUE}, ({here}) | shiftleft(1L, 63), {here})"
 
 
 def landed(spark: SparkSession, lake: str, since: int, topic_id: str, inside: str) -> DataFrame:
-    """(event_id, time, place) of the table's events since `since` (ms) that an index should hold, of those `inside` (SQL).
+    """Returns (event_id, time, place) of the table's events since `since` (ms) that an index should hold, of those `inside`
+    (SQL).
 
     Skips files by statistics.
     """
@@ -56,7 +57,9 @@ def landed(spark: SparkSession, lake: str, since: int, topic_id: str, inside: st
 
 
 def newest(spark: SparkSession, lake: str) -> int | None:
-    """The latest Kafka timestamp in the events table, in ms; None if it has no row. Blocks: it reads one column of all rows."""
+    """Returns the latest Kafka timestamp in the events table, in ms; None if it has no row. Blocks: it reads one column of all
+    rows.
+    """
     ((found,),) = _events(spark, lake).agg(sf.max(sf.expr(TIME))).collect()
     return None if found is None else int(found)
 
@@ -64,7 +67,7 @@ def newest(spark: SparkSession, lake: str) -> int | None:
 def of_republished(
     spark: SparkSession, lake: str, decoded: DataFrame, horizon: int, topic_id: str
 ) -> tuple[DataFrame, DataFrame]:
-    """(event_id, time, place) of all events with `u.` ids that the batch `decoded` holds republished: two frames.
+    """Returns (event_id, time, place) of all events with `u.` ids that the batch `decoded` holds republished: two frames.
 
     The first is from the table, the second from the batch itself. Blocks; `horizon` in ms.
     """
@@ -86,5 +89,5 @@ def _events(spark: SparkSession, lake: str) -> DataFrame:
 
 
 def _moment(milliseconds: int) -> str:
-    """SQL; a time beyond the range of timestamps becomes its first or last."""
+    """Returns SQL; a time beyond the range of timestamps becomes its first or last."""
     return f"timestamp_millis({max(-_FAR_OUT, min(_FAR_OUT, milliseconds))}L)"

@@ -20,7 +20,7 @@ _UDF: Final = ("org.apache.spark.sql.api.java.UDF4", "org.apache.spark.sql.types
 
 
 def function_of(spark: SparkSession, ids: Any) -> Any:
-    """A Spark function that asks `ids`, a `RecentIds`."""
+    """Returns a Spark function that asks `ids`, a `RecentIds`."""
     boolean = java_class(spark, "org.apache.spark.sql.types.DataTypes").BooleanType
     function = call_method(spark, _FUNCTIONS, "udf", _UDF, (ids, boolean))
     return function.asNondeterministic()  # so that Spark neither repeats nor moves it
@@ -51,7 +51,7 @@ class MapIndex(DedupIndex):
 
     @override
     def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
-        """If the batch holds a republished `u.` id, the query fails before it commits anything.
+        """Deduplicates a batch. If it holds a republished `u.` id, the query fails before it commits anything.
 
         Then the index adds all events with such ids, from the table and from the batch, and the batch is done again.
         """

@@ -29,11 +29,11 @@ class Slots:
         self._topics = topics
 
     def of(self, topic: str, partition: int) -> int:
-        """The slot of a partition."""
+        """Returns the slot of a partition."""
         return partition % self.each + (self.each if topic == self._topics.quarantine else 0)
 
     def line(self, topic: str, partition: int, digests: Mapping[str, Sequence[Sums | None]]) -> str:
-        """The digest of a line of `batches`; `digests`: table -> slot -> sums."""
+        """Returns the digest of a line of `batches`; `digests`: table -> slot -> sums."""
         slot = self.of(topic, partition)
         named = {table: sums[slot] for table, sums in digests.items() if slot < len(sums)}
         return str(LineDigest(self.each, slot, named))
@@ -65,14 +65,14 @@ class Slots:
         return [sf.expr(f"array({', '.join(sums)})").alias(_SUMS)]
 
     def read(self, seen: Mapping[str, Any], topics: int = 1) -> list[Sums | None]:
-        """Slot -> sums, from the values of `sums`."""
+        """Returns slot -> sums, from the values of `sums`."""
         sums = seen[_SUMS]
         return [(sums[2 * slot] or 0, sums[2 * slot + 1] or 0) for slot in range(self.each * topics)]
 
     def there(
         self, spark: SparkSession, lake: str, table: str, covered: Covered, ranges: Sequence[Range]
     ) -> list[Sums | None]:
-        """Slot -> sums of the rows of `ranges` in `table`; None where rows of them were erased. Blocks: reads those rows."""
+        """Returns slot -> sums of the rows of `ranges` in `table`; None where rows of them were erased. Blocks: it reads them."""
         inside = within(ranges, self._topics.ids)
         rows = spark.read.format("delta").load(f"{lake}/{table}").where(inside)
         names = {topic_id: name for name, topic_id in self._topics.ids.items()}

@@ -14,13 +14,13 @@ _OLDEST: Final = 7 * 86_400.0  # seconds; the age of anything beyond the last ed
 
 
 def span(counted: str) -> str:
-    """SQL: the number of the span between two edges in which the age of a row at `landed_at` lies; null if not `counted`."""
+    """Returns SQL: the number of the span in which the age of a row at `landed_at` lies; null if not `counted`."""
     age = "unix_micros(landed_at) - unix_micros(received_time)"  # the same generated code for each batch: see `decode`
     return f"if({counted}, {_search(age, 0, len(_EDGES))}, null)"
 
 
 def _search(age: str, first: int, last: int) -> str:
-    """SQL: the number of the first edge from `first` on that is not below `age`; `last` if there is none before it."""
+    """Returns SQL: the number of the first edge from `first` on that is not below `age`; `last` if there is none before it."""
     if first == last:
         return str(first)
     middle = (first + last) // 2
@@ -35,7 +35,7 @@ class Ages:
     spans: Sequence[tuple[float, float, int]]
 
     def quantile(self, share: float) -> float:
-        """The age in seconds that `share` of the events did not exceed; 0 without events. Linear between two edges."""
+        """Returns the age in seconds that `share` of the events did not exceed; 0 without events. Linear between two edges."""
         wanted = share * sum(count for _, _, count in self.spans)
         for start, end, count in self.spans:
             if count and wanted <= count:
@@ -45,6 +45,6 @@ class Ages:
 
 
 def ages(counts: Mapping[int, int], seconds: float) -> Ages:
-    """The ages of events, from the number of them in each `span`; the commit came `seconds` after `landed_at`."""
+    """Returns the ages of events, from the number of them in each `span`; the commit came `seconds` after `landed_at`."""
     edges = pairwise((0.0, *_EDGES, _OLDEST))
     return Ages([(start + seconds, end + seconds, counts.get(number, 0)) for number, (start, end) in enumerate(edges)])

@@ -24,7 +24,7 @@ def gathered(records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
 
 
 def tasks(sizes: list[int], parallelism: int) -> int:
-    """How many tasks read ranges of these `sizes`: at most one for each, and enough for all cores if there is much to do.
+    """Returns how many tasks read ranges of these `sizes`: at most one for each, and enough for all cores if there is much to do.
 
     Spark gives each task about as many ranges, whatever their sizes: so no task gets far more than is enough, even if it gets
     the largest ones.

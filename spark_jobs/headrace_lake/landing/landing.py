@@ -244,7 +244,7 @@ class Landing:
 
     @staticmethod
     def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, Any]:
-        """The measures, by reading the batch once more. Only needed after a crash."""
+        """Returns the measures, by reading the batch once more. Only needed after a crash."""
         row = decoded.agg(*measures).first()
         return row.asDict() if row is not None else {}
 

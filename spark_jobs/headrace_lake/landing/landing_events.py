@@ -150,7 +150,7 @@ class EventsLanding:
             self._index.add_landed(keep_from, within(mine, self._epoch.topics.ids))
 
     def _keep_from(self) -> int | None:
-        """The time, in ms, from which on ids must be known; None while the watermark is unknown."""
+        """Returns the time, in ms, from which on ids must be known; None while the watermark is unknown."""
         watermark = self._watermarks.watermark() if self._watermarks else None
         return None if watermark is None else watermark - self._id_retention
 
@@ -205,18 +205,18 @@ class EventsLanding:
         return found
 
     def _without_erased(self, marked: DataFrame) -> DataFrame:
-        """An erased event that comes again counts as a duplicate."""
+        """Counts an erased event that comes again as a duplicate."""
         again = sf.col(DUPLICATE) | (sf.col(ERASED) & sf.expr(_SOUND))
         return marked.withColumn(DUPLICATE, again) if self.erased.any() else marked
 
     def landed(self, ranges: Iterable[Range], counts: EventCounts) -> None:
-        """The batch is in all tables: advances the watermarks."""
+        """Advances the watermarks: the batch is in all tables."""
         if self._watermarks is not None:
             ends = {item.partition: item.end for item in self._epoch.of_events(ranges)}
             self._watermarks.landed(ends, counts.latest)
 
     def dedup_status(self) -> DedupStatus:
-        """How well duplicates are recognised now."""
+        """Returns how well duplicates are recognised now."""
         state = self._index.state()
         watermark = self._watermarks.watermark() if self._watermarks else None
         if watermark is None or state.forgotten_to is None:
@@ -225,14 +225,14 @@ class EventsLanding:
         return DedupStatus(state, min(self._horizon, span), short=span < self._horizon)
 
     def _there(self, ranges: Iterable[Range]) -> DataFrame:
-        """(topic_id, partition, offset) of the table's rows from the starts of `ranges` on."""
+        """Returns (topic_id, partition, offset) of the table's rows from the starts of `ranges` on."""
         starts = {(item.topic, item.partition): item.start for item in ranges}
         return landed_already(self._epoch.spark, self._epoch.lake, EVENTS, starts, self._epoch.topics.ids)
 
     def _counted_again(
         self, decoded: DataFrame, ranges: list[Range], version: int, slots: Slots, *, strays: bool
     ) -> EventCounts:
-        """The counts of a batch whose rows are in the table, by reading both once more. Only needed after a crash.
+        """Returns the counts of a batch whose rows are in the table, by reading both once more. Only needed after a crash.
 
         A sound event that is not in the table was a duplicate, as long as the table has all rows that `version` wrote; else
         this raises `HaltError`. `strays`: the table may also have rows of a job that was shut out.
@@ -265,7 +265,7 @@ class EventsLanding:
         return EventCounts(partitions, looked_up, +duplicates, latest, markers, since=since, digests=digests)
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
-        """(partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""
+        """Returns (partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""
         inside = within(ranges, self._epoch.topics.ids)
         rows = self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{EVENTS}").where(inside)
         rows = with_erased(
@@ -276,7 +276,7 @@ class EventsLanding:
 
 
 def _protocol() -> Column:
-    """The protocol of a row as a metrics label."""
+    """Returns the protocol of a row as a metrics label."""
     return sf.when(sf.col("protocol").isin(*_KNOWN), sf.col("protocol")).otherwise(_OTHER)
 
 
@@ -295,7 +295,7 @@ def _measures(ranges: Iterable[Range], *, erased: bool) -> list[Column]:
 
 
 def _measured(ranges: Iterable[Range], seen: Mapping[str, Any]) -> EventCounts:
-    """The counts in the values of `_measures`."""
+    """Returns the counts in the values of `_measures`."""
     by_place, by_protocol = counts(seen["by_place"]), counts(seen["by_protocol"])
     partitions = {}
     for _, number, _, _ in ranges:
@@ -316,7 +316,7 @@ def _measured(ranges: Iterable[Range], seen: Mapping[str, Any]) -> EventCounts:
 
 
 def _lately(ranges: Iterable[Range]) -> str:
-    """SQL: the partition and the Kafka timestamp of a row that is among the last ones of its partition; null for others.
+    """Returns SQL: the partition and the Kafka timestamp of a row that is among the last ones of its partition; null for others.
 
     The latest of these times lies seldom before the partition's latest, and then ids are kept a little longer.
     """

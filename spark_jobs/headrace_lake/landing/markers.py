@@ -109,14 +109,14 @@ class GapMarkers:
         return self._open
 
     def _rows(self) -> DataFrame:
-        """The open gaps that may still become covered."""
+        """Returns the open gaps that may still become covered."""
         recent = sf.col("received_time") > sf.expr(f"current_timestamp() - {_OPEN_FOR}")
         logjam = (sf.col("reason") == str(GapReason.LOGJAM)) & ~sf.col("covered")
         sound = sf.col("to_sequence") > sf.col("from_sequence")
         return self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{GAPS}").where(logjam & recent & sound)
 
     def _covered(self, now: datetime) -> tuple[DataFrame, list[tuple[str, int, int]]]:
-        """Open gaps of which all numbers have landed, as covered rows; and the places of their markers."""
+        """Returns the open gaps of which all numbers have landed, as covered rows; and the places of their markers."""
 
         def attribute(name: Attribute) -> str:
             return f"try_cast(get_json_object(attributes, '$.{name}') as bigint)"

@@ -69,7 +69,7 @@ class Quarantine:
     def rows(
         self, records: DataFrame, ranges: Iterable[Range], landed_at: datetime, *, faults: bool
     ) -> DataFrame | None:
-        """All rows for the table, wanted or not; None if there are none. `faults`: include faulty events."""
+        """Returns all rows for the table, wanted or not; None if there are none. `faults`: include faulty events."""
         frames = []
         if any(item.topic == self._topics.quarantine for item in ranges):
             frames.append(decode.rejects(records, self._topics, landed_at))
@@ -119,7 +119,7 @@ class Quarantine:
         return [by_place, *by_reason, sf.count_if(stays).alias(_REASONED)]
 
     def measured(self, places: list[TopicPartition], seen: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
-        """Place -> (rows, skipped rows)."""
+        """Returns place -> (rows, skipped rows)."""
         by_place = counts(seen[_BY_PLACE])
         found = {}
         for topic, partition in places:
@@ -128,13 +128,13 @@ class Quarantine:
         return found
 
     def by_reason(self, seen: Mapping[str, Any], policy: Policy) -> dict[str, int]:
-        """Reason -> number of rows, for reasons with `policy`; `OTHER`: unknown reasons."""
+        """Returns reason -> number of rows, for reasons with `policy`; `OTHER`: unknown reasons."""
         found = {reason: seen[reason] for reason in REASONS}
         found[OTHER] = seen[_REASONED] - sum(found.values())
         return {reason: count for reason, count in found.items() if count and self._policies.have(policy, (reason,))}
 
     def there(self, ranges: list[Range]) -> tuple[dict[TopicPartition, int], datetime | None]:
-        """Partition -> number of rows of `ranges` in the table; and their earliest `landed_at`. Blocks."""
+        """Returns partition -> number of rows of `ranges` in the table; and their earliest `landed_at`. Blocks."""
         names = {topic_id: name for name, topic_id in self._topics.ids.items()}
         found = rows_in(self._spark, self._lake, QUARANTINE, ranges, self._topics.ids)
         counted = found.groupBy("topic_id", "partition").agg(sf.count(sf.lit(1)), sf.expr(EARLIEST)).collect()

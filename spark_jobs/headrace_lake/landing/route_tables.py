@@ -29,7 +29,7 @@ from headrace_lake.tables.properties import ROUTES, VACUUMED_AT, route_names
 def prepare(
     storage: Storage, lake: str, routes: Mapping[str, RouteSettings], fence: Fence, *, change_feed: bool
 ) -> dict[str, RouteTable | None]:
-    """The tables of `routes`, made if their columns are known; None for one whose columns the first batch decides.
+    """Returns the tables of `routes`, made if their columns are known; None for one whose columns the first batch decides.
 
     `fence` reads what they are from the tables' logs: on tables that are up to date, Spark is asked for nothing.
     Brings their streams and the change data feed up to date. Raises `ConfigError` if a table has other columns than its
@@ -91,7 +91,7 @@ def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool)
 
 
 def load(spark: SparkSession, lake: str, names: Iterable[str]) -> list[RouteTable]:
-    """The tables of routes, by `names` that are there. Blocks on storage."""
+    """Returns the tables of routes, by `names` that are there. Blocks on storage."""
     found = (RouteTable.of(name, properties_of(spark, f"{lake}/{name}")) for name in names)
     return [table for table in found if table is not None]
 

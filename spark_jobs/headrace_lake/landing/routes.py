@@ -119,19 +119,19 @@ class Routes:
         return RouteCounts(partitions, misfits, digests)
 
     def _of_files(self, files: list[str]) -> DataFrame | None:
-        """The rows that the batch has just written: its own files, which no look at the whole table is needed for."""
+        """Returns the rows that the batch has just written: its own files, which no look at the whole table is needed for."""
         if not files:
             return None
         rows = plain_parquet(self._epoch.spark.read.schema(self._schema), files)
         return rows.withColumn(DAY, sf.to_date("landed_at"))
 
     def _of_table(self, ranges: list[Range]) -> DataFrame:
-        """The rows that the table has of the batch; another run may have written them before an erasure listed some."""
+        """Returns the rows that the table has of the batch; another run may have written them before an erasure listed some."""
         events = self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{EVENTS}")
         return self._erased.left_out(events.where(within(ranges, self._epoch.topics.ids)), "event_id")
 
     def _matching(self, events: DataFrame) -> dict[str, Counter[int]]:
-        """Route -> partition -> rows that it gets: most batches have nothing for most routes, and those are not written."""
+        """Returns route -> partition -> rows that it gets: most batches have nothing for most routes, which are not written."""
         measures = [
             keyed_counts(sf.expr(f"if({matches(route.streams)}, partition, null)")).alias(name)
             for name, route in self._routes.items()
@@ -140,7 +140,7 @@ class Routes:
         return {} if row is None else {name: counts(row[name]) for name in self._routes}
 
     def _sampled(self, name: str, events: DataFrame | None, found: Counter[int], version: int) -> RouteTable | None:
-        """The table of the route `name`, made from a sample of the rows; None if there is none with a JSON object in it."""
+        """Returns the table of the route `name`, made from a sample of the rows; None if none has a JSON object."""
         if events is None or not found:
             return None
         text = f"coalesce(body, to_json({BODY_VARIANT}))" if BODY_VARIANT in events.columns else "body"

@@ -60,7 +60,8 @@ class Topics:
 
 
 def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape = _PLAIN) -> DataFrame:
-    """Rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT`, `LOOKED_UP` and `GAP`.
+    """Returns the rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT`, `LOOKED_UP` and
+    `GAP`.
 
     A row with a fault is not an event: `faults` turns its record into a row for the quarantine table.
     """
@@ -88,7 +89,8 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
 
 
 def id_projection(records: DataFrame, topics: Topics) -> DataFrame:
-    """(partition, offset, received_time, event_id, attributes) of each record of the events topic, without checks for faults.
+    """Returns (partition, offset, received_time, event_id, attributes) of each record of the events topic, without checks for
+    faults.
 
     For a sound record, `events` gives the same values. Costs little more than reading the records.
     """
@@ -102,7 +104,9 @@ def id_projection(records: DataFrame, topics: Topics) -> DataFrame:
 
 
 def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
-    """Rows for the quarantine table from records in which `events` finds a fault: the whole record, with headers and key."""
+    """Returns the rows for the quarantine table from records in which `events` finds a fault: the whole record, with headers and
+    key.
+    """
     frame = _event_texts(records, topics).withColumn(FAULT, sf.expr(_fault(_EVENT_RULES))).where(f"{FAULT} is not null")
     protocol = f"nullif({_PROTOCOL}, '')"
     rows = _kept(topics.events, topics, landed_at, _EVENT_RULES, protocol=protocol, reject_id="ce_id")
@@ -110,7 +114,7 @@ def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame
 
 
 def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
-    """Rows for the quarantine table from the quarantine topic: every record of it, sound or not."""
+    """Returns the rows for the quarantine table from the quarantine topic: every record of it, sound or not."""
     frame = _headers(records.where(f"topic = {quoted(topics.quarantine)}"), QUARANTINE_HEADERS, QUARANTINE_HEADERS)
     frame = selected(
         frame, *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
@@ -144,7 +148,7 @@ def _kept(
     reject_id: str,
     own: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The columns of the quarantine table for a frame with `FAULT`: the whole record, and what is known about it.
+    """Returns the columns of the quarantine table for a frame with `FAULT`: the whole record, and what is known about it.
 
     `own`: column -> its value if the record is sound.
     """
@@ -208,7 +212,7 @@ def _name(name: str) -> str:
 
 
 def _obeyed(text: str, rule: Rule) -> str:
-    """SQL: whether `text` obeys a rule; null for null."""
+    """Returns SQL: whether `text` obeys a rule; null for null."""
     found = [f"{text} = {quoted(rule.equals)}"] if rule.equals else []
     if rule.least and rule.least == rule.most:
         found.append(f"octet_length({text}) = {rule.least}")
@@ -223,7 +227,7 @@ def _obeyed(text: str, rule: Rule) -> str:
 
 
 def is_id(text: str) -> str:
-    """SQL: whether `text` has the form of an event's id; null for null."""
+    """Returns SQL: whether `text` has the form of an event's id; null for null."""
     return _obeyed(text, EVENT_RULES[EventHeader.ID])
 
 

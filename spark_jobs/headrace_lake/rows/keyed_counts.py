@@ -19,7 +19,7 @@ _ROOM: Final = 1 << 30
 
 
 def keyed_counts(key: Column) -> Column:
-    """An aggregate that counts rows by `key`, a whole number below 2^53; rows where it is null do not count.
+    """Returns an aggregate that counts rows by `key`, a whole number below 2^53; rows where it is null do not count.
 
     Pass its value to `counts`.
     """
@@ -27,12 +27,12 @@ def keyed_counts(key: Column) -> Column:
 
 
 def keyed_counts_sql(key: str) -> str:
-    """The same as SQL, of a key in SQL."""
+    """Returns the same as SQL, of a key in SQL."""
     return f"to_json(histogram_numeric(double({key}), {_ROOM}))"
 
 
 def counts(value: str | None) -> Counter[int]:
-    """Key -> number of rows, from the value of `keyed_counts`."""
+    """Returns key -> number of rows, from the value of `keyed_counts`."""
     found: Counter[int] = Counter()
     for entry in json.loads(value or "[]"):
         found[int(entry["x"])] += int(entry["y"])

@@ -51,7 +51,7 @@ class RouteTable:
 
     @classmethod
     def of(cls, name: str, properties: Mapping[str, str]) -> Self | None:
-        """The table `name` with `properties`; None if it is not a route's."""
+        """Returns the table `name` with `properties`; None if it is not a route's."""
         if ROUTE not in properties:
             return None
         said: dict[str, Any] = json.loads(properties[ROUTE])
@@ -81,7 +81,7 @@ class RouteTable:
         return [*_SKIPPED_BY, *typed[:_MOST_RANGED]]
 
     def rows(self, events: DataFrame) -> DataFrame:
-        """The rows of the table from `events`: rows of the events table, of any streams."""
+        """Returns the rows of the table from `events`: rows of the events table, of any streams."""
         text = f"coalesce(body, to_json({BODY_VARIANT}))" if BODY_VARIANT in events.columns else "body"
         frame = events.where(matches(self.streams)).selectExpr(*_BEFORE, *_AFTER, f"{text} as {_TEXT}")
         options = f"map('columnNameOfCorruptRecord', '{_UNREADABLE}')"
@@ -93,7 +93,7 @@ class RouteTable:
         return whole.select(*(f"`{name}`" for name in self.kinds))
 
     def _type(self) -> str:
-        """The columns as the struct that `from_json` makes."""
+        """Returns the columns as the struct that `from_json` makes."""
         tree: dict[str, Any] = {}
         for column in self.columns:
             node = tree
@@ -122,7 +122,7 @@ class RouteTable:
 
 
 def matches(streams: str) -> str:
-    """SQL over events: whether the stream meets one of the patterns, separated by commas."""
+    """Returns SQL over events: whether the stream meets one of the patterns, separated by commas."""
     return "(" + " or ".join(map(_matches, streams.split(","))) + ")"
 
 
@@ -144,7 +144,7 @@ def _field(column: RouteColumn) -> str:
 
 
 def _value(column: RouteColumn) -> str:
-    """The column's value as SQL; null if it does not fit. Cannot throw."""
+    """Returns the column's value as SQL; null if it does not fit. Cannot throw."""
     if column.kind not in CALENDAR:
         return _field(column)
     value = f"try_cast({_field(column)} as {column.kind})"
@@ -152,7 +152,7 @@ def _value(column: RouteColumn) -> str:
 
 
 def _raw(column: RouteColumn) -> str | None:
-    """The value's text as SQL; None for a column that holds any value."""
+    """Returns the value's text as SQL; None for a column that holds any value."""
     if column.kind == "string":
         return None
     if column.kind in CALENDAR:
