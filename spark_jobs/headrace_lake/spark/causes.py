@@ -24,7 +24,7 @@ _LONGEST: Final = 600
 
 
 def chain(error: BaseException) -> list[str]:
-    """The Java exceptions behind `error`, outermost first, as ``class: message``; without any, `error` itself."""
+    """Returns the Java exceptions behind `error`, outermost first, as ``class: message``; without any, `error` itself."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
         return [f"{type(error).__name__}: {error}"]
@@ -36,7 +36,7 @@ def chain(error: BaseException) -> list[str]:
 
 
 def root_cause(error: BaseException) -> str:
-    """The first line of the innermost exception, without package names and stacks."""
+    """Returns the first line of the innermost exception, without package names and stacks."""
     line = _NOISE.sub("", chain(error)[-1].strip().split("\n\n", 1)[0]).replace("\n", " ")
     return re.sub(r"^(?:[\w$]+\.)+(?=[A-Z])", "", line)[:_LONGEST]
 

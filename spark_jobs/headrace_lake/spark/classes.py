@@ -65,7 +65,7 @@ def _dump(spark: SparkSession, path: Path) -> None:
 
 
 def _found(folder: Path, mark: str) -> list[Path]:
-    """The archive named `mark`, if it is as long as its name says."""
+    """Returns the archive named `mark`, if it is as long as its name says."""
     named = folder.glob(f"{mark}.*.jsa")
     return [path for path in named if path.name.split(".")[1] == str(path.stat().st_size)][:1]
 
@@ -85,7 +85,7 @@ def _mark(jars: Path | None) -> str:
 
 
 def _base(folder: Path) -> list[Path]:
-    """An archive of Java's own classes, made once in half a second for a Java without one; none if Java has one."""
+    """Returns an archive of Java's own classes, made once in half a second for a Java without one; none if Java has one."""
     if (_java() / "lib" / "server" / "classes.jsa").exists():
         return []
     mark = f"java-{hashlib.sha256(str(_java()).encode()).hexdigest()[:16]}"
@@ -99,6 +99,6 @@ def _base(folder: Path) -> list[Path]:
 
 
 def _java() -> Path:
-    """The Java that PySpark starts."""
+    """Returns the Java that PySpark starts."""
     home = os.environ.get("JAVA_HOME")
     return Path(home) if home else Path(shutil.which("java") or "java").resolve().parent.parent

@@ -21,7 +21,7 @@ _JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
 
 
 def command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The program to become, with its arguments. Raises `KeyError` for a variable that Spark should have set."""
+    """Returns the program to become, with its arguments. Raises `KeyError` for a variable that Spark should have set."""
     role, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if role == "driver":
         address = environment["SPARK_DRIVER_BIND_ADDRESS"]

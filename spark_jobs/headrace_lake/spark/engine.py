@@ -175,7 +175,7 @@ def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
 
 
 def session_options(given: Mapping[str, str], wanted: Mapping[str, str], master: str = "") -> dict[str, str]:
-    """The options of the session; `given`: those of spark-submit, `wanted`: those of LAKE__SPARK, `master`: LAKE__MASTER."""
+    """Returns the options of the session; `given`: spark-submit's, `wanted`: those of LAKE__SPARK, `master`: LAKE__MASTER."""
     for source, options in (("LAKE__SPARK", wanted), ("spark-submit", given)):
         wrong = [name for name, value in _NEEDED.items() if options.get(name, value) != value]
         if wrong:
@@ -187,13 +187,13 @@ def session_options(given: Mapping[str, str], wanted: Mapping[str, str], master:
 
 
 def _given() -> dict[str, str]:
-    """The options that spark-submit was given."""
+    """Returns the options that spark-submit was given."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
 def web_identity(environment: Mapping[str, str], given: Set[str]) -> dict[str, str]:
-    """The option by which S3A takes the role of a Kubernetes service account; `given`: the options that somebody has set.
+    """Returns the option by which S3A takes the role of a Kubernetes service account; `given`: the options that somebody has set.
 
     AWS's tools take it by themselves, after the keys; S3A's default never does (hadoop-aws 3.5.0, "Authenticating with S3").
     """
@@ -260,7 +260,7 @@ def _forget_origins(spark: SparkSession, hadoop: Any) -> None:
 
 
 def _end_of(process: Popen[bytes], error: Exception) -> int | None:
-    """The exit status; None if it still runs. Connections to a JVM that dies are lost some time before."""
+    """Returns the exit status; None if it still runs. Connections to a JVM that dies are lost some time before."""
     lost = isinstance(error, OSError | Py4JError) and not isinstance(error, Py4JJavaError)
     with suppress(TimeoutExpired):
         return process.wait(JVM_END_SECONDS) if lost else process.poll()

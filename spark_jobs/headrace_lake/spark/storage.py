@@ -29,7 +29,7 @@ class Storage:
         return bool(files.exists(there))
 
     def names(self, path: str) -> list[str]:
-        """The names in the folder `path`, sorted; empty if the folder does not exist."""
+        """Returns the names in the folder `path`, sorted; empty if the folder does not exist."""
         there, files = self._at(path)
         if not files.exists(there):
             return []
@@ -44,7 +44,7 @@ class Storage:
         return sorted(name.rstrip(",") for name in listed[1:-1].split(f"{folder}/") if name)
 
     def read(self, path: str) -> str | None:
-        """The text of the file `path`; None if it does not exist."""
+        """Returns the text of the file `path`; None if it does not exist."""
         there, files = self._at(path)
         if not files.exists(there):
             return None
@@ -66,7 +66,9 @@ class Storage:
             raise HaltError(f"{path} cannot be written: it exists already, or its folder does not")
 
     def scheme(self, path: str) -> str:
-        """The scheme of `path`'s file system (``file``, ``hdfs``, ``s3a``); a path without one is on the default file system."""
+        """Returns the scheme of `path`'s file system (``file``, ``hdfs``, ``s3a``); a path without one is on the default file
+        system.
+        """
         return str(self._at(path)[1].getUri().getScheme())
 
     def _create(self, files: Any, there: Any, text: str, *, overwrite: bool) -> None:

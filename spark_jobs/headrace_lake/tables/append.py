@@ -66,13 +66,13 @@ def arrow_rows(values: Sequence[Mapping[str, Any]], schema: StructType) -> pa.Ta
 
 
 def new_name(day: str) -> str:
-    """The name of a new data file, of the partition `day` if the table has days."""
+    """Returns the name of a new data file, of the partition `day` if the table has days."""
     name = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
     return f"day={day}/{name}" if day else name
 
 
 def local_path(path: str) -> str:
-    """The path of a file on the local file system, without the scheme."""
+    """Returns the path of a file on the local file system, without the scheme."""
     return re.sub(r"^file:(//)?", "", path)
 
 
@@ -136,7 +136,7 @@ class Appender:
         return rows if isinstance(rows, DataFrame) else self._spark.createDataFrame(rows).coalesce(1)
 
     def _written(self, path: str, rows: pa.Table, version: int) -> Any:
-        """The actions that append `rows`, whose file is written now. A file that is not committed stays for vacuum."""
+        """Returns the actions that append `rows`, whose file is written now. A file that is not committed stays for vacuum."""
         storage, name = Storage(self._spark), new_name("")
         with tempfile.TemporaryDirectory(prefix="headrace-rows-") as folder:
             local = storage.scheme(path) == "file"

@@ -53,7 +53,7 @@ _WORD: Final = (1 << 64) - 1
 
 
 def of_route(columns: Iterable[str]) -> Covered:
-    """The columns of a route's table that the hashes take in; `columns`: those that come from bodies, in any order."""
+    """Returns the columns of a route's table that the hashes take in; `columns`: those that come from bodies, in any order."""
     every = (*_OF_ROUTES, *sorted(columns))
     return every, every
 
@@ -70,30 +70,30 @@ def taken_in(columns: Sequence[str], seed: int) -> list[str | int]:
 
 
 def hashes_sql(covered: Covered) -> list[str]:
-    """The two hashes of a row in Spark's SQL."""
+    """Returns the two hashes of a row in Spark's SQL."""
     return [hash_sql(columns, seed) for columns, seed in zip(covered, SEEDS, strict=True)]
 
 
 def hash_sql(columns: Sequence[str], seed: int) -> str:
-    """A hash of a row in Spark's SQL."""
+    """Returns a hash of a row in Spark's SQL."""
     parts = (f"`{part}`" if isinstance(part, str) else str(part) for part in taken_in(columns, seed))
     return f"xxhash64({', '.join(parts)})"
 
 
 def slots_of(partitions: Iterable[int]) -> int:
-    """How many sums of each topic a batch keeps that has records of these `partitions`: a power of two."""
+    """Returns how many sums of each topic a batch keeps that has records of these `partitions`: a power of two."""
     return int(min(SLOTS, 1 << max(partitions, default=0).bit_length()))
 
 
 def added(one: Sums | None, other: Sums | None) -> Sums | None:
-    """Both sums together; None if one of them is not known."""
+    """Returns both sums together; None if one of them is not known."""
     if one is None or other is None:
         return None
     return (one[0] + other[0]) & _WORD, (one[1] + other[1]) & _WORD
 
 
 def hexadecimal(sums: Sums) -> str:
-    """Both sums in 32 digits."""
+    """Returns both sums in 32 digits."""
     return f"{sums[0] & _WORD:016x}{sums[1] & _WORD:016x}"
 
 
@@ -116,7 +116,7 @@ _ZERO: Final = hexadecimal(NOTHING)
 
 
 def forgotten(text: str | None) -> str | None:
-    """The digest of a line whose rows are others now: where its sums are, and none of them."""
+    """Returns the digest of a line whose rows are others now: where its sums are, and none of them."""
     if text is None:
         return None
     return json.dumps({**json.loads(text), "sums": None})

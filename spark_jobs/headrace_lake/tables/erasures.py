@@ -76,7 +76,7 @@ def exists(spark: SparkSession, lake: str) -> bool:
 
 
 def read(spark: SparkSession, lake: str) -> DataFrame:
-    """The rows of the table; none if nothing was ever erased. Blocks on storage."""
+    """Returns the rows of the table; none if nothing was ever erased. Blocks on storage."""
     if not exists(spark, lake):
         nothing = (sf.lit(None).cast(field.dataType).alias(field.name) for field in SCHEMA.fields)
         return spark.range(0).select(*nothing)
@@ -84,7 +84,7 @@ def read(spark: SparkSession, lake: str) -> DataFrame:
 
 
 def places(spark: SparkSession, lake: str, table: str) -> DataFrame:
-    """(topic_id, partition, offset, landed_at) of all records that were erased from `table`."""
+    """Returns (topic_id, partition, offset, landed_at) of all records that were erased from `table`."""
     erased = read(spark, lake).where(sf.col("table") == table)
     listed = erased.select("topic_id", "partition", sf.explode("offsets").alias("offset"), "landed_at")
     return listed.groupBy(*_KEY).agg(sf.min("landed_at").alias("landed_at"))

@@ -35,17 +35,17 @@ _CLAIM_ATTEMPTS: Final = 10
 
 
 def transaction(epoch: int, batch: int) -> int:
-    """The transaction version of a batch."""
+    """Returns the transaction version of a batch."""
     return (epoch << _EPOCH_BITS) + batch
 
 
 def claim_of(epoch: int) -> int:
-    """The transaction version that claims `epoch`: above every batch of the epoch before, below the first of its own."""
+    """Returns the transaction version that claims `epoch`: above every batch of the epoch before, below the first of its own."""
     return transaction(epoch, 0) - 1
 
 
 def epoch_of(version: int) -> int:
-    """The epoch of a transaction version, of a batch or of a claim; 0 for a table that was never written."""
+    """Returns the epoch of a transaction version, of a batch or of a claim; 0 for a table that was never written."""
     return (version + 1) >> _EPOCH_BITS
 
 
@@ -61,11 +61,11 @@ class Fence:
         self._of_routes: dict[str, TransactionLog] = {}
 
     def epoch(self) -> int:
-        """The latest epoch of any table; 0 if none was claimed."""
+        """Returns the latest epoch of any table; 0 if none was claimed."""
         return max(epoch_of(log.latest()) for log in self._logs.values())
 
     def lake_id(self) -> str:
-        """The identity of these tables, also after a move: Delta's id of `batches`."""
+        """Returns the identity of these tables, also after a move: Delta's id of `batches`."""
         return str(self.metadata(BATCHES)["id"])
 
     def never_claimed(self, name: str) -> bool:
@@ -73,7 +73,7 @@ class Fence:
         return epoch_of(self._log(name).latest()) == 0
 
     def properties(self, name: str) -> Mapping[str, str]:
-        """The properties of the table `name`."""
+        """Returns the properties of the table `name`."""
         log = self._log(name)
         log.latest()
         return log.properties
@@ -85,16 +85,16 @@ class Fence:
         return log.metadata
 
     def routes(self) -> list[str]:
-        """The tables of routes that are there, also of routes that the settings no longer have."""
+        """Returns the tables of routes that are there, also of routes that the settings no longer have."""
         names = route_names(self.properties(BATCHES))
         return [name for name in names if self._storage.exists(f"{self._lake}/{name}/_delta_log")]
 
     def rows_of(self, name: str, version: int) -> int | None:
-        """How many rows the write `version` added to the table `name`; None if its log no longer says so."""
+        """Returns how many rows the write `version` added to the table `name`; None if its log no longer says so."""
         return self._log(name).rows_of(version)
 
     def files_of(self, name: str, version: int) -> list[str] | None:
-        """The paths of the files that the write `version` added to the table `name`; None if its log no longer says so."""
+        """Returns the paths of the files that the write `version` added to the table `name`; None if its log says so no more."""
         return self._log(name).files_of(version)
 
     def claim(self, gaps: Callable[[int], DataFrame | None] = lambda _: None) -> int:
@@ -157,7 +157,7 @@ class Fence:
         self.check(transaction(epoch, batch))
 
     def latest(self, name: str) -> int:
-        """The last transaction version of the table `name`; -1 if there is none. Blocks on storage."""
+        """Returns the last transaction version of the table `name`; -1 if there is none. Blocks on storage."""
         return self._log(name).latest()
 
     def written(self, name: str, version: int) -> bool:

@@ -36,7 +36,7 @@ CHECKPOINT_EVERY: Final = 50
 
 
 def _columns(*columns: tuple[str, DataType, str]) -> StructType:
-    """The columns; the third entry is the comment that every engine shows, and the text of the table in docs/lake.md."""
+    """Returns the columns; the third entry is the comment that every engine shows, and the text of the table in docs/lake.md."""
     return StructType([StructField(name, kind, metadata={"comment": text}) for name, kind, text in columns])
 
 
@@ -183,12 +183,12 @@ STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
 def statistics(name: str, shape: Shape) -> dict[str, str]:
-    """The property that lists the columns of the table `name` that have statistics."""
+    """Returns the property that lists the columns of the table `name` that have statistics."""
     return _statistics(name, shape, _SKIPPED_BY)
 
 
 def statistics_before(name: str, shape: Shape) -> dict[str, str]:
-    """The same, as older versions made it."""
+    """Returns the same, as older versions made it."""
     return _statistics(name, shape, _SKIPPED_BEFORE)
 
 
@@ -199,13 +199,13 @@ def _statistics(name: str, shape: Shape, skipped_by: Iterable[str]) -> dict[str,
 
 
 def comments(name: str, shape: Shape) -> dict[str, str]:
-    """Column -> comment, of the columns of the table `name` that landing fills."""
+    """Returns column -> comment, of the columns of the table `name` that landing fills."""
     own = {field.name: str(field.metadata["comment"]) for field in SCHEMAS[name].fields}
     return own | shape.comments if name == EVENTS else own
 
 
 def columns(name: str, shape: Shape) -> list[str]:
-    """The names of the columns of the table `name` that landing fills."""
+    """Returns the names of the columns of the table `name` that landing fills."""
     return [*SCHEMAS[name].names, *(shape.columns if name == EVENTS else ())]
 
 

@@ -62,12 +62,12 @@ KNOWN_FEATURES: Final = frozenset(
 
 
 def route_names(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The tables of routes; `properties`: of `batches`."""
+    """Returns the tables of routes; `properties`: of `batches`."""
     return tuple(json.loads(properties.get(ROUTES, "[]")))
 
 
 def strange_features(protocol: Mapping[str, Any]) -> list[str]:
-    """The features in an action `protocol` that we do not know, sorted."""
+    """Returns the features in an action `protocol` that we do not know, sorted."""
     named = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
     old = {"columnMapping"} if protocol.get("minReaderVersion") == 2 else set()
     return sorted((named | old) - KNOWN_FEATURES)

@@ -56,7 +56,9 @@ class Shape:
         return {PROMOTED: promoted, BODY: "variant" if self.variant else "string"}
 
     def body(self, text: str, parsed: str) -> list[str]:
-        """The columns `body` and of this shape, as SQL; `text` and `parsed`: expressions of the body's text and its VARIANT."""
+        """Returns the columns `body` and of this shape, as SQL; `text` and `parsed`: expressions of the body's text and its
+        VARIANT.
+        """
         promoted = [promotion.column(text) for promotion in self.promoted]
         if not self.variant:
             return [f"{text} as body", *promoted]
@@ -65,7 +67,7 @@ class Shape:
 
 
 def parse_all(texts: Iterable[str], taken: Iterable[str]) -> tuple[Promotion, ...]:
-    """The promotions in `texts`; `taken`: column names that they must not use. Raises `ConfigError`."""
+    """Returns the promotions in `texts`; `taken`: column names that they must not use. Raises `ConfigError`."""
     try:
         promotions = parse(texts)
     except ValueError as error:
@@ -77,13 +79,13 @@ def parse_all(texts: Iterable[str], taken: Iterable[str]) -> tuple[Promotion, ..
 
 
 def of_table(properties: Mapping[str, str]) -> Shape:
-    """The shape of the events table with `properties`."""
+    """Returns the shape of the events table with `properties`."""
     promoted = tuple(Promotion.parse(text) for text in json.loads(properties.get(PROMOTED, "[]")))
     return Shape(promoted, properties.get(BODY) == "variant")
 
 
 def settled(settings: LakeSettings, table: Shape | None, taken: Iterable[str]) -> Shape:
-    """The shape to land with, from the settings and the table's own (None: the table does not exist yet).
+    """Returns the shape to land with, from the settings and the table's own (None: the table does not exist yet).
 
     Raises `ConfigError` if they disagree; the message names the command that resolves it.
     """

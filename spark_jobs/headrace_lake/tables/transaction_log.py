@@ -53,7 +53,7 @@ class TransactionLog:
         return dict(self.metadata["configuration"])
 
     def latest(self) -> int:
-        """The highest transaction version that is committed; -1 if there is none. Blocks on storage.
+        """Returns the highest transaction version that is committed; -1 if there is none. Blocks on storage.
 
         After a pause longer than `_AWAY`, the commits that come next may have been cleaned up. Then this reads the log
         again, from a newer checkpoint if there is one: a process that was frozen would otherwise take the missing file
@@ -76,7 +76,7 @@ class TransactionLog:
         return self._latest
 
     def version(self) -> int:
-        """The number of the newest commit, of any writer; -1 without a table. Blocks and raises like `latest`."""
+        """Returns the number of the newest commit, of any writer; -1 without a table. Blocks and raises like `latest`."""
         self.latest()
         return self._next - 1
 
@@ -87,7 +87,9 @@ class TransactionLog:
             self._next += 1
 
     def _actions(self, version: int, text: str) -> list[Mapping[str, Any]]:
-        """The actions of a commit. Raises `HaltError` if it is damaged: Delta's writer gives it its name when it is whole."""
+        """Returns the actions of a commit. Raises `HaltError` if it is damaged: Delta's writer gives it its name when it is
+        whole.
+        """
         try:
             if actions := [json.loads(line) for line in text.splitlines()]:
                 return actions
@@ -114,7 +116,9 @@ class TransactionLog:
             self.tokens.append(str(token))
 
     def rows_of(self, version: int) -> int | None:
-        """How many rows the commit of our transaction `version` added; None if the log does not say it. Blocks on storage."""
+        """Returns how many rows the commit of our transaction `version` added; None if the log does not say it. Blocks on
+        storage.
+        """
         added = self._added(version)
         if added is None:
             return None
@@ -123,7 +127,7 @@ class TransactionLog:
         return sum(counts) if len(counts) == len(stats) else None
 
     def files_of(self, version: int) -> list[str] | None:
-        """The paths of the files that the commit of our transaction `version` added; None if the log no longer has it."""
+        """Returns the paths of the files that the commit of our transaction `version` added; None if the log no longer has it."""
         added = self._added(version)
         return None if added is None else [f"{self._table}/{unquote(file['path'])}" for file in added]
 
@@ -181,12 +185,12 @@ class TransactionLog:
 
 
 def plain_parquet(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
-    """The rows of `files`, by their names as they are: Spark takes a name with one of ``[]{}*?`` for a pattern."""
+    """Returns the rows of `files`, by their names as they are: Spark takes a name with one of ``[]{}*?`` for a pattern."""
     return reader.option(_AS_PATTERNS, "false").parquet(*files)
 
 
 def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
-    """The version of the newest complete checkpoint, and its files; -1 and none if there is none."""
+    """Returns the version of the newest complete checkpoint, and its files; -1 and none if there is none."""
     parts: dict[tuple[int, int], list[str]] = {}  # (version, how many parts) -> files
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):

@@ -58,7 +58,7 @@ def comment(spark: SparkSession, path: str, texts: Mapping[str, str]) -> None:
 
 
 def _properties(name: str, have: Mapping[str, str], shape: Shape, *, change_feed: bool) -> dict[str, str]:
-    """The properties to set."""
+    """Returns the properties to set."""
     wanted = {COMMENT: ABOUT[name]}
     if have.get(STATISTICS) == statistics_before(name, shape)[STATISTICS]:
         wanted |= statistics(name, shape)
