@@ -38,7 +38,7 @@ class Policies:
 
     @classmethod
     def of(cls, setting: Mapping[str, Policy]) -> Policies:
-        """The policies of LAKE__QUARANTINE."""
+        """Returns the policies of LAKE__QUARANTINE."""
         named = {reason: policy for reason, policy in setting.items() if reason != DEFAULT}
         return cls(named, setting.get(DEFAULT, Policy.LOG))
 
@@ -47,7 +47,7 @@ class Policies:
         return any(self.named.get(reason, self.default) is policy for reason in reasons)
 
     def where(self, policy: Policy) -> Column:
-        """Condition: the column `reason` has `policy`. It may hold any text."""
+        """Returns a condition: the column `reason` has `policy`. It may hold any text."""
         reason = sf.col("reason")
         its = [name for name, named in self.named.items() if named is policy]
         others = [name for name in self.named if name not in its]

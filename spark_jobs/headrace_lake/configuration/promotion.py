@@ -57,7 +57,7 @@ class Promotion:
         return f"body{self.path} as {self.name} {self.kind}"
 
     def column(self, text: str) -> str:
-        """The column as SQL, from the expression `text` of the body; null if the value does not fit. Cannot throw."""
+        """Returns the column as SQL, from the expression `text` of the body; null if the value does not fit. Cannot throw."""
         path = json_path(self.path).replace("'", "\\'")
         value = f"try_cast(get_json_object({text}, '{path}') as {self.kind})"
         if self.kind in CALENDAR:
@@ -90,7 +90,7 @@ def merged(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
 
 
 def parse(texts: Iterable[str]) -> tuple[Promotion, ...]:
-    """The promotions in `texts`. Raises `ValueError`; its text says what is wrong."""
+    """Returns the promotions in `texts`. Raises `ValueError`; its text says what is wrong."""
     found = merged(Promotion.parse(text) for text in texts)
     for promotion in found:
         if promotion.name.startswith(OURS):

@@ -68,7 +68,7 @@ class RouteSettings(Section):
         return schema
 
     def columns(self, taken: Iterable[str]) -> tuple[RouteColumn, ...] | None:
-        """The columns of the JSON schema; None without one. `taken`: names that the table has already."""
+        """Returns the columns of the JSON schema; None without one. `taken`: names that the table has already."""
         return None if self.json_schema is None else of_schema(read(self.json_schema), taken)
 
 
@@ -107,7 +107,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def read(schema: Path | Mapping[str, Any]) -> Any:
-    """The document of a JSON schema. Raises `ValueError`; its text says what is wrong."""
+    """Returns the document of a JSON schema. Raises `ValueError`; its text says what is wrong."""
     if not isinstance(schema, Path):
         return schema
     try:
@@ -117,7 +117,7 @@ def read(schema: Path | Mapping[str, Any]) -> Any:
 
 
 def of_schema(document: Any, taken: Iterable[str]) -> tuple[RouteColumn, ...]:
-    """The columns of a JSON schema, in its order. Raises `ValueError`; its text says what is wrong."""
+    """Returns the columns of a JSON schema, in its order. Raises `ValueError`; its text says what is wrong."""
     found: Found = {}
     for path, kind in _declared(document, document, (), 0):
         if not all(map(_can_be_column, path)):
@@ -190,7 +190,7 @@ def _kind(node: Mapping[str, Any]) -> str:
 
 
 def sampled(bodies: Iterable[str], taken: Iterable[str]) -> tuple[RouteColumn, ...]:
-    """The columns that hold what the objects among `bodies` hold; none if there is no object.
+    """Returns the columns that hold what the objects among `bodies` hold; none if there is no object.
 
     A key with values of several types becomes text. Texts stay texts, whatever they look like: the next one may look otherwise.
     """
@@ -249,7 +249,7 @@ def _can_be_column(key: str) -> bool:
 
 
 def _spelling(key: str) -> str:
-    """The same for all keys that Spark takes for one name: Java's `equalsIgnoreCase`, which has one character for each."""
+    """Returns the same for all keys that Spark takes for one name: Java's `equalsIgnoreCase`, one character for each."""
     upper = (each if len(each.upper()) > 1 else each.upper() for each in key)
     return "".join(each.lower()[0] for each in upper)
 

@@ -50,7 +50,7 @@ class Clocks:
 
 
 def doubted(clocks: Clocks) -> list[Witness]:
-    """The clocks that contradict the job's own, or do not confirm it though they should; empty: it may be believed.
+    """Returns the clocks that contradict the job's own, or do not confirm it though they should; empty: it may be believed.
 
     Records and commits may be old, because nothing came since. Where Kafka's clock is unknown, only a record of now confirms.
     """

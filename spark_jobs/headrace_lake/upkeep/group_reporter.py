@@ -172,7 +172,7 @@ class GroupReporter:
                     self._say_low(pair, margin)
 
     def _margin(self, pair: TopicPartition, offset: int, retention: float) -> float | None:
-        """Seconds until Kafka may delete the record at `offset`; None if it could not be read in time."""
+        """Returns the seconds until Kafka may delete the record at `offset`; None if it could not be read in time."""
         if self._consumer is None:
             options = self._hash_map(self._options.items())
             for name in ("key.deserializer", "value.deserializer"):

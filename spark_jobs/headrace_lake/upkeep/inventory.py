@@ -47,11 +47,11 @@ class Inventory(TransactionLog):
         """(version, Unix time) of the commits seen, oldest first; time 0 for the checkpoint's."""
 
     def small_files(self) -> int:
-        """How many files compaction may still merge."""
+        """Returns how many files compaction may still merge."""
         return sum(len(day_files.small) for day_files in self.days.values())
 
     def sizes(self, day: str, names: Iterable[str]) -> dict[str, int]:
-        """The bytes of those files of `day` named `names` that the table has and that may be merged."""
+        """Returns the bytes of those files of `day` named `names` that the table has and that may be merged."""
         small = self.days[day].small if day in self.days else {}
         return {name: small[name] for name in names if name in small}
 

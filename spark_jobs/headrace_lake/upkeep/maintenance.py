@@ -191,7 +191,7 @@ class Maintenance:
         return next((piece for piece in self._pieces() if self._may(*piece[:2])), None)
 
     def _pieces(self) -> Iterator[MaintenancePiece]:
-        """The pieces that are due, the most urgent first."""
+        """Yields the pieces that are due, the most urgent first."""
         settings = self._settings
         now = time.time()
         agree = self._agree(

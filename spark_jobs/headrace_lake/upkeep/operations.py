@@ -40,11 +40,11 @@ class LakeHealth(Health):
         self._notes: list[str] = []
 
     def heartbeat(self) -> None:
-        """The main loop still runs."""
+        """Notes that the main loop still runs."""
         self._last_heartbeat = time.monotonic()
 
     def set_waiting(self, reason: str) -> None:
-        """The job is not ready, because of `reason`; empty: it is ready."""
+        """Says that the job is not ready, because of `reason`; empty: it is ready."""
         self._waiting_for = reason
 
     def show(self, **rows: object) -> None:

@@ -101,7 +101,7 @@ class RunProgress:
         return max(0, self.total - self._done)
 
     def landed(self, ends: Offsets) -> None:
-        """Everything before `ends` has landed."""
+        """Notes that everything before `ends` has landed."""
         for pair, end in ends.items():
             self._done += max(0, end - self._at.get(pair, end))
             self._at[pair] = end

@@ -25,7 +25,7 @@ _VERSIONS: Final = 500  # versions whose commits one piece deletes
 
 
 def first_kept(days: int, now: float, newest: str) -> date:
-    """The first day to keep, of `days` days before today (UTC), and not after `newest`, the newest landed day as text.
+    """Returns the first day to keep, of `days` days before today (UTC), and not after `newest`, the newest landed day as text.
 
     `now` in Unix seconds. So whatever a clock says, the tables' last day stays.
     """

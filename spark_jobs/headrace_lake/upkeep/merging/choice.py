@@ -68,7 +68,7 @@ def choose(
     file_bytes: int,
     ratios: Mapping[str, float],
 ) -> Piece | None:
-    """The piece to merge next, the one with the most files; None if nothing is due.
+    """Returns the piece to merge next, the one with the most files; None if nothing is due.
 
     `tables`: table -> day (ISO 8601; empty in a table without days) -> its files. `now` in Unix seconds, `today` in UTC.
     `ratios`: table -> its `Shrinkage`.
@@ -109,7 +109,7 @@ def _filling(small: Mapping[str, int], full: int) -> list[tuple[str, int]]:
 
 
 def _lowest(small: Mapping[str, int], file_bytes: int) -> list[tuple[str, int]]:
-    """The files of the lowest level, and of the next ones while they are few; of all at most a quarter of the final size."""
+    """Returns the files of the lowest level, and of the next ones while they are few; at most a quarter of the final size."""
     chosen: list[tuple[str, int]] = []
     total, level = 0, -1
     for path, size in _by_size(small):

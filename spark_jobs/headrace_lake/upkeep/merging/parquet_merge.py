@@ -79,7 +79,7 @@ class Statistics:
 
 
 def unsupported(files: Sequence[Path]) -> str | None:
-    """Why `files` cannot be merged here; None if they can.
+    """Returns why `files` cannot be merged here; None if they can.
 
     Arrow would not give back nested columns (VARIANT) or old kinds of times as they were, and holds a row group as a whole.
     """
@@ -145,7 +145,7 @@ def merge_files(
 
 
 def _schema(files: Sequence[Path]) -> pa.Schema:
-    """The columns of all files."""
+    """Returns the columns of all files."""
     schemas = [pq.read_schema(path).remove_metadata() for path in files]
     united: pa.Schema = pa.unify_schemas(schemas)
     return united
@@ -158,7 +158,7 @@ def _remarks(source: pq.ParquetFile) -> dict[bytes, bytes]:
 
 
 def _order(groups: Sequence[tuple[pq.ParquetFile, int]], by: Sequence[str], schema: pa.Schema) -> Any:
-    """The position of each row of all `groups`, in the order of the output."""
+    """Returns the position of each row of all `groups`, in the order of the output."""
     wanted = [name for name in by if name in schema.names]
     if not wanted:
         return np.arange(sum(source.metadata.row_group(number).num_rows for source, number in groups))
@@ -186,7 +186,7 @@ def _passes(order: Any, weights: Any) -> Iterator[Any]:
 
 
 def _rows(groups: Sequence[tuple[pq.ParquetFile, int]], positions: Any, schema: pa.Schema) -> pa.Table:
-    """The rows at `positions`, in their order."""
+    """Returns the rows at `positions`, in their order."""
     ascending = np.sort(positions)
     parts, first = [], 0
     for source, number in groups:
@@ -205,7 +205,7 @@ def _rows(groups: Sequence[tuple[pq.ParquetFile, int]], positions: Any, schema: 
 
 
 def _read(source: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema` of a row group, null where it lacks them."""
+    """Returns the columns of `schema` of a row group, null where it lacks them."""
     there = [name for name in schema.names if name in source.schema_arrow.names]
     rows = source.read_row_group(group, columns=there, use_threads=False)
     columns = [rows[column.name] if column.name in there else pa.nulls(rows.num_rows, column.type) for column in schema]
@@ -251,5 +251,5 @@ def _said(value: Any, kind: pa.DataType) -> Any:
 
 
 def _upper(text: str) -> str:
-    """A short text that is not below `text`."""
+    """Returns a short text that is not below `text`."""
     return text if len(text) <= _PREFIX else text[:_PREFIX] + "\U0010ffff"

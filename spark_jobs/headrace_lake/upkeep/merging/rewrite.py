@@ -125,7 +125,7 @@ def _entry(spark: SparkSession, name: str, day: str, size: int, statistics: str 
 
 
 def _source(storage: Storage, table: str, name: str, folder: Path, *, local: bool) -> Path:
-    """Where the file `name` of the log can be read locally."""
+    """Returns where the file `name` of the log can be read locally."""
     path = f"{table}/{unquote(name)}"
     if local:
         return Path(local_path(path))
