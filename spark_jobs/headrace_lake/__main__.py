@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The command line. Each command sets `act`: a function of (settings, arguments, log) that may raise `HeadraceError`."""
+    """Returns the parser. Each command sets `act`: a function of (settings, arguments, log) that may raise `HeadraceError`."""
     parser = argparse.ArgumentParser(
         prog="python -m headrace_lake",
         description="Copies both topics into the lake's tables, every record exactly once.",

@@ -106,7 +106,7 @@ class Job:
             self._brokers.close()
 
     def _await_topics(self) -> dict[str, TopicInfo] | None:
-        """Both topics, as soon as they exist; None if asked to stop. Logs once what the job waits for."""
+        """Returns both topics, as soon as they exist; None if asked to stop. Logs once what the job waits for."""
         names = (self._settings.kafka.events_topic, self._settings.kafka.quarantine_topic)
         said = ""
         deadline = time.monotonic() + _ONCE_WAIT
@@ -275,7 +275,7 @@ class Job:
                 query.stop()
 
     def _run_progress(self, found: Position, topics: Mapping[str, TopicInfo]) -> RunProgress:
-        """The offsets that a run with an end has to land."""
+        """Returns the offsets that a run with an end has to land."""
         partitions = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
         starts = self._brokers.offsets(partitions, earliest=True) | found.landed
         return RunProgress(starts, self._brokers.offsets(partitions, earliest=False))

@@ -146,7 +146,7 @@ class Erase:
         return ErasureResult(found[EVENTS], found[QUARANTINE], routed, deleted, files)
 
     def _erasures(self) -> int:
-        """How many erasures the table has."""
+        """Returns how many erasures the table has."""
         return erasures.read(self._spark, self._lake).select("erasure").distinct().count()
 
     def _refuse_change_feeds(self) -> None:
@@ -163,7 +163,7 @@ class Erase:
         return self._spark.read.format("delta").load(f"{self._lake}/{table}")
 
     def _plan(self) -> DataFrame:
-        """The rows of `erasures`, but for who, why and when: what the request names and is not listed yet.
+        """Returns the rows of `erasures`, but for who, why and when: what the request names and is not listed yet.
 
         Copies of a named event go with it, wherever they are: they have its id. So does what has an id that is listed.
         """
@@ -197,7 +197,7 @@ class Erase:
         )
 
     def _hashed(self, table: str, covered: Covered) -> DataFrame:
-        """The rows of `table` with the hashes of which the digests of lines in `batches` are the sums."""
+        """Returns the rows of `table` with the hashes of which the digests of lines in `batches` are the sums."""
         hashes = {name: sf.expr(hash_) for name, hash_ in zip(_HASHES, hashes_sql(covered), strict=True)}
         return self._read(table).withColumns(hashes)
 
@@ -263,7 +263,7 @@ class Erase:
         return not self._read(erasures.ERASURES).where(sf.col("erasure") == self._erasure).isEmpty()
 
     def _listed(self, table: str) -> DataFrame:
-        """(topic_id, partition, offset, day) of rows in `table` that are listed."""
+        """Returns (topic_id, partition, offset, day) of rows in `table` that are listed."""
         places = erasures.places(self._spark, self._lake, table).select(*_KEY)
         return self._read(table).select(*_KEY, DAY).join(places, list(_KEY), "left_semi")
 

@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
 
 
 def request_of(arguments: argparse.Namespace) -> ErasureRequest:
-    """The request; ends the process with status 2 and a sentence if the arguments make none."""
+    """Returns the request; ends the process with status 2 and a sentence if the arguments make none."""
     try:
         predicate = parse(arguments.where, arguments.from_time, arguments.to_time)
     except ValueError as error:

@@ -72,7 +72,7 @@ def prepare(storage: Storage, settings: LakeSettings, fence: Fence | None = None
 
 
 def prepare_routes(storage: Storage, settings: LakeSettings, fence: Fence) -> dict[str, RouteTable | None]:
-    """The same for the tables of routes, after `prepare`; None for one whose columns the first batch decides."""
+    """Returns the same for the tables of routes, after `prepare`; None for one whose columns the first batch decides."""
     lake = location(settings.path)
     tables = route_tables.prepare(storage, lake, settings.routes, fence, change_feed=settings.change_data_feed)
     if settings.catalog_schema:

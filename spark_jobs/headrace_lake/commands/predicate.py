@@ -51,7 +51,7 @@ class Condition:
         return f"{self.field}{self.path.removeprefix('$')}={self.value}"
 
     def sql(self, columns: dict[str, str]) -> str:
-        """SQL; `columns`: field -> its expression. A value within JSON is compared as text."""
+        """Returns SQL; `columns`: field -> its expression. A value within JSON is compared as text."""
         subject = columns[self.field]
         if self.path:
             subject = f"get_json_object({subject}, {quoted(self.path)})"
@@ -78,12 +78,12 @@ class Predicate:
         return json.dumps([*said, *(f"{name}{time.isoformat()}" for name, time in times.items() if time)])
 
     def events(self, *, variant: bool) -> str:
-        """SQL over the events table; `variant`: it has the column `body_variant`."""
+        """Returns SQL over the events table; `variant`: it has the column `body_variant`."""
         body = "coalesce(body, to_json(body_variant))" if variant else "body"
         return self._sql({"id": "event_id", "body": body})
 
     def quarantine(self) -> str:
-        """SQL over the quarantine table, where a body can be looked into only if the bytes are JSON."""
+        """Returns SQL over the quarantine table, where a body can be looked into only if the bytes are JSON."""
         return self._sql({"id": "id", "body": "if(is_valid_utf8(raw), string(raw), null)"})
 
     def _sql(self, own: dict[str, str]) -> str:
@@ -96,12 +96,12 @@ class Predicate:
 
 
 def parse(texts: Iterable[str], since: datetime | None, until: datetime | None) -> Predicate:
-    """The predicate of the command line. Raises `ValueError`; its text says what is wrong."""
+    """Returns the predicate of the command line. Raises `ValueError`; its text says what is wrong."""
     return Predicate(tuple(map(Condition.parse, texts)), since, until)
 
 
 def hashed(text: str, salt: str | None = None) -> str:
-    """A salted hash of `text`, as ``sha256:SALT:DIGEST``: who has the text can tell that it is the one.
+    """Returns a salted hash of `text`, as ``sha256:SALT:DIGEST``: who has the text can tell that it is the one.
 
     The salt, 32 hex digits, is new unless given. The digest is that of the salt's digits followed by the text in UTF-8.
     """

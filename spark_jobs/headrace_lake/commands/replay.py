@@ -175,7 +175,7 @@ class Replay:
         return total
 
     def _batch_ranges(self, topics: Mapping[str, TopicInfo]) -> Iterator[BatchRange]:
-        """The requested rows of `batches` that can be replayed; the others go to `_unreplayable`."""
+        """Yields the requested rows of `batches` that can be replayed; the others go to `_unreplayable`."""
         every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
         request = self._request
         since = {} if request.since is None else self._brokers.offsets_since(every, request.since)
@@ -343,7 +343,7 @@ class Replay:
         landed_at: datetime,
         range_frame: DataFrame,
     ) -> tuple[DataFrame, DataFrame]:
-        """The missing records as rows of the two tables, with `RANGE` and `WANTED`."""
+        """Returns the missing records as rows of the two tables, with `RANGE` and `WANTED`."""
         events = decode.events(missing, self._topics, landed_at, self._shape).where(f"{FAULT} is null")
         events = self._erased.marked(events, "event_id").join(sf.broadcast(range_frame), inside(), "inner")
         horizon = self._settings.lake.horizon

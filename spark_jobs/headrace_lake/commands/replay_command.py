@@ -51,7 +51,7 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
 
 
 def moment(text: str) -> datetime:
-    """The time in `text`, UTC unless it says otherwise. Raises `argparse.ArgumentTypeError`."""
+    """Returns the time in `text`, UTC unless it says otherwise. Raises `argparse.ArgumentTypeError`."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:

@@ -74,7 +74,7 @@ def condition(
     starts: Mapping[TopicPartition, int | None],
     ends: Mapping[TopicPartition, int | None],
 ) -> str:
-    """SQL: the rows of `batches` that `request` names, also those whose records Kafka no longer holds.
+    """Returns SQL: the rows of `batches` that `request` names, also those whose records Kafka no longer holds.
 
     `starts`, `ends`: by requested partition; None: beyond Kafka's last offset. A record lands after its receipt, so a
     batch that landed before the requested time holds none of the records.
@@ -113,7 +113,7 @@ def steps(batch_ranges: Iterable[BatchRange], most: int) -> Iterator[list[BatchR
 
 
 def merged(batch_ranges: Iterable[BatchRange]) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition -> first offset, and one past the last, of a step."""
+    """Returns partition -> first offset, and one past the last, of a step."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for batch_range in batch_ranges:
         start, end = ranges.get(batch_range.place, (batch_range.first_held, batch_range.end))
@@ -143,14 +143,14 @@ class Unreplayable:
 
 
 def rows_of(batch_ranges: Iterable[BatchRange]) -> str:
-    """SQL: the rows of `batches` for `batch_ranges`."""
+    """Returns SQL: the rows of `batches` for `batch_ranges`."""
     return " or ".join(
         f"(topic_id = {quoted(p.topic_id)} and partition = {p.partition} and `from` = {p.start}L)" for p in batch_ranges
     )
 
 
 def values_of(batch_ranges: Iterable[BatchRange]) -> str:
-    """SQL: `batch_ranges` as rows of `batches`, behind VALUES."""
+    """Returns SQL: `batch_ranges` as rows of `batches`, behind VALUES."""
     return ", ".join(
         f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
         f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "

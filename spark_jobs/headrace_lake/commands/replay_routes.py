@@ -66,7 +66,7 @@ class RoutesReplay:
                     self._missing[table.name] = self._missing.get(table.name, 0) + (count if new else 0)
 
     def counts(self, index: int) -> dict[str, int] | None:
-        """Route -> rows that it has after the step, in the range `index`; None if there was no route."""
+        """Returns route -> rows that it has after the step, in the range `index`; None if there was no route."""
         return None if self._step[index].routed is None else self._counts[index]
 
     @property
@@ -83,7 +83,7 @@ class RoutesReplay:
                 fence.write(table.name, rows, version)
 
     def _lacking(self, name: str, there: DataFrame, wanted: DataFrame | None = None) -> DataFrame:
-        """Events in the ranges of the route `name` that its table lacks; `wanted`: events that are not in theirs yet."""
+        """Returns the events in the ranges of the route `name` that its table lacks; `wanted`: events not in theirs yet."""
         places = " or ".join(
             f"(topic_id = '{each.topic_id}' and partition = {each.partition} and offset >= {each.first_held}"
             f" and offset < {each.end})"

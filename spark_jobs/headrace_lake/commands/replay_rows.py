@@ -27,7 +27,7 @@ _COPY, _COPY_TIME, _COPY_PLACE, _RESEND = (f"{OURS}{name}" for name in ("copy", 
 
 
 def range_frame(spark: SparkSession, step: list[BatchRange]) -> DataFrame:
-    """The ranges of a step, numbered: for `inside`."""
+    """Returns the ranges of a step, numbered: for `inside`."""
     values = ", ".join(
         f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L)"
         for index, each in enumerate(step)
@@ -37,13 +37,13 @@ def range_frame(spark: SparkSession, step: list[BatchRange]) -> DataFrame:
 
 
 def counted(rows: DataFrame) -> list[Row]:
-    """(`RANGE`, `SOUND`, number of rows, number of `WANTED` rows)."""
+    """Returns (`RANGE`, `SOUND`, number of rows, number of `WANTED` rows)."""
     counts = (sf.count(sf.lit(1)).alias("n"), sf.count_if(WANTED).alias(WANTED))
     return rows.groupBy(RANGE, SOUND).agg(*counts).collect()
 
 
 def inside() -> Column:
-    """Condition of a join with `range_frame`."""
+    """Returns a condition of a join with `range_frame`."""
     return sf.expr(_INSIDE)
 
 

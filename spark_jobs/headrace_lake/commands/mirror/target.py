@@ -142,7 +142,7 @@ class Target:
             return self._catalog.create_table(self._identifier, schema, partition_spec=spec, properties=_PROPERTIES)
 
     def _listed(self, table: Table) -> dict[str, DataFile]:
-        """The files of the current snapshot, by path."""
+        """Returns the files of the current snapshot, by path."""
         snapshot = table.current_snapshot()
         if snapshot is None:
             return {}
