@@ -55,15 +55,15 @@ class Scrape:
         return name in self.values
 
     def total(self, name: str) -> float:
-        """The sum over all labels; 0 if it is not there."""
+        """Return the sum over all labels; 0 if it is not there."""
         return sum(self.values.get(name, {}).values())
 
     def most(self, name: str) -> float | None:
-        """The largest over all labels."""
+        """Return the largest over all labels."""
         return max(self.values.get(name, {}).values(), default=None)
 
     def buckets(self, name: str) -> dict[float, float]:
-        """A histogram's counts by upper bound, as the exposition has them: cumulative."""
+        """Return a histogram's counts by upper bound, as the exposition has them: cumulative."""
         found = self.values.get(f"{name}_bucket", {})
         return {float(dict(labels)["le"]): count for labels, count in found.items()}
 
@@ -109,7 +109,9 @@ def read(service: str, url: str, at: float, metrics: Answer, ready: Answer) -> S
 
 
 def _values(text: str) -> dict[str, dict[Labels, float]]:
-    """The samples by name. Those of the process and of Python are left out but one: reading them would cost as much as ours."""
+    """Return the samples by name. Those of the process and of Python are left out but one: reading them would cost as much as
+    ours.
+    """
     wanted = "".join(f"{line}\n" for line in text.splitlines() if not line.startswith(_UNREAD))
     found: dict[str, dict[Labels, float]] = {}
     for family in text_string_to_metric_families(wanted):
@@ -119,7 +121,7 @@ def _values(text: str) -> dict[str, dict[Labels, float]]:
 
 
 def name_on(page: Answer) -> str:
-    """The name of the part whose status page this is; empty if it has none."""
+    """Return the name of the part whose status page this is; empty if it has none."""
     title = _TITLE.search(page[1]) if page[0] == 200 else None
     return title[1] if title is not None else ""
 

@@ -38,7 +38,7 @@ class Client:
     snippet: Snippet
 
     def text(self, address: Address) -> str:
-        """The configuration for this address. Raises `CommandError` if the client cannot speak so."""
+        """Return the configuration for this address. Raises `CommandError` if the client cannot speak so."""
         given = self.snippet
         found, why = (given.tls, given.tls_note) if address.ca or address.keys else (given.plain, given.plain_note)
         if not found:

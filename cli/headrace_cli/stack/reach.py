@@ -49,7 +49,7 @@ def kafka_settings(path: Path, named: str | None) -> KafkaSettings:
 
 
 async def unreachable(bootstrap: str) -> str | None:
-    """Why none of `bootstrap` (HOST:PORT, several with commas) takes a connection; None if one does.
+    """Return why none of `bootstrap` (HOST:PORT, several with commas) takes a connection; None if one does.
 
     Takes a few seconds at most.
     """

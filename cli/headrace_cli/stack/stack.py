@@ -302,7 +302,7 @@ class _PortAllocator:
         return port
 
     def take_live(self) -> tuple[int, list[tuple[str, str]]]:
-        """The live page's port: the one that is asked for, else the usual one, else a free one, and what to say about it."""
+        """Return the live page's port: the one asked for, else the usual one, else a free one, and what to say about it."""
         if self._live is not None:
             if self._live in self._given or is_taken(HOST, self._live):
                 who = "this stack itself" if self._live in self._given else holder(self._live)

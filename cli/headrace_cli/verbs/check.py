@@ -93,7 +93,7 @@ def selects(arguments: Sequence[str]) -> bool:
 
 
 def _is_one_of(options: Sequence[str], argument: str) -> bool:
-    """A short option may have its value behind it: ``-n4``."""
+    """Whether a word is one of the options; a short one may have its value behind it: ``-n4``."""
     short = not argument.startswith("--") and argument[:2] in options
     return short or argument.partition("=")[0] in options or argument in options
 

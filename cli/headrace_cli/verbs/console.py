@@ -85,7 +85,8 @@ def fetching() -> Iterator[FetchProgress]:
 
 
 def table(*columns: str) -> Table:
-    """A table without lines. A column's name begins with ``>`` if it is set to the right, with ``~`` if its text may break.
+    """Return a table without lines. A column's name begins with ``>`` if it is set to the right, with ``~`` if its text may
+    break.
 
     Without any name the table has no head.
     """

@@ -190,5 +190,5 @@ def _table(found: Sequence[Row], out: Console, *, fits: bool) -> None:
 
 
 def _cell(value: object) -> str:
-    """The value in lines, without what would move the cursor: clients wrote most of it."""
+    """Return the value in lines, without what would move the cursor: clients wrote most of it."""
     return "\n".join(map(printable, text(value).split("\n")))

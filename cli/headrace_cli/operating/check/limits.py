@@ -62,7 +62,7 @@ def of_kafka(kafka: KafkaSettings) -> Iterator[Finding]:
 
 
 def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
-    """A topic against the largest event, and against what the promise needs."""
+    """Yield a topic against the largest event, and against what the promise needs."""
     for what in topic.weak:
         yield _topics_wrong(
             f"{topic.name}: {what}",

@@ -27,7 +27,7 @@ NAMES: Final = (*_RECEIVERS, *_OTHERS)
 
 
 def settings_class(part: str) -> type[Settings]:
-    """The class of a part's settings; imports it."""
+    """Return the class of a part's settings; imports it."""
     if part in _RECEIVERS:
         return _RECEIVERS[part]
     module, name = _OTHERS[part]

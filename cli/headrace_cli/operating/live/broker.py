@@ -99,7 +99,7 @@ class KafkaWatch:
         ]
 
     async def _landed(self) -> dict[tuple[str, int], int]:
-        """How far the landing job's group is; empty if we may not know, or it has not begun."""
+        """Return how far the landing job's group is; empty if we may not know, or it has not begun."""
         assert self._admin is not None
         try:
             found = await self._admin.list_consumer_group_offsets(self._group)
@@ -154,7 +154,7 @@ class KafkaWatch:
 
 
 def sample(record: Kept, *, show: bool) -> Sample:
-    """The record as it is shown: no control character, and no more than `SHOWN` characters of anything. Pure."""
+    """Return the record as it is shown: no control character, and no more than `SHOWN` characters of anything. Pure."""
     row = reject(record)
 
     def text(name: str) -> str:

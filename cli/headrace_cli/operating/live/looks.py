@@ -200,6 +200,6 @@ class Figures:
 
 
 def added(values: Iterable[float | None]) -> float | None:
-    """The sum of what is there; None if nothing is."""
+    """Return the sum of what is there; None if nothing is."""
     found = [value for value in values if value is not None]
     return sum(found) if found else None

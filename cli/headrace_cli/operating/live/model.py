@@ -89,7 +89,7 @@ class Model:
         return figures
 
     def _earlier(self, look: Look, window: float) -> Look | None:
-        """The latest look that is at least `window` back, else the first that is kept, else None."""
+        """Return the latest look that is at least `window` back, else the first that is kept, else None."""
         found = [each for each in self._looks if each is not look]
         return next((each for each in reversed(found) if each.at <= look.at - window), found[0] if found else None)
 
@@ -123,7 +123,7 @@ class Model:
             self._restarted.popleft()
 
     def _stored(self, before: Look | None, look: Look) -> float:
-        """How many events and batches Kafka has stored since the last look."""
+        """Return how many events and batches Kafka has stored since the last look."""
         return sum(
             grown(old.total(name), new.total(name))
             for old, new in _pairs(before, look.scrapes)
@@ -266,7 +266,7 @@ class Model:
 
 
 def whole(parts: Sequence[int | None]) -> int | None:
-    """The sum; None if there are none, or one is not known: a part of a lag is no lag."""
+    """Return the sum; None if there are none, or one is not known: a part of a lag is no lag."""
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None
 
@@ -276,18 +276,18 @@ def _of_lake(scrape: Scrape) -> bool:
 
 
 def _pairs(before: Look | None, scrapes: Iterable[Scrape]) -> list[tuple[Scrape, Scrape]]:
-    """The same process in both looks, if it answered both times."""
+    """Return the same process in both looks, if it answered both times."""
     known = {scrape.url: scrape for scrape in before.scrapes if not scrape.problem} if before is not None else {}
     return [(known[new.url], new) for new in scrapes if not new.problem and new.url in known]
 
 
 def grown(before: float, after: float) -> float:
-    """How much a counter has grown; one that is smaller has begun again."""
+    """Return how much a counter has grown; one that is smaller has begun again."""
     return after - before if after >= before else after
 
 
 def rate(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> float | None:
-    """How much a counter has grown in a second, over all parts; None if nobody was asked twice."""
+    """Return how much a counter has grown in a second, over all parts; None if nobody was asked twice."""
     rates = [
         grown(before.total(name), after.total(name)) / (after.at - before.at)
         for before, after in pairs
@@ -297,7 +297,7 @@ def rate(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> float | None:
 
 
 def between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, float]:
-    """The histogram of what was observed between the two looks, over all parts; cumulative."""
+    """Return the histogram of what was observed between the two looks, over all parts; cumulative."""
     found: dict[float, float] = defaultdict(float)
     for before, after in pairs:
         old, new = before.buckets(name), after.buckets(name)
@@ -308,7 +308,7 @@ def between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, fl
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:
-    """The value below which `share` of the observations lie, interpolated within its bucket as Prometheus does.
+    """Return the value below which `share` of the observations lie, interpolated within its bucket as Prometheus does.
 
     None if there is no observation; above the last bound, that bound.
     """

@@ -42,7 +42,7 @@ _LEVELS: Final = {"good": "Good", "watch": "Watch", "bad": "Trouble"}
 
 
 def allowed_names(host: str, names: Sequence[str]) -> frozenset[str] | None:
-    """Which names a request may ask for, without port; None: any.
+    """Return which names a request may ask for, without port; None: any.
 
     A page of another site that gives its own name our address (DNS rebinding) asks for that name, and is refused.
     """
@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 
 def name_of(host: str) -> str:
-    """The name in a Host header, without port and brackets."""
+    """Return the name in a Host header, without port and brackets."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
     return name.strip("[]").lower().removesuffix(".")
 
@@ -98,7 +98,7 @@ class LiveServer:
         self._static = {name: (static / name).read_bytes() for name in STATIC}
 
     def application(self) -> web.Application:
-        """The routes. All are GET; HEAD is answered as well."""
+        """Return the routes. All are GET; HEAD is answered as well."""
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/", self._html)
         for name in STATIC:

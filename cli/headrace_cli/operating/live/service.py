@@ -67,7 +67,7 @@ class LiveService:
             await self._kafka.close()
 
     def failed(self) -> str:
-        """Why a task has ended; empty while all run."""
+        """Return why a task has ended; empty while all run."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         return "; ".join(repr(task.exception()) for task in ended)
 
@@ -94,7 +94,7 @@ class LiveService:
         self._wake.set()
 
     def state(self, *, history: bool) -> bytes:
-        """The state as JSON, with the last ten minutes or only their last point."""
+        """Return the state as JSON, with the last ten minutes or only their last point."""
         if self.figures is None:
             return b"{}"
         return orjson.dumps(document(self.figures, self._model, history=history), default=_plain)
@@ -163,7 +163,7 @@ async def _run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def document(figures: Figures, model: Model, *, history: bool) -> dict[str, Any]:
-    """The state as the page reads it."""
+    """Return the state as the page reads it."""
     outage = figures.outage
     return {
         "time": figures.time,
@@ -194,7 +194,7 @@ def document(figures: Figures, model: Model, *, history: bool) -> dict[str, Any]
 
 
 def rounded(point: tuple[float | None, ...]) -> list[float | None]:
-    """A point with four digits each: ten minutes of them stay small."""
+    """Return a point with four digits each: ten minutes of them stay small."""
     return [
         None if value is None else float(f"{value:.4g}") if place else round(value, 1)
         for place, value in enumerate(point)

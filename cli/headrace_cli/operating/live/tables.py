@@ -74,13 +74,13 @@ def find(lake: LakeAddress, identity: str) -> Mapping[str, Any] | None:
 
 
 def _first(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[object]) -> dict[str, Any] | None:
-    """The first row by the names of its columns; None if there is none."""
+    """Return the first row by the names of its columns; None if there is none."""
     result = connection.execute(sql, values)
     names, row = [column[0] for column in result.description or ()], result.fetchone()
     return None if row is None else dict(zip(names, row, strict=True))
 
 
 def landed_to(lake: LakeAddress) -> dict[tuple[str, int], int]:
-    """Where the tables end: the first offset of each partition that has not landed. Raises `CommandError`."""
+    """Return where the tables end: the first offset of each partition that has not landed. Raises `CommandError`."""
     with _open(lake) as connection:
         return {(topic, number): int(to) for topic, number, to in connection.execute(_LANDED).fetchall()}

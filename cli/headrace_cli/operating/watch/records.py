@@ -56,7 +56,7 @@ Row = dict[str, Any]
 
 
 def event(record: Kept) -> Row:
-    """A row of the events topic; `body` is parsed JSON, `payload` the bytes of any other content. `fault`: why it is none."""
+    """Return a row of the events topic; `body` is parsed JSON, `payload` that of other content. `fault`: why it is none."""
     texts, fault = _texts(record, EVENT_RULES, REQUIRED_HEADERS)
     json = texts.get("content-type") == JSON.decode()
     body = None
@@ -85,7 +85,7 @@ def event(record: Kept) -> Row:
 
 
 def reject(record: Kept) -> Row:
-    """A row of the quarantine topic; `raw` are the bytes of this part."""
+    """Return a row of the quarantine topic; `raw` are the bytes of this part."""
     texts, fault = _texts(record, QUARANTINE_RULES, QUARANTINE_HEADERS)
     part = _PART.fullmatch(texts.get("part") or "")
     return _without_nothing(
@@ -109,7 +109,7 @@ def reject(record: Kept) -> Row:
 
 
 def moment(milliseconds: int) -> datetime:
-    """The time in UTC of Kafka's timestamp; it may be any number, since any producer writes it."""
+    """Return the time in UTC of Kafka's timestamp; it may be any number, since any producer writes it."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -117,7 +117,7 @@ def moment(milliseconds: int) -> datetime:
 
 
 def as_json(row: Row) -> bytes:
-    """The row as one line of JSON: times are ISO 8601, bytes base64."""
+    """Return the row as one line of JSON: times are ISO 8601, bytes base64."""
     return orjson.dumps(json_value(row), option=orjson.OPT_NON_STR_KEYS)
 
 
@@ -129,7 +129,7 @@ def _without_nothing(columns: Row, content: Row, record: Kept) -> Row:
 def _texts(
     record: Kept, rules: Mapping[Any, Rule], required: Sequence[str]
 ) -> tuple[dict[str, str | None], RecordFault | None]:
-    """The headers' texts by name, and the first fault in the order of the landing job."""
+    """Return the headers' texts by name, and the first fault in the order of the landing job."""
     counts = Counter(key for key, _ in record.headers)
     raw = {key: value for key, value in reversed(list(record.headers)) if key in rules}
     texts = {key: None if value is None or not _is_utf8(value) else value.decode() for key, value in raw.items()}

@@ -40,7 +40,7 @@ def _cut(line: str) -> str:
 
 
 def pretty(row: Row) -> Text:
-    """A line about the record and a line with what it holds; one more for a fault or a reason, one for attributes."""
+    """Return a line about the record and a line with what it holds; one more for a fault or a reason, one for attributes."""
     protocol = str(row.get("protocol", "-"))
     shown = Text(f"{row['received_time']:%H:%M:%S}.{row['received_time'].microsecond // 1000:03d} ", style="dim")
     shown.append(printable(protocol), style=_COLORS.get(protocol, ""))

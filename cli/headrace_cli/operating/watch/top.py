@@ -73,7 +73,9 @@ def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: fl
 
 
 def rows(figures: Figures) -> list[Row]:
-    """A row for each service over all its replicas, the landing job's last. None: it has no such figure, or nothing happened."""
+    """Return a row for each service over all its replicas, the landing job's last. None: it has no such figure, or nothing
+    happened.
+    """
     services: list[Receiver | Lake] = [*figures.receivers, figures.lake]
     return [_row(found) for found in services if found.replicas]
 
@@ -106,7 +108,7 @@ def _status(found: Sequence[Row]) -> int:
 
 
 def table(found: Sequence[Row], width: int) -> Group:
-    """The table, without the columns for which `width` has no room, and the problems below it."""
+    """Return the table, without the columns for which `width` has no room, and the problems below it."""
     columns: dict[str, list[Text]] = {
         "service": [Text(printable(row["service"])) for row in found],
         "ready": [
