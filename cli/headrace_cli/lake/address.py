@@ -74,7 +74,7 @@ def located(text: Path | str) -> Path | str:
 
 
 def trouble(url: str, error: BaseException, environment: Mapping[str, str] | None = None) -> str:
-    """Why the store at `url` did not give what it was asked for, in one sentence without secrets."""
+    """Return why the store at `url` did not give what it was asked for, in one sentence without secrets."""
     chain = _COLOURS.sub("", str(error))
     store = _SCHEMES[url.partition("://")[0]]
     for found, meaning in _CAUSES:

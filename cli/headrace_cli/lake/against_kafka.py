@@ -54,7 +54,7 @@ async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple
 
 
 async def _partitions(settings: KafkaSettings, topics: list[str]) -> list[Place]:
-    """The partitions of those of `topics` that exist. A consumer of aiokafka knows only topics that it subscribed to."""
+    """Return the partitions of those of `topics` that exist. A consumer of aiokafka knows only topics that it subscribed to."""
     admin = AIOKafkaAdminClient(**client_arguments(settings))
     try:
         await admin.start()

@@ -20,7 +20,7 @@ class ProofCheck:
 
 
 def dropped(table: str, line: str) -> str:
-    """SQL: retention may have dropped rows of `table` that a `line` of `batches` covers.
+    """Return SQL: retention may have dropped rows of `table` that a `line` of `batches` covers.
 
     Lines with a digest are of a version whose job says in the table's log what it drops.
     """

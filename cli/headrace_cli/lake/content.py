@@ -30,7 +30,7 @@ _ZERO: Final = "0" * 32
 
 
 def _contradicts(column: str, field: GapField) -> str:
-    """SQL: a marker has a whole number at `field`, and `column` has another one."""
+    """Return SQL: a marker has a whole number at `field`, and `column` has another one."""
     number = f"try_cast(regexp_extract(try_cast(g.detail as json)->>'$.{field}', '^-?[0-9]{{1,18}}$') as bigint)"
     return f"({number} is not null and {number} is distinct from g.{column})"
 
@@ -116,7 +116,7 @@ class _Lines:
             self._misdated[at[misdated]] = True
 
     def _lines_of(self, batch: pa.RecordBatch) -> Any:
-        """The line of each row; -1 for rows that no line covers."""
+        """Return the line of each row; -1 for rows that no line covers."""
         place, offset = batch["place"].to_numpy(), batch["offset"].to_numpy()
         at = np.full(len(place), -1)
         for number in np.unique(place):
@@ -128,7 +128,7 @@ class _Lines:
         return at
 
     def wrong(self) -> list[Row]:
-        """The ranges that do not hold what landed."""
+        """Return the ranges that do not hold what landed."""
         group = self._of["of"].to_numpy()
         sums = [np.zeros(int(group.max(initial=-1)) + 1, np.uint64) for _ in SEEDS]
         for total, own in zip(sums, self._sums, strict=True):
@@ -142,7 +142,7 @@ class _Lines:
         return found
 
     def unknown(self) -> str:
-        """How many of the ranges nothing proves, and up to where; empty if there are none."""
+        """Return how many of the ranges nothing proves, and up to where; empty if there are none."""
         lines = np.flatnonzero(~self._known & ~self._excused)
         if not len(lines):
             return ""
@@ -191,7 +191,7 @@ def _lines(table: str) -> str:
 
 
 def _hashes(batch: pa.RecordBatch, columns: Sequence[str], seed: int) -> Words:
-    """The hashes of rows, as Spark computes them by `hash_sql`."""
+    """Return the hashes of rows, as Spark computes them by `hash_sql`."""
     hashed = np.full(len(batch), xxh64.SEED)
     for part in taken_in(columns, seed):
         if isinstance(part, str):

@@ -216,7 +216,7 @@ def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable
 
 
 def _files(path: Path, table: DeltaTable) -> list[str]:
-    """The files that the table's log lists. deltalake writes their folder as in a URL. Raises `CommandError` if one lies
+    """Return the files that the table's log lists. deltalake writes their folder as in a URL. Raises `CommandError` if one lies
     elsewhere.
     """
     files = table.file_uris()

@@ -103,7 +103,7 @@ def _write_csv(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> int
 
 
 def _write_json(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> int:
-    """An array of objects; the same as of all at once."""
+    """Return an array of objects; the same as of all at once."""
     count = 0
     for count, row in enumerate(found, 1):
         one = json.dumps([json_value(row)], ensure_ascii=False, indent=1)
@@ -113,7 +113,7 @@ def _write_json(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> in
 
 
 def _arrow(names: Sequence[str], found: Iterable[Row]) -> Any:
-    """Rows that are there already, with the types of their values."""
+    """Return the rows that are there already, with the types of their values."""
     import pyarrow as pa
 
     if listed := list(found):

@@ -257,7 +257,7 @@ def last_line(path: Path) -> str:
 
 
 def _told(line: str) -> str:
-    """A line of our own JSON logs as people read it: what happened and why."""
+    """Return a line of our own JSON logs as people read it: what happened and why."""
     try:
         entry = json.loads(line)
         return ": ".join(str(entry[key]) for key in ("event", "reason", "problem") if key in entry) or line

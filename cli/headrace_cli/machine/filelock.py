@@ -89,7 +89,7 @@ def find(described: object) -> psutil.Process | None:
 
 
 def _started(process: psutil.Process) -> str:
-    """When it started. On Linux in ticks since the boot: `create_time` moves when the machine's clock is set."""
+    """Return when it started. On Linux in ticks since the boot: `create_time` moves when the machine's clock is set."""
     if sys.platform != "linux":
         return repr(process.create_time())
     try:

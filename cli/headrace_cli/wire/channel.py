@@ -171,7 +171,7 @@ async def _log_in(login: Login, reader: asyncio.StreamReader, writer: asyncio.St
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
-    """The next object of msgpack; the server says nothing behind it until it is answered. Raises `RefusedError`."""
+    """Return the next object of msgpack; the server says nothing behind it until it is answered. Raises `RefusedError`."""
     data = b""
     while len(data) < _MOST:
         piece = await reader.read(_LOGIN_READ)

@@ -361,7 +361,7 @@ async def _waiting(
 
 
 async def _timestamp(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> float | None:
-    """Unix time when the first record from `offset` on was stored; None if none comes in time."""
+    """Return the Unix time when the first record from `offset` on was stored; None if none comes in time."""
     consumer.assign([place])
     consumer.seek(place, offset)
     try:

@@ -59,7 +59,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def target_of(protocol: str, state: Path, named: str, security: Security) -> Target:
-    """The address `named`, or that of the stack in `state`, which says its authority and keys. Raises `CommandError`."""
+    """Return the address `named`, or that of the stack in `state`, which says its authority and keys. Raises `CommandError`."""
     security.check(protocol)
     if named:
         return Target(protocol, *parse_address(named), security.context(), security.login(), security.curve())
@@ -76,7 +76,7 @@ def target_of(protocol: str, state: Path, named: str, security: Security) -> Tar
 
 
 def _reachable(host: str) -> str:
-    """The host to connect to: loopback if the receiver listens on every address."""
+    """Return the host to connect to: loopback if the receiver listens on every address."""
     return "127.0.0.1" if host in ("", "0.0.0.0", "::", "[::]") else host.strip("[]")  # noqa: S104
 
 
@@ -85,7 +85,7 @@ class RefusedError(ConnectionError):
 
 
 def why_not(target: Target, error: Exception, timeout: float) -> str:
-    """One sentence, without its point, for a connection that did not come about."""
+    """Return one sentence, without its point, for a connection that did not come about."""
     if isinstance(error, RefusedError):
         return f"{target.address} {error}"
     if isinstance(error, ConnectionRefusedError):

@@ -67,7 +67,7 @@ class Bench:
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def line(self, client: Client | None = None) -> AbstractAsyncContextManager[Line]:
-        """A new connection of this protocol's usual client, or of another."""
+        """Return a new connection of this protocol's usual client, or of another."""
         self.connections += 1
         return connected(self.target, client or ASKED[self.target.protocol](), self.wait)
 
@@ -80,7 +80,7 @@ class Bench:
         ]
 
     async def alive(self) -> str:
-        """Why a new client is not served; empty if it is."""
+        """Return why a new client is not served; empty if it is."""
         try:
             async with self.line() as line:
                 await line.send(line.client.frame(self.events(3)), self.wait)
@@ -166,7 +166,7 @@ class Line:
         return self.whole_at(frame) is not None
 
     def whole_at(self, frame: int) -> float | None:
-        """When all of a frame was acknowledged."""
+        """Return when all of a frame was acknowledged."""
         return next((at for at, answer in self.answers if answer.frame == frame and answer.whole), None)
 
     async def until(self, there: Callable[[], bool], seconds: float) -> bool:

@@ -99,7 +99,7 @@ def conform(protocol: str, state: Path, options: ConformOptions) -> int:
 
 
 def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
-    """The probes of a run. Raises `CommandError`."""
+    """Return the probes of a run. Raises `CommandError`."""
     if protocol not in ASKED:
         raise CommandError(f"--protocol {protocol or 'NAME'}: it is one of {', '.join(sorted(ASKED))}.", status=2)
     if options.style not in FORMATS:

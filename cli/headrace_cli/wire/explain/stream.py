@@ -29,7 +29,7 @@ MESSAGE_BYTES = 32 << 20
 
 
 def protocol_of(beginning: bytes) -> str:
-    """The protocol that begins so. Raises `CommandError` if none does."""
+    """Return the protocol that begins so. Raises `CommandError` if none does."""
     if other := stranger(beginning):
         raise CommandError(f"These bytes are {other}.", status=2)
     for name, explanation in EXPLANATIONS.items():

@@ -66,7 +66,7 @@ class Item:
         return b"".join(self.pieces[number] for number in sorted(self.pieces))
 
     def problem(self) -> str:
-        """Why the content is not what the client sent; empty if it is."""
+        """Return why the content is not what the client sent; empty if it is."""
         if not self.complete:
             return f"{self.parts - len(self.sizes)} of {self.parts} parts are missing"
         if self.sha256 and hashlib.sha256(self.content()).hexdigest() != self.sha256:
@@ -90,7 +90,7 @@ class Item:
 
 
 def name_of(row: Row) -> str:
-    """The name of the item that a row is a part of. Nothing but an id of ours becomes a name, since it may name a file."""
+    """Return the name of the item that a row is a part of. Nothing but an id of ours becomes a name, since it may name a file."""
     found = row.get("id")
     if isinstance(found, str) and _ID.fullmatch(found):
         return found
@@ -98,7 +98,7 @@ def name_of(row: Row) -> str:
 
 
 def _place(row: Row) -> str:
-    """Where a row is on its topic."""
+    """Return where a row is on its topic."""
     return f"{row['topic']}-{row['partition']}-{row['offset']}"
 
 
@@ -162,7 +162,8 @@ class Wanted:
 
 
 def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row]:
-    """Rows of the quarantine table, the newest item first, its parts in order. Without `content` only the sizes of the bytes.
+    """Yield the rows of the quarantine table, the newest item first, its parts in order. Without `content` only the sizes of the
+    bytes.
 
     Raises `CommandError` if there is no table, or it cannot be read.
     """
@@ -209,7 +210,7 @@ def _parsed(text: object) -> Any:
 
 
 def of_topic(settings: KafkaSettings, wanted: Wanted, *, content: bool) -> Iterator[Row]:
-    """Rows of the quarantine topic as it is now, the oldest first. Raises `CommandError`, `DeliveryError`."""
+    """Yield the rows of the quarantine topic as it is now, the oldest first. Raises `CommandError`, `DeliveryError`."""
     rows = _of_topic(settings, wanted, content=content)
 
     async def following() -> Row | None:

@@ -81,7 +81,7 @@ class Reader:
 
 
 def received_ms(item: Item) -> int:
-    """When it was received, Unix time in milliseconds."""
+    """Return when it was received, Unix time in milliseconds."""
     return int(item.received.timestamp() * 1000)
 
 
@@ -98,7 +98,7 @@ def explained(item: Item) -> Iterator[Text]:
 
 
 def _broken_json(content: bytes) -> Iterator[Text]:
-    """Where JSON breaks, with the text before and after."""
+    """Yield where JSON breaks, with the text before and after."""
     try:
         orjson.loads(content)
     except orjson.JSONDecodeError as error:

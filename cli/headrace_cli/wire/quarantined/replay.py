@@ -246,7 +246,7 @@ async def _publish(topic: Topic, producer: AIOKafkaProducer, events: Sequence[Pu
 
 
 def landed(lake: LakeAddress, ids: Sequence[str]) -> set[str]:
-    """Those of `ids` that are in the lake's events. Raises `CommandError` if there is no lake."""
+    """Return those of `ids` that are in the lake's events. Raises `CommandError` if there is no lake."""
     with connect(lake) as connection:
         if not connection.execute("select 1 from duckdb_views() where view_name = 'events'").fetchall():
             return set()

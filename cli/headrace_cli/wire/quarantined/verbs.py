@@ -39,7 +39,7 @@ class Source:
     topic: bool = False
 
     def items(self, wanted: Wanted, *, content: bool) -> Iterator[Item]:
-        """The newest first from the lake, the oldest first from the topic. Raises `CommandError`, `DeliveryError`."""
+        """Return the newest first from the lake, the oldest first from the topic. Raises `CommandError`, `DeliveryError`."""
         if self.topic or self.kafka is not None:
             return gathered(of_topic(kafka_settings(self.state, self.kafka), wanted, content=content))
         return gathered(of_lake(self.lake, wanted, content=content))
@@ -149,7 +149,9 @@ def export_items(source: Source, wanted: Wanted, folder: Path) -> int:
 
 
 def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) -> Wanted:
-    """The options as what is wanted. Raises `CommandError` for a time that is none, or a reason or protocol that nobody has."""
+    """Return the options as what is wanted. Raises `CommandError` for a time that is none, or a reason or protocol that nobody
+    has.
+    """
     from headrace_common.record.contract import Reason, RecordFault
 
     from headrace_cli.operating.watch.filters import parse_moment

@@ -52,13 +52,13 @@ class Landed:
 
 
 def _of(run: str) -> str:
-    """The run's events: `n`, their numbers. However a client spaces its JSON, the run's name is in it."""
+    """Return the run's events: `n`, their numbers. However a client spaces its JSON, the run's name is in it."""
     text = "coalesce(cast(body as varchar), try(decode(payload)))"
     return f"select cast(json_extract_string({text}, '$.headrace.n') as bigint) as n from events where contains({text}, '{run}')"
 
 
 def _outside(open_frames: Sequence[range]) -> str:
-    """The condition on a number `i` that it is not of one of these frames."""
+    """Return the condition on a number `i` that it is not of one of these frames."""
     if not open_frames:
         return "true"
     values = ", ".join(f"({numbers.start}, {numbers.stop})" for numbers in open_frames)
@@ -86,7 +86,7 @@ def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
 
 
 def _count(lake: LakeAddress, run: str, condition: str = "true") -> int:
-    """Different events of the run whose number `i` meets the condition; -1 if there are no tables yet."""
+    """Return different events of the run whose number `i` meets the condition; -1 if there are no tables yet."""
     events = f"select n as i from ({_of(run)})"
     try:
         return int(query.run(f"select count(distinct i) as n from ({events}) where {condition}", lake)[0]["n"])

@@ -40,7 +40,7 @@ class Source(ABC):
 
     @abstractmethod
     def event(self, number: int) -> Mapping[str, Any]:
-        """The event of a number that was taken. It is asked for once."""
+        """Return the event of a number that was taken. It is asked for once."""
 
     def _mark(self, number: int) -> Mapping[str, Any]:
         return {"headrace": {"run": self.run, "n": number}}
@@ -158,7 +158,7 @@ class LineSource(Source):
 
 
 def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
-    """The lines that come together; empty ones are left out."""
+    """Yield the lines that come together; empty ones are left out."""
     rest = b""
     while data := stream.read1(_READ):
         *lines, rest = (rest + data).split(b"\n")
