@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, client_arguments, describe, explain
-from headrace_common.kafka.sequences import begin_anywhere
+from headrace_common.kafka.identity import take_own_epoch
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import EventHeader
 from headrace_common.session.again import Published, Replayed
@@ -216,7 +216,7 @@ async def _started(settings: KafkaSettings) -> tuple[Topic, AIOKafkaProducer]:
         max_request_size=size,
         max_batch_size=size,
     )
-    begin_anywhere(producer)
+    take_own_epoch(producer)
     try:
         with CONNECT_TROUBLE.told():
             await producer.start()

@@ -16,8 +16,8 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.access import broker_tls
+from headrace_common.kafka.identity import take_own_epoch
 from headrace_common.kafka.msk import MskTokens
-from headrace_common.kafka.sequences import begin_anywhere
 from headrace_common.kafka.tokens import TokenError, shared_tokens
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings
@@ -134,7 +134,7 @@ def make_producer(settings: KafkaSettings, batch_bytes: int) -> AIOKafkaProducer
         linger_ms=0,
         metadata_max_age_ms=60_000,
     )
-    begin_anywhere(made)
+    take_own_epoch(made)
     return made
 
 

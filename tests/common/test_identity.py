@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import OutOfOrderSequenceNumber
+from aiokafka.errors import OutOfOrderSequenceNumber, ProducerFenced
 from aiokafka.structs import TopicPartition
+from headrace_common.kafka import identity
 from headrace_common.kafka.client import make_producer
+from headrace_common.kafka.identity import EPOCHS, LARGEST, Sequences
 from headrace_common.kafka.record_batch import builder_of
-from headrace_common.kafka.sequences import LARGEST, Sequences
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
@@ -45,20 +46,28 @@ async def numbers_in(settings: KafkaSettings) -> list[int]:
     return [int(record.json) for record in found]
 
 
-async def what_it_confirms(settings: KafkaSettings, old: AIOKafkaProducer) -> None:
+@pytest.fixture(params=[(5, 9, ProducerFenced), (9, 5, OutOfOrderSequenceNumber)], ids=["lower", "higher"])
+def refusal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Exception]:
+    """The epoch of the old producer is lower than that of the young one, or higher. How Kafka then refuses the old one."""
+    *epochs, error = request.param
+    monkeypatch.setattr(identity, "randbelow", lambda most: epochs.pop(0))
+    return error
+
+
+async def what_it_confirms(settings: KafkaSettings, old: AIOKafkaProducer, refusal: type[Exception]) -> None:
     """The cluster of `old`, which has sent one batch, was replaced. Both it and a new producer have the first number there."""
     async with producing(settings) as young:
         await send(young, settings, 1)
         assert young._txn_manager.producer_id == old._txn_manager.producer_id
         await send(young, settings, 2)
-        with pytest.raises(OutOfOrderSequenceNumber):
+        with pytest.raises(refusal):
             await send(old, settings, 3)
         await send(young, settings, 4)
     assert await numbers_in(settings) == [1, 2, 4]
 
 
 @pytest.mark.long
-async def test_a_new_cluster_has_what_it_confirms(tmp_path: Path) -> None:
+async def test_a_new_cluster_has_what_it_confirms(tmp_path: Path, refusal: type[Exception]) -> None:
     """Two producers had one number there, and it took a batch of the second for one of the first: confirmed, and not stored."""
     first = EmbeddedKafka(tmp_path / "first")
     first.start()
@@ -71,13 +80,13 @@ async def test_a_new_cluster_has_what_it_confirms(tmp_path: Path) -> None:
         second.start()
         try:
             await ensure(settings, TOPICS)
-            await what_it_confirms(settings, old)
+            await what_it_confirms(settings, old, refusal)
         finally:
             second.stop()
 
 
 @pytest.mark.long
-async def test_a_restored_cluster_has_what_it_confirms(tmp_path: Path) -> None:
+async def test_a_restored_cluster_has_what_it_confirms(tmp_path: Path, refusal: type[Exception]) -> None:
     """The same where the cluster has its identity, and its topics theirs: its data is an older copy."""
     made = EmbeddedKafka(tmp_path / "kafka")
     made.start()
@@ -94,7 +103,7 @@ async def test_a_restored_cluster_has_what_it_confirms(tmp_path: Path) -> None:
             shutil.rmtree(kafka.folder)
             shutil.copytree(tmp_path / "copy", kafka.folder)
             kafka.start()
-            await what_it_confirms(settings, old)
+            await what_it_confirms(settings, old, refusal)
     finally:
         kafka.stop()
 
@@ -110,12 +119,17 @@ async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
     assert await numbers_in(settings) == [0, 1, 2, 3]
 
 
-async def test_aiokafka_still_has_what_is_replaced() -> None:
-    producer = make_producer(KafkaSettings(bootstrap_servers="127.0.0.1:1"), 1 << 20)
-    numbers = producer._txn_manager._sequence_numbers
-    assert isinstance(numbers, Sequences)
-    where = TopicPartition("t", 0)
-    begin = producer._txn_manager.sequence_number(where)
-    producer._txn_manager.increment_sequence_number(where, 2)
-    assert producer._txn_manager.sequence_number(where) == (begin + 2) & LARGEST
-    await producer.stop()
+async def test_each_has_an_epoch_of_its_own() -> None:
+    """aiokafka still has what is replaced."""
+    found = set()
+    for _ in range(8):
+        producer = make_producer(KafkaSettings(bootstrap_servers="127.0.0.1:1"), 1 << 20)
+        manager = producer._txn_manager
+        manager.set_pid_and_epoch(7, 0)
+        assert manager.producer_id == 7
+        found.add(manager.producer_epoch)
+        assert isinstance(manager._sequence_numbers, Sequences)
+        assert manager.sequence_number(TopicPartition("t", 0)) == 0
+        await producer.stop()
+    assert len(found) > 1
+    assert found <= set(range(EPOCHS))
