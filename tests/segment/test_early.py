@@ -306,6 +306,29 @@ async def test_who_waits_at_a_barrier_goes_on_when_the_log_is_read_anew(monkeypa
     await bench.close()
 
 
+async def test_a_log_that_lost_records_is_read_again_before_anything_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's data was restored from an older copy, say: it has not the session, and refuses its blocks at each later reading."""
+    monkeypatch.setattr(partition_module, "RETRY", 0.01)
+    bench, caller = Bench(monkeypatch), Hears("a")
+    await bench.goes_live()
+    partition = bench.partition
+    opened = partition.serving.open(OpenSession(1, "s", W1, Numbering.BYTES), caller, 0)
+    partition.stored(0, [*seals(1), (b"s", opened.encode())], 1)
+    judged = len(bench.judged)
+    partition.stored(0, seals(1), 2)
+    bench.log.end = 2
+    assert not partition.live.is_set()
+    partition.stored(1, seals(1), 2)
+    partition.stored(2, seals(1), 2)  # the fold stands here
+    bench.consumer.records.put_nowait(read(2)[0])
+    await until(lambda: partition.fold.next_offset == 0, "it begins again")
+    assert len(bench.judged) == judged
+    await bench.brings(*read(0, 2))
+    await until(partition.live.is_set, "it is live")
+    assert partition.fold.next_offset == 2
+    await bench.close()
+
+
 async def test_a_tail_that_is_closed_while_it_rests_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Consumer()
     monkeypatch.setattr(tail_module, "make_consumer", lambda *_, **__: consumer)

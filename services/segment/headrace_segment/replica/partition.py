@@ -71,6 +71,10 @@ class Partition:
         self._where = TopicPartition(settings.segments_topic, number)
         self._barrier = EndBarrier(self._end)
         self._tail: Tail | None = None
+        self._own_end = 0
+        """Behind the own records that Kafka has stored since the log was read: where the next ones lie at least."""
+        self._is_shorter = False
+        """Kafka has stored own records before `_own_end`: the fold is not that of the log any more."""
 
     async def passed(self) -> None:
         """Waits until it has read what was in the log when this was called. Waits for Kafka without limit."""
@@ -133,6 +137,7 @@ class Partition:
     async def _read_on(self) -> None:
         tail = Tail(self._settings, self._where, lambda: self.fold.next_offset)
         await tail.start()
+        self._own_end, self._is_shorter = 0, False
         self._tail = tail
         try:
             end = await self._reader.end_offset(self.number)
@@ -142,6 +147,8 @@ class Partition:
                     self.live.set()
                     self._went_live(self.number)
                 records = await tail.records(POLL_MS if self.live.is_set() else 50)
+                if self._is_shorter:
+                    return
                 if records:
                     async with self.still:
                         self._take(records)
@@ -154,6 +161,11 @@ class Partition:
         """Folds a batch of ours that Kafka has stored from offset `first` on. See `headrace_segment.store.early`."""
         if self._tail is None:
             return
+        if first < self._own_end:
+            self._is_shorter = True
+            self._stopped("the log lost records that were stored: it is read again")
+            return
+        self._own_end = first + len(own)
         outcomes = None
         if self.live.is_set() and not self.still.locked():
             outcomes = fold_early(self.fold, first, own, time_ms)

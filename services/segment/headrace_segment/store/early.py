@@ -2,7 +2,8 @@
 
 Kafka answers a batch of ours, once all in-sync replicas have it (acks=all), with the offset of its first record. If the fold
 stands at exactly that offset, the fold takes the batch's records at once, from memory. If it stands below, others' records lie
-between: all wait until they are read. If it stands above, they have been read.
+between: all wait until they are read. If it stands above, they have been read; unless the batch lies before an earlier one of
+ours: then the log has lost records, and all of it is read again.
 
 The fold's input remains what every reader of the log gets, record for record:
 
