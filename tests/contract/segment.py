@@ -7,9 +7,11 @@ from typing import Any
 
 import orjson
 from headrace_common.record.contract import Reason
-from headrace_segment.client import SegmentClient, TodayClient
+from headrace_segment.client import SegmentClient
+from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import WRITER_BYTES
+from headrace_segment.wire.today import NEWEST, OLDEST
 
 from tests.contract.dialect import EVERYTHING, Can, Conversation, Silent
 
@@ -23,17 +25,29 @@ class Writer(SegmentClient):
         return self.document(event) + bytes(EVENT_BYTES)
 
 
-class WriterOfToday(TodayClient):
-    """The same."""
+class WriterOfToday(Writer):
+    """The same in today's dialect, whose events are numbered from 1. It creates its segment."""
 
-    broken = Writer.broken
+    messages = today.MESSAGES
+    acknowledgement = today.DataAppended
+    unknown = b""
+
+    def greeting(self) -> bytes:
+        say = today.MESSAGES.encode
+        hello = say(today.Hello(NEWEST, OLDEST)) + say(today.CreateSegment(1, self.segment, 0, 0))
+        return hello + say(today.SetupAppend(1, self.writer, self.segment, ""))
+
+    def _block(self, content: bytes, events: int) -> bytes:
+        self.level += events
+        end = today.AppendBlockEnd(self.writer, len(content), b"", events, self.level, 1)
+        return today.append_block(self.writer, content) + today.MESSAGES.encode(end)
 
 
 class SegmentConversation(Conversation):
     """A limit counts a block's whole events; today's dialect also the writer in front."""
 
     def measured(self, documents: Sequence[bytes]) -> int:
-        head = WRITER_BYTES if isinstance(self.client, TodayClient) else 0
+        head = WRITER_BYTES if isinstance(self.client, WriterOfToday) else 0
         return head + sum(HEADER.size + len(each) for each in documents)
 
 

@@ -1,4 +1,4 @@
-"""Clients of both dialects: a writer of its own, which appends to one segment; each frame is a block of events. Pure."""
+"""A client of the original dialect: a writer of its own, which appends to one segment; each frame is a block of events. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
 from typing_extensions import override
 
-from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.replies import Replies
-from headrace_segment.wire.today import NEWEST, OLDEST
 
 
 class SegmentClient(OrderedClient):
@@ -27,6 +25,7 @@ class SegmentClient(OrderedClient):
     unknown = HEADER.pack(99, 0)
     unknown_is = "a message of type 99"
     messages = original.MESSAGES
+    acknowledgement: type[Any] = original.DataAppended
     segment = STREAM
 
     def __init__(self, compression: Compression | None = None) -> None:
@@ -73,7 +72,7 @@ class SegmentClient(OrderedClient):
     def receive(self, data: bytes) -> list[Answer | Remark]:
         found: list[Answer | Remark] = []
         for reply in self._replies.receive(data):
-            if not isinstance(reply, original.DataAppended | today.DataAppended):
+            if not isinstance(reply, self.acknowledgement):
                 found.append(Remark(type(reply).__name__))
                 continue
             if reply.writer != self.writer:
@@ -82,22 +81,3 @@ class SegmentClient(OrderedClient):
                 frame = self._under_way.popleft()
                 found.append(self._answer(frame, self._sizes[frame]))
         return found
-
-
-class TodayClient(SegmentClient):
-    """A writer of today's dialect, whose events are numbered from 1. It creates its segment."""
-
-    messages = today.MESSAGES
-    unknown = b""
-
-    @override
-    def greeting(self) -> bytes:
-        say = today.MESSAGES.encode
-        hello = say(today.Hello(NEWEST, OLDEST)) + say(today.CreateSegment(1, self.segment, 0, 0))
-        return hello + say(today.SetupAppend(1, self.writer, self.segment, ""))
-
-    @override
-    def _block(self, content: bytes, events: int) -> bytes:
-        self.level += events
-        end = today.AppendBlockEnd(self.writer, len(content), b"", events, self.level, 1)
-        return today.append_block(self.writer, content) + today.MESSAGES.encode(end)
