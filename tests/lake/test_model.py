@@ -29,7 +29,7 @@ from headrace_lake.landing.routes import Routes
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables import altered, digest, fence
 from headrace_lake.tables.erasures import ErasedIds
-from headrace_lake.tables.fence import FIRST_EPOCH, Fence, transaction
+from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DAY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.properties import APP_ID, BEGUN, RETAINED_APP, RETAINED_FROM, STRAYS, route_names
@@ -240,7 +240,7 @@ def erased_while_files_are_merged(steps: int) -> list[str]:
             script.finish(script.start("before"))
         script.world.clock += 86_400
         job = Run(script.world, LAKE, "before", accept_loss=False, most=100)
-        merging = script.stage.start("maintenance", lambda: job.maintain(FIRST_EPOCH))
+        merging = script.stage.start("maintenance", lambda: job.maintain(1))
         script.take(merging, steps)
         script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
         script.finish(merging)

@@ -27,7 +27,6 @@ from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEM
 from headrace_lake.tables.properties import APP_ID, route_names
 from headrace_lake.tables.transaction_log import TransactionLog
 
-FIRST_EPOCH: Final = 1
 REPLAYED: Final = 1 << 31
 """The batch number of a replay's first step: the proof tells its transactions from those of batches."""
 _EPOCH_BITS: Final = 32

@@ -50,8 +50,6 @@ _ONE[0xC0], _ONE[0xC2], _ONE[0xC3] = b"null", b"false", b"true"
 _ONES: Final = re.compile(rb"[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]+")
 _CONTAINER: Final = [0x80 <= byte < 0xA0 or 0xDC <= byte < 0xE0 for byte in range(256)]
 
-Steps = Generator[None, None, None]
-
 
 class TooDeepError(ValueError):
     """Nested deeper than the limit."""
