@@ -182,6 +182,11 @@ def test_no_fetch_waits_at_the_end_of_what_is_there() -> None:
         assert int(options["kafka.fetch.max.wait.ms"]) <= 10
 
 
+def test_no_reader_makes_a_topic() -> None:
+    for options in (source_options(KafkaSettings(), {}, 1), range_options(KafkaSettings(), {("t", 0): (1, 2)})):
+        assert options["kafka.allow.auto.create.topics"] == "false"
+
+
 def test_a_bounded_read_of_many_partitions_reads_less_of_each() -> None:
     """Each partition's consumer read ahead as if it were the only one: 1 MiB, for 200 partitions 200 MiB."""
     ranges = {("t", number): (0, 10) for number in range(200)}

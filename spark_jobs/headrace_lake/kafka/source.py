@@ -155,6 +155,7 @@ def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, 
     """Options for Spark's Kafka source: both topics from `starting`, at most `most` records in a batch."""
     return {
         **{f"kafka.{name}": value for name, value in client_options(settings).items()},
+        "kafka.allow.auto.create.topics": "false",
         "kafka.isolation.level": "read_committed",  # records of aborted transactions do not count
         "kafka.fetch.max.wait.ms": _FETCH_WAIT,
         "kafka.max.partition.fetch.bytes": str(_fetch_bytes(sum(map(len, starting.values())))),

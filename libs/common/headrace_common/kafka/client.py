@@ -6,12 +6,14 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
@@ -56,6 +58,10 @@ class InvalidRecordError(errors.BrokerResponseError):  # type: ignore[misc]  # a
 
 
 errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+
+# aiokafka lets brokers make each topic that it asks for, where `auto.create.topics.enable` is on, as it is by default: with one
+# replica, of whatever name was misspelt.
+MetadataRequest.__init__ = partialmethod(MetadataRequest.__init__, allow_auto_topic_creation=False)
 
 
 class _ConnectTrouble(logging.Filter):
