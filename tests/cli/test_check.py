@@ -120,6 +120,36 @@ def test_it_fails_if_one_test_failed(run: Run) -> None:
     assert run([], status=1)[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lint", "beside"),
+    [([], True, 1), ([], False, 0), (["tests/cli"], True, 0), (["-x", "--pdb"], True, 0)],
+)
+def test_the_linters_run_beside_a_compiler_if_workers_follow(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], lint: bool, beside: int
+) -> None:
+    said: list[str] = []
+
+    class Compiler:
+        def __enter__(self) -> None:
+            said.append("compiling")
+
+        def __exit__(self, *_: object) -> None:
+            said.append("compiled")
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        said.append(command[2])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(verb.subprocess, "run", run)
+    monkeypatch.setattr(verb.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(verb, "jars", lambda *_: None)
+    monkeypatch.setattr(verb, "java_home", lambda: Path("/java"))
+    monkeypatch.setattr(verb, "compiling", Compiler)
+    assert verb.check(arguments, require="", lint=lint) == 0
+    linters = ["ruff", "ruff", "mypy", "mypy"] if lint else []
+    assert said == [*["compiling"] * beside, *linters, *["compiled"] * beside, "pytest"]
+
+
 def test_both_sides_know_the_same_tiers() -> None:
     assert [tier.value for tier in Tier] == [tier.value for tier in tiers.Tier]
 

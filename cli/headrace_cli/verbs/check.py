@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import Final
 
@@ -61,20 +62,22 @@ def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | No
     """
     check_checkout("test")
     tier = tier or (Tier.ALL if selects(arguments) else Tier.QUICK)
+    shared = spread(arguments, os.cpu_count() or 1)
     failed = []
-    for name, command in LINT if lint else ():
-        began = time.monotonic()
-        ok = subprocess.run([sys.executable, "-m", *command], cwd=ROOT).returncode == 0
-        console.line(name, "good" if ok else "bad", f"{time.monotonic() - began:.1f} s")
-        if not ok:
-            failed.append(name)
+    with compiling() if lint and shared else nullcontext():
+        for name, command in LINT if lint else ():
+            began = time.monotonic()
+            ok = subprocess.run([sys.executable, "-m", *command], cwd=ROOT).returncode == 0
+            console.line(name, "good" if ok else "bad", f"{time.monotonic() - began:.1f} s")
+            if not ok:
+                failed.append(name)
     with console.fetching() as progress:  # here, where it is seen; a test would be silent for minutes
         for name in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
             jars(name, progress)
     began = time.monotonic()
     tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
-    tests += [*once_more(arguments), *spread(arguments, os.cpu_count() or 1), *arguments]
-    ok = subprocess.run(tests, cwd=ROOT, env=_environment()).returncode == 0
+    tests += [*once_more(arguments), *shared, *arguments]
+    ok = subprocess.run(tests, cwd=ROOT, env={**_environment(), "JAVA_HOME": str(java_home())}).returncode == 0
     console.line("pytest", "good" if ok else "bad", f"{time.monotonic() - began:.0f} s")
     if not ok:
         failed.append("pytest")
@@ -84,7 +87,17 @@ def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | No
 def _environment() -> dict[str, str]:
     """Tests start hundreds of processes: what one has compiled serves the others, also where a checkout gets no bytecode."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "JAVA_HOME": str(java_home()), "PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode")}
+    return {**kept, "PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode")}
+
+
+def compiling() -> subprocess.Popen[bytes]:
+    """Start to compile the tests and what they import; as a context, it waits for the end. What is wrong is pytest's to say.
+
+    The linters leave a core to it. All workers begin at once, and in a new checkout each would compile everything by itself.
+    """
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q"]
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(collect, cwd=ROOT, env=_environment(), stdin=nowhere, stdout=nowhere, stderr=nowhere)
 
 
 def selects(arguments: Sequence[str]) -> bool:
