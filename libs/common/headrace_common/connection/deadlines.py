@@ -32,7 +32,7 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
 ==========  ============================  =======================================================================
 
 FRAME_TIME, IDLE and AGE do not run while we ourselves do not read (`Clocks.shift`). IDLE and AGE never apply to a peer that has
-sent something without asking for an acknowledgement, AGE neither to one of whom that is not known yet.
+sent something without asking for an acknowledgement, AGE neither to one of which that is not known yet.
 """
 
 from __future__ import annotations

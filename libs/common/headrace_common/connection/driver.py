@@ -106,7 +106,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.unparsed = 0
         """Bytes that the transport keeps until they are parsed, as the budgets count them."""
         self.unproven: Unproven | None = None
-        """Its place among those of whom no frame or question has come yet."""
+        """Its place among the connections of which no frame or question has come yet."""
 
     @property
     def frames(self) -> int:

@@ -62,7 +62,7 @@ class ReceiverState:
     """The place that each connection gives back when it closes, to `addresses` too."""
 
     crowd: Crowd = field(default_factory=Crowd)
-    """The admitted clients of whom no whole frame has come yet."""
+    """The admitted clients of which no whole frame has come yet."""
 
     def __post_init__(self) -> None:
         self.addresses = Addresses(self.limits.connections_per_address)

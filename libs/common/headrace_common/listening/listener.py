@@ -110,7 +110,7 @@ class Listener(Endpoint):
             await asyncio.wait({self._accepting}, timeout=LAST_HANDSHAKES)
             self._empty_backlog()
         if self._socket is not None:
-            self._socket.close()  # at once: who connects from now on is refused
+            self._socket.close()  # at once: clients that connect from now on are refused
         if self._handshakes:
             await asyncio.wait(self._handshakes, timeout=LAST_HANDSHAKES)
         for handshake in self._handshakes:
@@ -140,7 +140,7 @@ class Listener(Endpoint):
             await asyncio.sleep(0)
 
     def _empty_backlog(self) -> None:
-        """Admits who has connected by now: closing the socket would reset them, and discard what they have sent."""
+        """Admits the clients that have connected by now: closing the socket would reset them, and discard what they have sent."""
         assert self._socket is not None
         with contextlib.suppress(OSError):  # the peer has gone
             for _ in range(BACKLOG):
@@ -159,7 +159,7 @@ class Listener(Endpoint):
             receiver.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address.address)
             client.close()
             return
-        # behind a balancer: once its header has said who it is
+        # behind a balancer: once its header has named the client
         taken = "" if within(address.address, self._proxies) else self._take(address)
         if taken is None:
             self._refuse(client, address)

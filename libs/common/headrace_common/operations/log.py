@@ -71,7 +71,7 @@ PIECE: Final = 4096
 """Bytes that a pipe which takes any takes at once."""
 
 PATIENCE: Final = 0.1
-"""Seconds for which a line waits for who reads, at most once in `PAUSE` seconds. What cannot be written then is dropped."""
+"""Seconds for which a line waits for its reader, at most once in `PAUSE` seconds. What cannot be written then is dropped."""
 
 PAUSE: Final = 10.0
 
@@ -137,7 +137,7 @@ class Lines(logging.StreamHandler[TextIO]):
                 if not self._room.poll(0) and not self._room.poll(self._patience()):
                     return False
                 written = os.write(self._file, data[:PIECE])
-            except OSError:  # the disk is full, or who read it has gone
+            except OSError:  # the disk is full, or the reader has gone
                 return False
             data = data[written:]
             self._begun = bool(data)

@@ -115,7 +115,7 @@ class KafkaSettings(Section):
         secret = self.oauth_client_secret.get_secret_value()
         if self.by_token and not (self.oauth_endpoint and self.oauth_client_id and secret):
             raise ValueError("OAUTHBEARER needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET")
-        if self.by_iam and self.security_protocol != "SASL_SSL":  # who sees a token may use it
+        if self.by_iam and self.security_protocol != "SASL_SSL":  # anybody who sees a token may use it
             raise ValueError("AWS_MSK_IAM needs KAFKA__SECURITY_PROTOCOL SASL_SSL")
         password = self.sasl_username and self.sasl_password.get_secret_value()
         if self.security_protocol.startswith("SASL") and not (self.by_token or self.by_iam or password):

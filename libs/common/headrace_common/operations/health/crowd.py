@@ -8,7 +8,7 @@ acknowledgement, which would lose what it sends into a connection that was close
 places taken               a newcomer
 =========================  ==========================================
 at most half               is taken
-more than half             … and who is silent for SILENCE leaves
+more than half             … and one silent for SILENCE leaves
 all                        … and the longest silent leaves
 all, everybody has proven  is refused
 =========================  ==========================================
