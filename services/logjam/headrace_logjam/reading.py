@@ -52,7 +52,7 @@ class ReadSocket(MessageSocket):
         named: bool = True,
         reads: Callable[[int], None] = lambda messages: None,
     ) -> None:
-        """`routed`: each message begins with whom to answer. `named`: each comes from a client that `AccessControl` has named.
+        """`routed`: each message begins with a route. `named`: each comes from a client that `AccessControl` has named.
         `reads`: is called with how many messages were read before they are handed on, and with 0 when there are no more.
         """
         self._routed = routed

@@ -148,7 +148,7 @@ def host_name() -> str:
 
 
 class PubSocket(BoundSocket):
-    """Subscribers, who hear what is stored."""
+    """Subscribers, which hear what is stored."""
 
     name = "pub"
 
@@ -294,7 +294,7 @@ class PullSocket(ProducerSocket):
 
 
 class Sockets(Own):
-    """Opens who may connect, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store."""
+    """Opens access, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store."""
 
     def __init__(self, around: Surroundings, sockets: Sequence[BoundSocket], subscriptions: Subscriptions) -> None:
         self._around = around

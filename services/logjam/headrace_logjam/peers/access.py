@@ -24,7 +24,7 @@ Context = zmq.Context[zmq.Socket[bytes]]
 _HANDLER: Final = "inproc://zeromq.zap.01"
 _VERSION: Final = b"1.0"
 _DOMAIN: Final = 4
-"""Where a question names its domain: behind who asks, an empty frame, version and request."""
+"""Where a question names its domain: behind the client that asks, an empty frame, version and request."""
 
 _REQUEST: Final = 6
 """Frames of a request before its credentials: version, request, domain, address, identity, mechanism."""
@@ -125,7 +125,7 @@ class AccessControl:
         self._loop = asyncio.get_running_loop()
         self._handler: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
         self._handler.setsockopt(zmq.LINGER, 0)
-        self._handler.setsockopt(zmq.ROUTER_MANDATORY, 1)  # says that who asked has left
+        self._handler.setsockopt(zmq.ROUTER_MANDATORY, 1)  # says that the client that asked has left
         self._descriptor = cast("int", self._handler.getsockopt(zmq.FD))
         self._newcomers: dict[bytes, Newcomers] = {}  # by domain
         self._timer: asyncio.TimerHandle | None = None
@@ -142,7 +142,7 @@ class AccessControl:
         return self._newcomers.setdefault(domain, Newcomers(self._say))
 
     def refuse(self) -> None:
-        """Admits no client any more: the service ends. Each tries again by itself, and finds who comes after us."""
+        """Admits no client any more: the service ends. Each tries again by itself, and finds our successor."""
         self._over = True
         for newcomers in self._newcomers.values():
             newcomers.admit_all()
@@ -172,7 +172,7 @@ class AccessControl:
         self._timer = self._loop.call_later(PAUSE, self._pause) if any(waiting) else None
 
     def _say(self, question: Question) -> bool:
-        """Answers. Returns whether who asked is still there."""
+        """Answers. Returns whether the client that asked is still there."""
         route, empty, *request = question
         try:
             self._handler.send_multipart([route, empty, *self._reply(request)], zmq.NOBLOCK)

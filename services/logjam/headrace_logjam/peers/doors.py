@@ -1,4 +1,4 @@
-"""The connections of the sockets that clients connect to: who comes, who goes, who makes way.
+"""The connections of the sockets that clients connect to: which come, which go, which make way.
 
 libzmq says on a socket's monitor which descriptor it has accepted and which has ended, in this order, so a descriptor in the
 table is that connection until its end was read.
@@ -40,8 +40,8 @@ TOGETHER: Final = 100
 """Peers that are looked at in one turn of the event loop."""
 
 SUBSCRIBED: Final = 1024
-"""Bytes that a peer has taken from us when it has subscribed: its handshake takes fewer, and who has not subscribed is sent
-nothing more."""
+"""Bytes that a peer has taken from us when it has subscribed: its handshake takes fewer, and one that has not subscribed is
+sent nothing more."""
 
 HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
@@ -72,7 +72,7 @@ class Guest(Peer):
 
 
 class Door:
-    """One socket and who is connected to it."""
+    """One socket and the peers connected to it."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Door:
         empty: Callable[[], bool] | None,
     ) -> None:
         """`events`: the socket's monitor. `proven` hears of a peer that has said something. `empty` reads the socket, and returns
-        whether all that is whole was read; None: its peers are subscribers, who say nothing.
+        whether all that is whole was read; None: its peers are subscribers, which say nothing.
         """
         self.events = events
         self.family = family
@@ -161,7 +161,7 @@ class Doors:
                 guest.descriptor.forget()
             door.guests.clear()
 
-    # Who comes and goes
+    # Peers that come and go
 
     def _read(self, door: Door) -> None:
         while not door.events.closed:

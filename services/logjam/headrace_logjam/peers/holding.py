@@ -1,4 +1,4 @@
-"""Decides whom ZeroMQ holds too much of. Pure.
+"""Decides which peers leave because ZeroMQ holds too much of them. Pure.
 
 libzmq bounds a frame, and the number of whole messages that it keeps for a peer. It bounds neither the frames of one message nor
 what all peers send together, and gives us nothing of a message before it is whole. So we compare what a peer's TCP connection has

@@ -36,10 +36,10 @@ AT_ONCE: Final = 16
 
 
 class Newcomers:
-    """Those who ask to be admitted to one socket."""
+    """The clients that ask to be admitted to one socket."""
 
     def __init__(self, admit: Callable[[Question], bool]) -> None:
-        """`admit` answers who asks; it returns False if they have left."""
+        """`admit` answers a client that asks; it returns False if that has left."""
         self._admit = admit
         self._waiting: deque[Question] = deque()
         self._free = True  # all may come
@@ -51,7 +51,7 @@ class Newcomers:
         self._still = False  # nothing was read since `pause`
 
     def ask(self, question: Question) -> None:
-        """Admits who asks, now or later."""
+        """Admits a client that asks, now or later."""
         self._waiting.append(question)
         self._go_on()
 
@@ -82,7 +82,7 @@ class Newcomers:
         return bool(self._waiting)
 
     def admit_all(self) -> None:
-        """Admits all who wait, and who ask until something is read: all was read, or the service ends."""
+        """Admits all that wait, and those that ask until something is read: all was read, or the service ends."""
         self._free = True
         self._go_on()
 
