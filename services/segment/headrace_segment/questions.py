@@ -125,7 +125,7 @@ class ReadAttribute(OfSegment):
 
 
 ChangeQuestion = CreateSegment | SealSegment | TruncateSegment | DeleteSegment | UpdateAttribute
-"""Each becomes a record of its own. They are independent of each other and of the sessions: who needs an order waits."""
+"""Each becomes a record of its own. They are independent of each other and of the sessions: one that needs an order waits."""
 
 StoreQuestion = OpenSession | AppendBlock | ReadBytes | RepliesLeft | ChangeQuestion | DescribeSegment | ReadAttribute
 

@@ -1,4 +1,4 @@
-"""The sessions that one replica serves in one partition: which record each question becomes, and who hears what became of it.
+"""The sessions that one replica serves in one partition: which record each question becomes, and which caller hears its outcome.
 
 Pure: a record goes out, and the fold's outcome of it comes in when its turn in the log has come, as for every other record. The
 answers follow from these outcomes alone.

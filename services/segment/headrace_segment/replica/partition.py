@@ -124,7 +124,7 @@ class Partition:
             end = await self._reader.end_offset(self.number)
             if fold is not None and fold.next_offset <= end:
                 self.fold = fold
-                self._barrier.advance(fold.next_offset)  # who waits there waits on
+                self._barrier.advance(fold.next_offset)  # those that wait there wait on
                 return
             if fold is None:
                 self._stopped(

@@ -17,7 +17,7 @@ TAKEN: Final = 16 << 10
 
 
 class ReplyMemory:
-    """`limit`: bytes of all callers together. Who needs more waits, first come, first served; `crowded` hears each time.
+    """`limit`: bytes of all callers together. One that needs more waits, first come, first served, and `crowded` is called.
 
     What does not fit into the first half is one reply for each caller, and of `SHARE` at most: however many ask for much and
     read nothing, the others are served. One reply always fits.

@@ -277,7 +277,7 @@ class Segments(Backend, Own):
             self._append(self._partitions[number], question, caller, since)
 
     async def _watch(self) -> None:
-        """Ends who has waited for too long, and counts."""
+        """Ends conversations that have waited for too long, and counts."""
         while True:
             await asyncio.sleep(LOOK)
             before = self._clock() - self._settings.kafka.ack_deadline
@@ -295,7 +295,7 @@ class Segments(Backend, Own):
             self._count()
 
     def _end_early(self, before: float) -> None:
-        """Ends who has waited since before then for a partition to become live."""
+        """Ends conversations that have waited since before then for a partition to become live."""
         for number, waiting in list(self._early.items()):
             self._early[number] = deque(each for each in waiting if each[2] >= before)
             for question, caller, since in waiting:

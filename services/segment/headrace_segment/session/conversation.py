@@ -161,7 +161,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def outgoing(self) -> bytes:
-        if self._leaving:  # who writes asks again when that is written
+        if self._leaving:  # the transport asks again when that is written
             self._reply_bytes -= self._leaving
             self._questions.append(RepliesLeft(next(self._question_tickets), self._leaving))
             self._leaving = 0

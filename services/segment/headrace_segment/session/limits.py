@@ -10,7 +10,7 @@ WAITING: Final = 256
 
 AHEAD: Final = 3
 """Requests of one writer that are under way while its next small blocks are held, to go together when one of these is answered:
-what a block costs beside its events is then paid once for all. Who waits for acknowledgements has fewer on their way."""
+what a block costs beside its events is then paid once for all. One that waits for acknowledgements has fewer on their way."""
 
 LITTLE: Final = 32 << 10
 """Bytes. A block of this size or above is not held: its events cost more than all else."""

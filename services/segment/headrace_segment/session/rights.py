@@ -79,7 +79,7 @@ class Token:
 
 
 class Rights:
-    """By the settings. `token_key`: empty if there is none; `refused` hears who was refused what."""
+    """The rights by the settings. `token_key`: empty if there is none; `refused` is called for each refusal."""
 
     def __init__(
         self,

@@ -25,8 +25,8 @@ all else                  OperationUnsupported
 
 A reply repeats the number of its request. Requests about one segment are done in their order (`headrace_segment.session.order`).
 Event numbers rise, and a client resumes above the number that AppendSetup tells it; what does not rise, or comes when another
-connection has set up the same writer, is an InvalidEventNumber. Who may not do what a request asks for hears
-AuthTokenCheckFailed (`headrace_segment.session.rights`); what is set up stays so, also when its token ends.
+connection has set up the same writer, is an InvalidEventNumber. A client without the right to its request
+hears AuthTokenCheckFailed (`headrace_segment.session.rights`); what is set up stays so, also when its token ends.
 
 A conditional append has its turn alone among those of its writer: whether the next one's number rises depends on its answer.
 
