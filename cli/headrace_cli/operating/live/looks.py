@@ -163,8 +163,7 @@ class Lake:
 class Figures:
     """Everything that the page shows but its history. `kafka` and `tables` are None if they are not known here.
 
-    `stored_ago`: time since any receiver's count of stored events grew, as far as it was seen; `quarantined`: by reason, in the
-    time that the history holds; `restarts` likewise, by service.
+    `quarantined`: by reason, in the time that the history holds; `restarts` likewise, by service.
     """
 
     at: float
@@ -176,7 +175,6 @@ class Figures:
     tables: TablesLook | None = None
     samples: Sequence[Sample] = ()
     outage: Outage | None = None
-    stored_ago: float | None = None
     quarantined: Mapping[str, int] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
     span: float = 0

@@ -50,7 +50,6 @@ class Model:
         self._restarted: deque[tuple[float, str]] = deque()
         self._starts: dict[str, float] = {}
         self._times: Counter[str] = Counter()
-        self._grew: float | None = None
         self._outage: Outage | None = None
         self._first: float | None = None
 
@@ -66,8 +65,6 @@ class Model:
         self._count_restarts(look)
         receivers = self._receivers(look)
         stored = self._stored(before, look)
-        if stored > 0 or self._grew is None:
-            self._grew = look.at
         self._judge_kafka(look, receivers, stored=stored > 0)
         lanes = self._lanes(look)
         figures = Figures(
@@ -80,7 +77,6 @@ class Model:
             tables=look.tables,
             samples=look.samples,
             outage=self._outage,
-            stored_ago=look.at - self._grew,
             quarantined=dict(self._quarantined.most_common()),
             restarts=dict(Counter(service for _, service in self._restarted)),
             span=min(SPAN, look.at - self._first),
