@@ -104,7 +104,6 @@ def stack(state: StateFolder, kinds: list[str], kafka: int) -> Stack:
     return Stack(
         state=state,
         bootstrap=f"127.0.0.1:{kafka}",
-        broker=None,
         kafka=None,
         topics=((sys.executable, "-c", "print('topics')"), {}),
         receivers=receivers,

@@ -73,14 +73,13 @@ class Endpoint:
 
 @dataclass
 class Stack:
-    """The supervisor's input. `broker` and `kafka` are None with the user's own Kafka, `live` without the live page.
+    """The supervisor's input. `kafka` is None with the user's own, `live` without the live page.
 
     `notes`: what was decided and should be said, as (name, text).
     """
 
     state: StateFolder
     bootstrap: str
-    broker: Broker | None
     kafka: ProcessSpec | None
     topics: tuple[Sequence[str], Mapping[str, str]]
     receivers: list[tuple[ProcessSpec, Endpoint]]
@@ -150,7 +149,6 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     return Stack(
         state,
         bootstrap,
-        broker,
         kafka,
         (module("headrace_common.topics"), topics),
         [
