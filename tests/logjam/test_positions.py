@@ -146,6 +146,24 @@ async def test_positions_are_exact_only_after_an_end_in_order() -> None:
     assert group.kept[at].metadata == encode(places)
 
 
+async def test_what_has_not_changed_is_written_again_before_a_broker_forgets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device out of reach for a week: at the next start it had joined, and what it had sent meanwhile was no loss."""
+    group = Committed()
+    positions = Positions(KafkaSettings(), "us", RateLimited(structlog.get_logger()))
+    positions._consumer = cast("Any", group)
+    positions._partitions = [TopicPartition("events", 0), TopicPartition("events", 1)]
+    places: Places = {"one": {7: Position(5, 1)}}
+    await positions.save(places)
+    group.kept.clear()
+    await positions.save(places)
+    assert group.kept == {}
+    positions._due = 0.0
+    await positions.save(places)
+    assert [each.metadata for each in group.kept.values()] == [encode(places)]
+
+
 @pytest.mark.parametrize(("exact", "looks"), [(True, 0), (False, 1)], ids=["ended in order", "killed"])
 async def test_the_topics_are_looked_at_after_a_kill_alone(
     monkeypatch: pytest.MonkeyPatch, exact: bool, looks: int

@@ -31,6 +31,11 @@ METADATA: Final = 4000
 
 EXACT: Final = 1
 
+AGAIN: Final = 3600.0
+"""Seconds after which what has not changed is written again. A broker forgets a commit after `offsets.retention.minutes` (a week
+by default), and with a topic that is deleted; one that is restored from a copy has an older one.
+"""
+
 
 class Position(NamedTuple):
     """The last number that is stored with all before it, and when it was received (Unix time, ms)."""
@@ -69,6 +74,7 @@ class Positions:
         self._consumer: AIOKafkaConsumer | None = None
         self._partitions: list[TopicPartition] = []
         self._written: dict[TopicPartition, tuple[int, str]] = {}
+        self._due = 0.0  # when all is written again (event loop time)
         self._saving = asyncio.Lock()  # aiokafka tries a commit again, also behind a later one
 
     @property
@@ -123,8 +129,12 @@ class Positions:
         for name, devices in places.items():
             shares[partition_of(name.encode(), len(shares))][name] = devices
         texts = dict(zip(self._partitions, map(encode, shares), strict=True))
+        now = asyncio.get_running_loop().time()
+        again = self._written.keys() if now >= self._due else ()
         changed = {
-            at: (offset, text) for at, text in texts.items() if self._written.get(at, (offset, "{}")) != (offset, text)
+            at: (offset, text)
+            for at, text in texts.items()
+            if at in again or self._written.get(at, (offset, "{}")) != (offset, text)
         }
         for at in [at for at, (_, text) in changed.items() if len(text) > METADATA]:
             self._limited.warning("too many devices: their positions are not kept", partition=at.partition)
@@ -138,6 +148,8 @@ class Positions:
             self._limited.warning("positions cannot be written", group=self._group, problem=explain(error))
         else:
             self._written |= changed
+            if again:
+                self._due = now + AGAIN
 
     async def close(self) -> None:
         """Closes its client, in bounded time."""
