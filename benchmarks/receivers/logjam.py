@@ -39,7 +39,6 @@ APPS = 16
 application and what it says of many in turn are measured apart: messages of one application make one frame.
 """
 
-BEGAN_MS = 1_795_253_837_000
 MANY = f"SUB, {APPS} applications"
 COST = "cpu_seconds_per_million"
 
