@@ -25,7 +25,7 @@ from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex, NoIndex
-from headrace_lake.kafka import gaps
+from headrace_lake.kafka import gaps, overwritten
 from headrace_lake.kafka.checkpoint import Checkpoint
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
@@ -159,6 +159,7 @@ class Job:
         route_tables = prepare_routes(Storage(self._spark), self._settings.lake, fence)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
+        overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found.landed)
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         this = Epoch(self._spark, self._lake, epoch, known, fence, found, self._log)
         events = self._events_landing(index, this, topics, shape)

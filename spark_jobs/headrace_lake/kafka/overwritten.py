@@ -1,0 +1,76 @@
+"""Finds offsets that mean other records by now than those that landed: the brokers lost some, and stored others in their place.
+
+That happens where Kafka's data is restored from an older copy, or an unclean election loses the end of a partition. As long as
+the topic is shorter than what was landed of it, `gaps` says so. Once it has grown again, nothing tells but the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from headrace_common.operations.settings import KafkaSettings
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.source import Brokers, TopicInfo, range_options
+from headrace_lake.kafka.start import EndOffsets, first_few, within
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.layout import EVENTS, QUARANTINE
+
+_LOOK: Final = 1000
+"""So far before the end of what was landed a row is looked for: resends, for one, leave none."""
+
+_PLACE: Final = ("topic_id", "partition")
+
+
+def check(
+    spark: SparkSession,
+    lake: str,
+    kafka: KafkaSettings,
+    brokers: Brokers,
+    topics: Mapping[str, TopicInfo],
+    landed: EndOffsets,
+) -> None:
+    """Raises `HaltError` if the last record that landed of a partition is another one in Kafka. Blocks: two queries.
+
+    `landed`: one past the last offset that landed. A record that Kafka deleted since, or that left no row, is not compared.
+    """
+    rows = _last_rows(spark, lake, topics, landed) if landed else {}
+    first = brokers.offsets(rows, earliest=True)
+    ranges = {place: (offset, offset + 1) for place, (offset, _) in rows.items() if first[place] <= offset}
+    if not ranges:
+        return
+    records = spark.read.format("kafka").options(**range_options(kafka, ranges)).load()
+    there = {
+        (topic, number): stamp
+        for topic, number, stamp in records.select("topic", "partition", sf.unix_millis("timestamp")).collect()
+    }
+    wrong = [
+        f"{topic}/{number}: offset {rows[topic, number][0]}"
+        for (topic, number), stamp in sorted(there.items())
+        if stamp != rows[topic, number][1]
+    ]
+    if wrong:
+        raise HaltError(
+            f"Kafka holds other records than those that landed: {first_few(wrong)}. It lost some, and stored others under their"
+            " offsets"
+        )
+
+
+def _last_rows(
+    spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], landed: EndOffsets
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Partition -> offset and Kafka's timestamp, in ms, of the last row that landed from it, where there is one."""
+    ids = {name: topic.id for name, topic in topics.items()}
+    names = {topic.id: name for name, topic in topics.items()}
+    inside = within([Range(topic, number, max(0, end - _LOOK), end) for (topic, number), end in landed.items()], ids)
+
+    def rows(table: str) -> DataFrame:
+        read = spark.read.format("delta").load(f"{lake}/{table}").where(inside).where("received_time is not null")
+        return read.select(*_PLACE, "offset", sf.unix_millis("received_time").alias("stamp"))
+
+    last = rows(EVENTS).unionAll(rows(QUARANTINE)).groupBy(*_PLACE)
+    found = last.agg(sf.max("offset"), sf.max_by("stamp", "offset")).collect()
+    return {(names[topic_id], number): (offset, stamp) for topic_id, number, offset, stamp in found}
