@@ -57,6 +57,16 @@ def test_the_settings_that_a_page_names_exist(path: Path) -> None:
     assert {name for name in named if name.removesuffix("_FILE") not in known and "__ROUTES__" not in name} == set()
 
 
+def test_the_page_explains_each_warning_of_a_receiver() -> None:
+    """Those of all receivers; the topics' program and the lines of libraries, which have values put in, are not among them."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    sources = [path for path in (ROOT / "libs" / "common").rglob("*.py") if path.name != "topics.py"]
+    said = re.compile(r'\b_?(?:log|limited)\.(?:warning|error|exception)\(\s*"([^"%]+)"')
+    found = {line for path in sources for line in said.findall(path.read_text())}
+    assert len(found) > 20
+    assert {line for line in found if f"`{line}`" not in page} == set()
+
+
 def commands(path: Path) -> list[list[str]]:
     """Returns the calls of the command line that a page's blocks of code hold, without comments and what is elided.
 
