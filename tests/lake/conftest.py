@@ -31,12 +31,17 @@ FOLDER = Path(__file__).parent
 
 collect_ignore = [] if find_spec("pyiceberg") else ["test_mirror.py"]  # an extra
 
-LONG_LIFE = "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m -Xmn400m"
-"""For a JVM that lives for minutes: it has room for the code of all tests, and collects garbage seldom."""
+LONG_LIFE = "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m -Xmn400m -XX:MetaspaceSize=256m"
+"""For a JVM that lives for minutes: it has room for the code and the classes of all tests, and collects garbage seldom."""
 
 GENERATED: Final = {"spark.sql.codegen.cache.maxEntries": "1000"}
 """Spark keeps 100 generated classes. A test's statements need more, so that each start of a job would compile its own anew. It
 keeps their sources, too, so it may not keep all.
+"""
+
+SMALL_PAGES: Final = {"spark.buffer.pageSize": "1m"}
+"""An aggregation begins with a page, for which Spark by its own rule takes 32 MB of this heap. Many grow old in use, and a
+collection of the old ones takes half a CPU-second.
 """
 
 
@@ -62,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options = {"spark.driver.extraJavaOptions": LONG_LIFE, **GENERATED}
+    options = {"spark.driver.extraJavaOptions": LONG_LIFE, **GENERATED, **SMALL_PAGES}
     settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", classes=CLASSES, spark=options)
     running = session(settings, LogSettings(), once=sized(True, False, False))  # the quick tier's JVM lives a minute
     yield running
