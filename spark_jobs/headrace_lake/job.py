@@ -159,7 +159,7 @@ class Job:
         route_tables = prepare_routes(Storage(self._spark), self._settings.lake, fence)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
-        overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found.landed)
+        overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         this = Epoch(self._spark, self._lake, epoch, known, fence, found, self._log)
         events = self._events_landing(index, this, topics, shape)

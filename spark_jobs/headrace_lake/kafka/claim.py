@@ -48,7 +48,7 @@ class Claim:
             raise gaps.refuse(losses)
         if marker is not None and not losses:
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
-            return marker.epoch, Position(there.ends, left, there.rows, latest)
+            return marker.epoch, Position(there.ends, left, there.rows, latest, there.landed_at)
         if marker is not None:  # Spark would continue inside the gap
             self._checkpoint.void()
             self._checkpoint.marker()
@@ -85,7 +85,7 @@ class Claim:
             if loss.end is not None and loss.partition is not None
         }
         position.landed = there.ends | lost
-        position.rows = there.rows
+        position.rows, position.landed_at = there.rows, there.landed_at
         position.strays = note_strays(self._spark, fence, self._lake, topics, epoch, there.ends)
         if not losses:
             return None

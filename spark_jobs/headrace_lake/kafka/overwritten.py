@@ -1,12 +1,15 @@
 """Finds offsets that mean other records by now than those that landed: the brokers lost some, and stored others in their place.
 
 That happens where Kafka's data is restored from an older copy, or an unclean election loses the end of a partition. As long as
-the topic is shorter than what was landed of it, `gaps` says so. Once it has grown again, nothing tells but the records.
+the topic is shorter than what was landed of it, `gaps` says so. Once it has grown again, nothing tells but the records: one that
+is later than the landing of its offset came in another's place, unless its receiver's clock is ahead. Whether it did, its row
+tells. Not noticed if the job's clock was ahead when it landed, by more than passed until the other record came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from headrace_common.operations.settings import KafkaSettings
@@ -14,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.source import Brokers, TopicInfo, range_options
-from headrace_lake.kafka.start import EndOffsets, first_few, within
+from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range_options
+from headrace_lake.kafka.start import EndOffsets, Position, first_few, within
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
@@ -31,13 +34,19 @@ def check(
     kafka: KafkaSettings,
     brokers: Brokers,
     topics: Mapping[str, TopicInfo],
-    landed: EndOffsets,
+    position: Position,
 ) -> None:
-    """Raises `HaltError` if the last record that landed of a partition is another one in Kafka. Blocks: two queries.
+    """Raises `HaltError` if the last record that landed of a partition is another one in Kafka. Blocks: asks Kafka for an offset
+    of each partition, and makes two queries if a record is later than its landing.
 
-    `landed`: one past the last offset that landed. A record that Kafka deleted since, or that left no row, is not compared.
+    A record that Kafka deleted since, or that left no row, is not compared.
     """
-    rows = _last_rows(spark, lake, topics, landed) if landed else {}
+    later = {
+        pair: end
+        for pair, end in position.landed.items()
+        if _holds_later(brokers, pair, end, position.landed_at.get(pair))
+    }
+    rows = _last_rows(spark, lake, topics, later) if later else {}
     first = brokers.offsets(rows, earliest=True)
     ranges = {place: (offset, offset + 1) for place, (offset, _) in rows.items() if first[place] <= offset}
     if not ranges:
@@ -57,6 +66,14 @@ def check(
             f"Kafka holds other records than those that landed: {first_few(wrong)}. It lost some, and stored others under their"
             " offsets"
         )
+
+
+def _holds_later(brokers: Brokers, pair: TopicPartition, end: int, landed_at: int | None) -> bool:
+    """Whether Kafka holds a record below `end` that is later than `landed_at` (Unix ms)."""
+    if landed_at is None:
+        return False
+    first = brokers.offsets_since([pair], datetime.fromtimestamp((landed_at + 1) / 1000, UTC))[pair]
+    return first is not None and first < end
 
 
 def _last_rows(

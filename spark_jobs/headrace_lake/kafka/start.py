@@ -41,6 +41,8 @@ class Position:
     """How many rows `batches` has."""
     transaction: int = -1
     """The last transaction of `batches` that `landed` and `rows` count."""
+    landed_at: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """When the landing of the newest batch in `landed` began, in Unix ms."""
 
     def add(self, ranges: Iterable[Range], transaction: int) -> None:
         """Counts a batch that `batches` holds."""
@@ -73,6 +75,8 @@ class Coverage:
     """Table -> how many rows it ever got, by `batches`."""
     faults: tuple[str, ...] = ()
     """Where `batches` contradicts itself."""
+    landed_at: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """When the landing of the newest batch began, in Unix ms, by partition of the topics that exist now."""
 
     def check(self) -> None:
         """Raises `HaltError` if rows of `batches` are missing or doubled."""
@@ -91,19 +95,17 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
     names = {topic.id: name for name, topic in topics.items()}
     place = ("topic", "topic_id", "partition")
     nothing = sf.lit(None).cast("bigint")
-    batches = _read(spark, lake, BATCHES).select(
-        *place, "from", "to", "number", "events", "quarantined", sf.lit("").alias("reason")
-    )
-    accepted = _read(spark, lake, GAPS).select(
-        *place, "from", "to", *(nothing.alias(name) for name in ("number", "events", "quarantined")), "reason"
-    )
+    own = ("number", "events", "quarantined", "time")
+    read = _read(spark, lake, BATCHES).withColumn("time", sf.unix_millis("landed_at"))
+    batches = read.select(*place, "from", "to", *own, sf.lit("").alias("reason"))
+    accepted = _read(spark, lake, GAPS).select(*place, "from", "to", *(nothing.alias(name) for name in own), "reason")
     counts = sf.col("to").isNotNull() | (sf.col("reason") == str(GapReason.RECREATED))
     rows = (
         batches.unionAll(accepted).where(counts).groupBy(*place, "reason")
         .agg(
             sf.min("from").alias("start"), sf.max("to").alias("end"), sf.sum(sf.col("to") - sf.col("from")).alias("length"),
             sf.count(sf.lit(1)).alias("rows"), sf.max("number").alias("number"), sf.sum("events").alias("events"),
-            sf.sum("quarantined").alias("quarantined"),
+            sf.sum("quarantined").alias("quarantined"), sf.max("time").alias("time"),
         )
         .collect()
     )  # fmt: skip
@@ -128,6 +130,7 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
             QUARANTINE: sum(row["quarantined"] or 0 for row in landed),
         },
         tuple(_faults(rows, lambda: _without_number(spark, lake))),
+        {(names[row["topic_id"]], row["partition"]): row["time"] for row in landed if row["topic_id"] in names},
     )
 
 
