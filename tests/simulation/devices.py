@@ -289,12 +289,15 @@ class Account:
         self._forgotten: dict[int, int] = defaultdict(int)  # starts that a position had not come to, up to which number
         self._starts: list[Start] = []
         self._dead_producers = 0
+        self._is_known = True
+        """The last start knew a position of a device: it did not join anew."""
 
     def looked(self, devices: Mapping[int, Any], times: list[int], last: Mapping[int, int], *, whole: bool) -> None:
         """A consumer that was killed has looked at the topics. `times`: of all positions that it knows; `last`: the last number
         of each device that it found; `whole`: it saw all.
         """
         self._dead_producers = self._world.broker.producers - 1
+        self._is_known = bool(devices)
         if not devices and self._world.broker.commits_refused:
             self._joins()
         if not times:
@@ -354,9 +357,10 @@ class Account:
         number = int(life[1]), about["sequence"]
         self.stored.setdefault(number, record.timestamp)
         self._answers[number] = record.answer
-        if record.producer <= self._dead_producers:
+        is_late = record.producer <= self._dead_producers
+        if is_late:
             self._excused.add(number)  # its process was killed, and its successor has looked already
-        else:
+        if self._is_known or not is_late:
             self.first = min(self.first or number, number)
 
     def judge(self, ended: Position | None) -> list[str]:

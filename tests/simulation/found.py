@@ -18,5 +18,10 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         6718,
         "the judge: a lost producer's request was stored behind the marked copy, which is no fault of the order",
     ),
+    (
+        "logjam",
+        19324,
+        "the judge: a killed consumer's first message was stored after its successor had looked, and not taken for the first",
+    ),
 )
 """Protocol, seed, and the fault that it found."""
