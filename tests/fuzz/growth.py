@@ -186,8 +186,12 @@ class Growth:
 
     @property
     def factor(self) -> float:
+        """The middle factor by which the time grows for twice the size; where more than twice the bytes come, for twice these."""
         pairs = zip(self.costs, self.costs[1:], strict=False)
-        return statistics.median(after.spent / max(before.spent, LEAST / 2) for before, after in pairs)
+        return statistics.median(
+            after.spent / max(before.spent, LEAST / 2) / max(1, after.size / max(1, before.size) / 2)
+            for before, after in pairs
+        )
 
 
 def grows(protocol: str, seed: str) -> Growth:

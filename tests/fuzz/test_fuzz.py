@@ -151,3 +151,19 @@ def test_the_last_line_and_the_status(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setitem(PROTOCOLS, "courier", [subject])  # type: ignore[arg-type]
     assert __main__.main() == 1
     assert "ZeroDivisionError: two of them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times", "factor"),
+    [
+        ((1, 2, 4, 8), (1, 4, 16, 64), 4.0),
+        ((18_131, 311_308, 350_748, 1_212_339), (4, 23, 29, 87), 1.3),
+        ((1, 1, 1, 1), (1, 4, 16, 64), 4.0),
+    ],
+    ids=["square", "sizes that jump", "what inflates"],
+)
+def test_bytes_that_more_than_double_may_take_as_much_more_time(
+    sizes: tuple[int, ...], times: tuple[int, ...], factor: float
+) -> None:
+    costs = [growth.Cost(spent / 1000 * 4, 0.0, size) for size, spent in zip(sizes, times, strict=True)]
+    assert growth.Growth(costs, (0, 0)).factor == pytest.approx(factor, abs=0.05)
