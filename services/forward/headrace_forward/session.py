@@ -94,16 +94,16 @@ class ForwardSession(ByteSession):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """Only a fully durable message may be acknowledged."""
+        """Notes what Kafka has stored of a message. Only one that is stored whole may be acknowledged."""
         self._pending.stored(ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """The message stays in its place and never becomes whole: it and all after it stay unacknowledged."""
+        """Leaves the message in its place, where it never becomes whole: it and all after it stay unacknowledged."""
 
     @override
     def outgoing(self) -> bytes:
-        """The acknowledgement of the oldest message, if that message is durable. Skips durable messages that asked for none."""
+        """Returns the acknowledgement of the oldest message, if that is durable. Skips durable messages that asked for none."""
         if self._handshake_replies:
             return self._handshake_replies.popleft()
         while (oldest := self._pending.pop_whole()) is not None:
@@ -176,7 +176,7 @@ class ForwardSession(ByteSession):
         self._ready.append(ForwardFrame(message, asked, ticket, now_ms, self._origin, self._limits))
 
     def _await(self, reply: bytes | None) -> Ticket:
-        """The ticket of the next message, whose answer is `reply`."""
+        """Returns the ticket of the next message, whose answer is `reply`."""
         self._unacknowledgeable |= reply is None
         self._undecided = False
         return self._pending.add(reply)
@@ -214,7 +214,7 @@ class ForwardSession(ByteSession):
         return rest
 
     def _login_end(self) -> int | None:
-        """The end of the PING; None if it is not complete."""
+        """Returns the end of the PING; None if it is not complete."""
         if not self._login:
             return None
         if KINDS[self._login[0]] is not MsgpackKind.ARRAY:
@@ -232,7 +232,7 @@ class ForwardSession(ByteSession):
         return int(unpacker.tell())
 
     def _refused(self, reason: str, limit: str | None = None) -> ProtocolError:
-        """The error of a refused login. It never contains the login's bytes, since it is logged."""
+        """Returns the error of a refused login. It never contains the login's bytes, since it is logged."""
         self._login.clear()
         return ProtocolError(f"login refused: {reason}", limit=limit, offset=0)
 
@@ -243,7 +243,7 @@ class ForwardSession(ByteSession):
 
     @override
     def eof(self) -> None:
-        """A client that closes without a byte is a heartbeat, not a fault."""
+        """Takes a client that closes without a byte for a heartbeat, not for a fault."""
         if self._login:
             raise self._refused("the stream ends inside it")
         if self._decoder is not None and self._decoder.partial_bytes():
@@ -253,7 +253,7 @@ class ForwardSession(ByteSession):
 
     @override
     def deadline(self) -> float | None:
-        """The deadline of the login. Forward has no keep-alives, so nothing else falls due."""
+        """Returns the deadline of the login. Forward has no keep-alives, so nothing else falls due."""
         return self._deadline
 
     @override
@@ -266,7 +266,7 @@ class ForwardSession(ByteSession):
 
     @override
     def status(self) -> Status:
-        """It is busy while many tiny messages or entries wait. Inflating does not count: it happens while the parts are built."""
+        """Returns its state. It is busy while many tiny messages or entries wait; inflating happens while the parts are built."""
         decoder, partial_bytes, busy = self._decoder, len(self._login), False
         if decoder is not None:
             partial_bytes += decoder.partial_bytes()

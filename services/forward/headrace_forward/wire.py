@@ -90,18 +90,18 @@ class Message:
         self.option_index = 3 if self.kind(1) in TIMES else 2
 
     def element(self, index: int) -> bytes:
-        """The bytes of element `index`; empty if there is none."""
+        """Returns the bytes of element `index`; empty if there is none."""
         if index >= len(self.ends):
             return b""
         return self.raw[self.ends[index - 1] if index else self.start : self.ends[index]]
 
     def content(self, index: int) -> memoryview:
-        """The content of element `index`, a str or bin, without a copy."""
+        """Returns the content of element `index`, a str or bin, without a copy."""
         start = self.ends[index - 1] if index else self.start
         return memoryview(self.raw)[start + 1 + HEADER.get(self.raw[start], 0) : self.ends[index]]
 
     def kind(self, index: int) -> MsgpackKind | None:
-        """The kind of element `index`; None if there is none."""
+        """Returns the kind of element `index`; None if there is none."""
         if index >= len(self.ends):
             return None
         return KINDS[self.raw[self.ends[index - 1] if index else self.start]]
@@ -113,7 +113,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds: its own, and the positions of its entries."""
+        """Returns the bytes that it holds: its own, and the positions of its entries."""
         return len(self.raw) + _size(self.entries)
 
 
@@ -153,7 +153,7 @@ class Decoder:
     _failed: ProtocolError | None = field(init=False, default=None)
 
     def partial_bytes(self) -> int:
-        """Bytes kept for an incomplete message: ours, the unpacker's copy, and the positions of its entries."""
+        """Returns the bytes kept for an incomplete message: ours, the unpacker's copy, and the positions of its entries."""
         return 2 * len(self._buffer) + (0 if self._entries is None else _size(self._entries))
 
     def may_be_whole(self, data: bytes) -> bool:
@@ -168,7 +168,7 @@ class Decoder:
         return offset
 
     def whole(self, data: bytes) -> Message | None:
-        """The message that `data` is: one small message, all of it, and nothing else. None: it must be received."""
+        """Returns the message that `data` is: one small message, all of it, and nothing else. None: it must be received."""
         found = cut(data, self.frame_events) if self.may_be_whole(data) else None
         return None if found is None else Message(data, self.taken(data), 1, *found)
 
@@ -206,7 +206,7 @@ class Decoder:
             raise self._fault(f"not msgpack: {type(error).__name__} {error}".strip()) from error
 
     def cut_off(self) -> ProtocolError:
-        """The fault of a peer that closes inside a message."""
+        """Returns the fault of a peer that closes inside a message."""
         return self._fault("the stream ends inside a message")
 
     def _step(self) -> Message | None:
@@ -239,7 +239,7 @@ class Decoder:
         return done
 
     def _begin(self) -> None:
-        """Between messages: nil is a heartbeat, an array begins a message, anything else cannot be trusted."""
+        """Begins what follows a message: nil is a heartbeat, an array a message; anything else cannot be trusted."""
         self._first = self._unpacker.tell()
         del self._buffer[: self._first - self._base]
         self._base = self._first
@@ -345,7 +345,7 @@ def acknowledgement(chunk: bytes) -> bytes:
 
 
 def heartbeat(data: bytes) -> bytes:
-    """The answer to a datagram: one byte for any content, so never more than was received."""
+    """Returns the answer to a datagram: one byte for any content, so never more than was received."""
     return HEARTBEAT if data else b""
 
 
@@ -384,7 +384,7 @@ class Replies:
         self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
 
     def receive(self, data: bytes) -> list[str | bytes]:
-        """The chunks that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
+        """Returns the chunks that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
         self._unpacker.feed(data)
         try:
             return [reply["ack"] for reply in self._unpacker]

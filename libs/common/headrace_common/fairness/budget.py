@@ -66,7 +66,7 @@ class Reader(Protocol):
     """Kafka has stored at least one of its frames: the connection is established."""
 
     def pace(self) -> None:
-        """Check again whether you may read."""
+        """Asks `may_read` again."""
 
 
 class Budget:
@@ -96,21 +96,21 @@ class Budget:
 
     @property
     def used(self) -> int:
-        """All bytes in flight."""
+        """Returns all bytes in flight."""
         return self.partial_bytes + self.pending + self.growth.used
 
     @property
     def crowded(self) -> bool:
-        """Unfinished frames have used up their share: a silent connection blocks others."""
+        """Whether unfinished frames have used up their share, so that a silent connection blocks others."""
         return self.partial_bytes >= self._unfinished_share
 
     @property
     def paused(self) -> int:
-        """How many connections wait."""
+        """Returns how many connections wait."""
         return sum(map(len, self._waiting.values()))
 
     def hold(self, reader: Reader, partial_bytes: int) -> None:
-        """`reader` now holds `partial_bytes` bytes of an unfinished frame."""
+        """Counts `partial_bytes` bytes of an unfinished frame that `reader` holds now."""
         released = partial_bytes < reader.partial_bytes
         if not released:
             self._was_read(reader)
@@ -125,19 +125,19 @@ class Budget:
             self._wake()
 
     def restart(self, reader: Reader) -> None:
-        """`reader` has begun a new frame, which becomes the youngest unfinished one."""
+        """Makes the frame that `reader` has just begun the youngest unfinished one."""
         if self._unfinished.pop(reader, self) is None:
             self._unfinished[reader] = None
 
     def charge(self, reader: Reader, size: int) -> None:
-        """A complete frame of `reader` waits for Kafka."""
+        """Counts `size` bytes of a complete frame of `reader`, which waits for Kafka."""
         self._was_read(reader)
         reader.pending += size
         self.pending += size
         self._measure()
 
     def release(self, reader: Reader, size: int) -> None:
-        """A complete frame of `reader` is stored or abandoned."""
+        """Gives back `size` bytes of a complete frame of `reader`, which is stored or abandoned."""
         reader.pending -= size
         self.pending -= size
         self.released += 1
@@ -145,7 +145,7 @@ class Budget:
         self._wake()
 
     def forget(self, reader: Reader) -> None:
-        """`reader`'s connection is gone; its pending frames are still released one by one."""
+        """Forgets `reader`, whose connection is gone; its pending frames are still released one by one."""
         self._place(reader, None)
         self._digested(reader)
         self.hold(reader, 0)
@@ -172,7 +172,7 @@ class Budget:
         return self._answer(reader, allowed)
 
     def rest(self, reader: Reader) -> None:
-        """`reader` parses nothing for now, whatever it may: others need not wait for it."""
+        """Notes that `reader` parses nothing for now, even if it may: others need not wait for it."""
         self._digested(reader)
 
     def welcomes(self) -> bool:
@@ -184,7 +184,7 @@ class Budget:
             self._wake()
 
     def _was_read(self, reader: Reader) -> None:
-        """When a limit stops them all, `reader` waits behind those that were read before it, or not since they resumed."""
+        """Puts `reader` behind those that were read before it, or not since they resumed, for when a limit stops them all."""
         queue = self._reading[reader.has_stored]
         if queue.pop(reader, self) is None:
             queue[reader] = None
@@ -214,7 +214,7 @@ class Budget:
         return True
 
     def _others(self) -> int:
-        """Bytes of all unfinished frames except the oldest. The oldest always continues, so its growth stops no connection."""
+        """Returns the bytes of all unfinished frames but the oldest, which always continues: its growth stops no connection."""
         for oldest in self._unfinished:
             return self.partial_bytes - oldest.partial_bytes
         return self.partial_bytes
@@ -241,7 +241,9 @@ class Budget:
                 self._stop(has_stored=True)
 
     def _stop(self, *, has_stored: bool) -> None:
-        """Stops who may not read any more. Who holds few bytes goes first, then who had resumed and was not read."""
+        """Stops the connections that may not read any more. First in line are those that hold few bytes, then those that had
+        resumed and were not read.
+        """
         waiting, reading = self._waiting[has_stored], [*self._reading[has_stored]]
         first = [reader for reader in reading if reader not in self._read]
         few = [reader for reader in (*first, *waiting) if reader.partial_bytes + reader.pending <= FEW]
@@ -289,7 +291,7 @@ class GrowthPool:
 
     @property
     def used(self) -> int:
-        """Bytes reserved."""
+        """Returns the bytes that are reserved."""
         return self.size - self._free
 
     def take(self, size: int) -> int:
@@ -353,11 +355,11 @@ class Growth:
 
     @property
     def used(self) -> int:
-        """Bytes reserved."""
+        """Returns the bytes that are reserved."""
         return self._first.used + self._middle.used + self._rest.used
 
     def pool(self, grown: int, reserved: int) -> tuple[GrowthPool, int] | None:
-        """Where a frame that grows to `grown` bytes must reserve, and how much. None: its reservation of `reserved` suffices."""
+        """Returns where a frame that grows to `grown` bytes must reserve, and how much. None: it has enough with `reserved`."""
         if grown <= SLICE:
             return None if reserved >= min(SLICE, self._first.size) else (self._first, SLICE)
         if grown <= self._middle_bytes:

@@ -67,7 +67,7 @@ FIRST: Final = float("-inf")
 
 
 def small_cost(size: int, made: bool = False) -> float:
-    """CPU seconds that a small frame of `size` bytes is charged. `made`: its events were made when it arrived."""
+    """Returns the CPU seconds that a small frame of `size` bytes is charged. `made`: its events were made when it arrived."""
     return MADE_COST if made else SMALL_COST + size * BYTE_COST
 
 
@@ -87,11 +87,11 @@ class Worker(ABC):
 
     @abstractmethod
     def virtual_time(self) -> float:
-        """The worker with the least is next. The scheduler reads it when it grants a slice."""
+        """Returns what the scheduler compares when it grants a slice: the worker with the least is next."""
 
     @abstractmethod
     def granted(self) -> bool:
-        """The worker has a slice: it works now or, at the latest, in the next loop iteration. Returns whether it has worked."""
+        """Works in the slice that it has now or, at the latest, in the next loop iteration. Returns whether it has worked."""
 
     def charged(self) -> Account | None:
         """Returns the account whose use is the worker's virtual time. None: it depends on more, and such workers are few."""
@@ -234,7 +234,7 @@ class FairScheduler:
         return Account(self._floor + DEBT)
 
     def enter(self, account: Account) -> None:
-        """An idle connection has work again, or there are small frames again."""
+        """Lets an idle connection, or the small frames, take part again: they have work."""
         account.used = min(max(account.used, self._least()), self._floor + DEBT)
 
     def small_first(self, used: float) -> bool:
@@ -306,7 +306,7 @@ class FairScheduler:
         return spent
 
     def small_built(self, cost: float) -> None:
-        """Small frames that `small_cost` estimates at `cost` were built since `take`, or since the last such call."""
+        """Charges small frames that `small_cost` estimates at `cost`, built since `take` or since the last such call."""
         small, now = self.small, self._clock()
         spent, self._taken = now - self._taken, now
         self._floor = small.used if small.used > self._floor else self._floor
@@ -323,7 +323,7 @@ class FairScheduler:
             self._soon(self._turned)
 
     def _turned(self) -> None:
-        """The loop has run: grants the slice, or the rest of one, to the next worker."""
+        """Grants the slice, or the rest of one, to the next worker: the loop has run."""
         self._looking = False
         if self.resting and self._rested < REST:
             self._rested += 1
@@ -381,7 +381,7 @@ class Slices(Worker):
             self._slice.set_result(False)
 
     def close(self) -> None:
-        """Waits for no slice any more."""
+        """Leaves the scheduler's queue."""
         self._scheduler.withdraw(self)
 
     @override
