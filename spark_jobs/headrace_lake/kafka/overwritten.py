@@ -36,17 +36,15 @@ def check(
     topics: Mapping[str, TopicInfo],
     position: Position,
 ) -> None:
-    """Raises `HaltError` if the last record that landed of a partition is another one in Kafka. Blocks: asks Kafka for an offset
-    of each partition, and makes two queries if a record is later than its landing.
+    """Raises `HaltError` if the last record that landed of a partition is another one in Kafka. Blocks: asks Kafka
+    once for each time at which a partition landed last, and makes two queries if a record is later than its landing.
 
     A record that Kafka deleted since, or that left no row, is not compared.
     """
-    later = {
-        pair: end
-        for pair, end in position.landed.items()
-        if _holds_later(brokers, pair, end, position.landed_at.get(pair))
-    }
-    rows = _last_rows(spark, lake, topics, later) if later else {}
+    later = _with_later_records(brokers, position)
+    if not later:
+        return
+    rows = _last_rows(spark, lake, topics, later)
     first = brokers.offsets(rows, earliest=True)
     ranges = {place: (offset, offset + 1) for place, (offset, _) in rows.items() if first[place] <= offset}
     if not ranges:
@@ -68,12 +66,18 @@ def check(
         )
 
 
-def _holds_later(brokers: Brokers, pair: TopicPartition, end: int, landed_at: int | None) -> bool:
-    """Whether Kafka holds a record below `end` that is later than `landed_at` (Unix ms)."""
-    if landed_at is None:
-        return False
-    first = brokers.offsets_since([pair], datetime.fromtimestamp((landed_at + 1) / 1000, UTC))[pair]
-    return first is not None and first < end
+def _with_later_records(brokers: Brokers, position: Position) -> EndOffsets:
+    """Returns the ends of the partitions of which Kafka holds a record below the end that is later than its landing."""
+    by_time: dict[int, list[TopicPartition]] = {}
+    for pair, landed_at in position.landed_at.items():
+        by_time.setdefault(landed_at, []).append(pair)
+    later: EndOffsets = {}
+    for landed_at, pairs in by_time.items():
+        found = brokers.offsets_since(pairs, datetime.fromtimestamp((landed_at + 1) / 1000, UTC))
+        for pair, first in found.items():
+            if first is not None and first < position.landed[pair]:
+                later[pair] = position.landed[pair]
+    return later
 
 
 def _last_rows(

@@ -130,7 +130,11 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
             QUARANTINE: sum(row["quarantined"] or 0 for row in landed),
         },
         tuple(_faults(rows, lambda: _without_number(spark, lake))),
-        {(names[row["topic_id"]], row["partition"]): row["time"] for row in landed if row["topic_id"] in names},
+        {
+            (names[row["topic_id"]], row["partition"]): row["time"]
+            for row in landed
+            if row["topic_id"] in names and row["time"] is not None
+        },
     )
 
 
