@@ -290,7 +290,7 @@ class Account:
         self._starts: list[Start] = []
         self._dead_producers = 0
         self._is_known = True
-        """The last start knew a position of a device: it did not join anew."""
+        """Whether the last start knew a position of a device, and so did not join."""
 
     def looked(self, devices: Mapping[int, Any], times: list[int], last: Mapping[int, int], *, whole: bool) -> None:
         """A consumer that was killed has looked at the topics. `times`: of all positions that it knows; `last`: the last number

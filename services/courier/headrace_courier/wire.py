@@ -351,7 +351,7 @@ def identity(kind: bytes, version: str, name: bytes, *, evnt: bool = False) -> b
 
 
 def entry(event: bytes) -> bytes:
-    """Returns one event as it stands in a payload before compression."""
+    """Returns one event as a payload has it before compression."""
     return len(event).to_bytes(4, "big") + event
 
 

@@ -37,7 +37,7 @@ class Index:
             self.log_offsets.append(log_offset)
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """Returns the last known block at or before `offset`, as it stands in the segment and in the log. None: the segment is
+        """Returns the last known block at or before `offset`, as the segment and the log have it. None: the segment is
         empty.
         """
         at = bisect_right(self.offsets, offset) - 1
