@@ -121,11 +121,15 @@ class Service:
         ]  # fmt: skip
         self.tasks = [asyncio.create_task(pump.run()) for pump in self.pumps]
         self.ticket = 0
+        self.silent: set[int] = set()
+        """Partitions in which Kafka stores nothing."""
 
     async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         for _ in range(HOPS):
             await asyncio.sleep(0)
         await passes(self.loop, KAFKA)
+        while batch.partition in self.silent:
+            await passes(self.loop, KAFKA)
         for _ in range(HOPS):
             await asyncio.sleep(0)
         return []
@@ -259,6 +263,29 @@ async def test_a_small_frame_waits_a_few_slices_beside_those_whom_the_others_hav
             scheduler.end(clients[number].account)
 
         await beside_a_crowd(service, len(clients), again)
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["small", "long"])
+async def test_a_frame_waits_a_few_slices_beside_those_whom_kafka_has_kept_waiting(small: bool) -> None:
+    """A partition was not stored in while another's connection used 800 ms: its own come back with no credit of 800 ms each."""
+    async with serving(2) as service:
+        service.silent = {1}
+        kept = [service.client() for _ in range(4)]
+        for client in kept:
+            for _ in range(4):
+                service.submit(client, 1, *EVENTS)
+        busy, good = service.client(), service.client()
+        for _ in range(4):
+            service.submit(busy, 0, *EVENTS)
+            await served_all(busy)
+        service.silent.clear()
+        for number in range(20):
+            service.submit(good, 0, (0.0001, event(number)), small=small)
+            await served_all(good)
+            await passes(service.loop, 0.010)
+        assert max(good.waits[1:]) <= BOUND, max(good.waits)
+        for client in kept:
+            await served_all(client)
 
 
 @dataclass

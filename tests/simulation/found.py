@@ -23,5 +23,15 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         19324,
         "the judge: a killed consumer's first message was stored after its successor had looked, and not taken for the first",
     ),
+    (
+        "lumberjack",
+        29374,
+        "the judge: a request's first attempt was stored behind the refusal of its second, which is no fault of the order",
+    ),
+    (
+        "courier",
+        26737,
+        "connections whose partition Kafka had not stored in came back with the credit of all that others had used meanwhile",
+    ),
 )
 """Protocol, seed, and the fault that it found."""

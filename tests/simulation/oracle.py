@@ -167,7 +167,7 @@ class Oracle:
         if CURSED in record.value:
             self.fails(f"{key} is stored, and Kafka refuses it")
         self._stored.setdefault(key, at)
-        earlier = self._there.setdefault((address, *key), at) < at
+        late = self._there.setdefault((address, *key), at) < at or record.failed
         event_id = record.headers["ce_id"]
         if event_id.startswith(b"d.") and self._id_of.setdefault(key, event_id) != event_id:
             self.fails(f"{key} has two ids")
@@ -175,7 +175,7 @@ class Oracle:
             self.fails(f"{key} has the id {event_id!r}")
         if self._ids.setdefault(event_id, key) != key:
             self.fails(f"{key} has the id of {self._ids[event_id]}")
-        self._in_order(record, key, self._frames[key[0]][1], address, earlier)
+        self._in_order(record, key, self._frames[key[0]][1], address, late)
 
     def _sent(self, data: bytes, client: Client) -> tuple[str, int] | None:
         """Which event this is. None, and a failure, if the client has not sent just this."""
@@ -191,8 +191,10 @@ class Oracle:
             return None
         return key
 
-    def _in_order(self, record: Stored, key: tuple[str, int], frame: Sent, address: str, earlier: bool) -> None:
-        """`earlier`: a copy is there. Kafka may store the request of a lost producer behind the copy that replaced it."""
+    def _in_order(self, record: Stored, key: tuple[str, int], frame: Sent, address: str, late: bool) -> None:
+        """`late`: a copy is there, or the producer has heard that the request failed. Kafka may store an attempt of a lost
+        producer behind that.
+        """
         stream = address, record.headers["ce_subject"] if self._world.spoken.messages else b""
         growing = self._world.spoken.messages and self._world.scenario.of("partitions")
         if self._partition.setdefault(stream, record.partition) != record.partition and not growing:
@@ -207,7 +209,7 @@ class Oracle:
         place = (frame.number, key[1])
         if place > self._last.get(stream, (-1, -1)):
             self._last[stream] = place
-        elif not again and first and not earlier:
+        elif not again and first and not late:
             self.fails(f"{key} is stored behind what the connection sent after it")
 
     # Meanwhile

@@ -144,8 +144,8 @@ MUTANTS: Final = (
     Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
     Mutant("who holds too much stays", _DOORS, "        if self._holding.excessive(guest, empty=empty):", "        if False:", "producers"),
     Mutant("a client that has gone keeps its place", _DOORS, "failed)\n        self._free(guest, \"peer\")", "failed)", "producers"),
-    Mutant("small frames wait for long ones", _SCHEDULER, "return self.small.used <= max(used, self._least())", "return False", "lumberjack"),
-    Mutant("who was left behind comes before small frames", _SCHEDULER, "<= max(used, self._least())", "<= used"),
+    Mutant("small frames wait for long ones", _QUEUE, "return self._scheduler.small.used <= self._scheduler.counted(self._heap[0][0])", "return False", "lumberjack"),
+    Mutant("who was left behind comes before small frames", _SCHEDULER, "return max(used, self._least())", "return used"),
     Mutant("long work gives small frames no credit", _SCHEDULER, "small.used = max(least, small.used - spent)", "pass"),
 )  # fmt: skip
 

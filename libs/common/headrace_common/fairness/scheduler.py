@@ -237,11 +237,12 @@ class FairScheduler:
         """Lets an idle connection, or the small frames, take part again: they have work."""
         account.used = min(max(account.used, self._least()), self._floor + DEBT)
 
-    def small_first(self, used: float) -> bool:
-        """Whether small frames come before an account that has used `used`. One that the others have left behind by more than a
-        quantum counts as if by just that: of a crowd that waits in one queue, each would come first otherwise.
+    def counted(self, used: float) -> float:
+        """Returns what an account with `used` counts as: one that the others have left behind by more than a quantum counts as if
+        by just that. Of a crowd that waits in one queue, or for a partition in which Kafka stored nothing, each would come first
+        otherwise.
         """
-        return self.small.used <= max(used, self._least())
+        return max(used, self._least())
 
     def _least(self) -> float:
         """Returns what an account that returns has used at least."""
@@ -286,6 +287,7 @@ class FairScheduler:
 
     def begin(self, account: Account) -> None:
         """Begins to charge `account`."""
+        account.used = self.counted(account.used)
         self._floor = max(self._floor, account.used)
         self._began = self._cpu()
 

@@ -225,7 +225,8 @@ class FairQueue:
         """Returns the CPU seconds of the next frame's account. If nothing waits any more, its pump shall learn that at once."""
         if self._current is not None or not self:
             return FIRST
-        return self._scheduler.small.used if self._small_is_next() else self._heap[0][0]
+        scheduler = self._scheduler
+        return scheduler.small.used if self._small_is_next() else scheduler.counted(self._heap[0][0])
 
     def next_small(self) -> InFlightFrame | None:
         """Returns the frame of `next` if it is small."""
@@ -305,7 +306,9 @@ class FairQueue:
             del self._behind[account]
 
     def _small_is_next(self) -> bool:
-        return not self._heap or self._scheduler.small_first(self._heap[0][0]) if self._small else False
+        if not self._small or not self._heap:
+            return bool(self._small)
+        return self._scheduler.small.used <= self._scheduler.counted(self._heap[0][0])
 
     def _lead(self, in_flight: InFlightFrame) -> None:
         """Makes `in_flight` the first frame of its account."""
