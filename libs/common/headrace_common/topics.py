@@ -153,7 +153,7 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
 
 
 def _passing(error: BaseException) -> bool:
-    """Whether the error may pass: brokers are starting, or do not all know the topic or its partitions yet."""
+    """Returns whether the error may pass: brokers are starting, or do not all know the topic or its partitions yet."""
     settling = (UnknownTopicOrPartitionError, InvalidReplicationFactorError, InvalidPartitionsError)
     return not isinstance(error, KafkaError) or error.retriable or isinstance(error, settling)
 

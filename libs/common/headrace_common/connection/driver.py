@@ -163,7 +163,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self._asking = False
 
     def spoke(self) -> None:
-        """Replies of a session that asks have left: what they held of requests that wait is free."""
+        """Learns that replies of a session that asks have left: what they held of requests that wait is free."""
         self._charge_waiting(self.session.status().waiting_bytes)
 
     def _charge_waiting(self, waiting: int) -> None:
@@ -304,7 +304,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self._receiver.budget.hold(self, partial_bytes)
 
     def may_digest(self) -> bool:
-        """Whether the session may parse more of the received bytes."""
+        """Returns whether the session may parse more of the received bytes."""
         return self._receiver.budget.may_digest(self)
 
     def work(self, work: Callable[[], None]) -> None:
@@ -319,7 +319,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._receiver.scheduler.ask(self)
 
     def may_read(self, waiting: int | None) -> bool:
-        """Whether the transport may read. `waiting`: bytes that it keeps until they are parsed; None if nothing is to parse.
+        """Returns whether the transport may read. `waiting`: bytes that it keeps until they are parsed; None if nothing is to
+        parse.
 
         With `waiting` given, this also asks for a slice.
         """

@@ -34,7 +34,7 @@ class LazyTimer:
         self._over = False
 
     def is_after(self, at: float) -> bool:
-        """Whether it fires later than `at`, or is not set."""
+        """Returns whether it fires later than `at`, or is not set."""
         return self._handle is None or at < self._at
 
     @property
@@ -49,7 +49,7 @@ class LazyTimer:
             self._set(at)
 
     def stop(self) -> None:
-        """Never fires again."""
+        """Stops the timer for good."""
         self._over = True
         if self._handle is not None:
             self._handle.cancel()
@@ -87,7 +87,7 @@ class Incoming:
         self._loop = asyncio.get_running_loop()
 
     def is_behind(self) -> bool:
-        """Whether received bytes are not parsed yet."""
+        """Returns whether received bytes are not parsed yet."""
         return not self._driver.is_broken and (bool(self.unseen) or self._driver.status.busy)
 
     def keep(self, data: bytes, but: int) -> None:
@@ -113,7 +113,7 @@ class Incoming:
         self._driver.unparsed = 0
 
     def may_read(self) -> bool:
-        """Whether the budgets allow to read. If bytes wait, asks for a slice."""
+        """Returns whether the budgets allow to read. If bytes wait, asks for a slice."""
         return self._driver.may_read(len(self.unseen) if self.is_behind() else None)
 
     def read(self, allowed: bool) -> bool:
@@ -234,7 +234,7 @@ class Lifetime:
         return passed(self._situation(), self._clocks, self._limits, now)
 
     def may_end(self) -> bool:
-        """Whether the connection is between two frames, and nothing would be lost if it ended for its age."""
+        """Returns whether the connection is between two frames, and nothing would be lost if it ended for its age."""
         driver = self._driver
         return not (driver.partial_bytes or driver.status.unacknowledgeable or driver.status.undecided)
 

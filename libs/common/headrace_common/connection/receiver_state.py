@@ -35,11 +35,11 @@ class Stoppable(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Acknowledge what is pending, then close."""
+        """Acknowledges what is pending, then closes."""
 
     @abstractmethod
     def cut(self) -> int:
-        """Close at once. Returns how many frames stay unacknowledged."""
+        """Closes at once. Returns how many frames stay unacknowledged."""
 
 
 @dataclass

@@ -151,7 +151,7 @@ class Budget:
         self.hold(reader, 0)
 
     def may_read(self, reader: Reader) -> bool:
-        """Whether `reader` may read now. If not, the budget calls its `pace` when that may have changed."""
+        """Returns whether `reader` may read now. If not, the budget calls its `pace` when that may have changed."""
         # The short way, for each small frame: it reads already, nothing is used up and nothing waits.
         free = not (self._level or self._unfinished or self._digesting)
         little = reader.partial_bytes + reader.pending < self._connection
@@ -161,7 +161,7 @@ class Budget:
         return self._answer(reader, self.has_room(reader))
 
     def may_digest(self, reader: Reader) -> bool:
-        """Whether `reader` may parse more of its received bytes; parsing makes them grow. Otherwise like `may_read`."""
+        """Returns whether `reader` may parse more of its received bytes; parsing makes them grow. Otherwise like `may_read`."""
         self._digesting.setdefault(reader)
         if self._much(reader) or (self._full() and reader.partial_bytes > FEW):
             allowed = False
@@ -176,7 +176,7 @@ class Budget:
         self._digested(reader)
 
     def welcomes(self) -> bool:
-        """Whether a new connection could be read now."""
+        """Returns whether a new connection could be read now."""
         return self._level == 0
 
     def _digested(self, reader: Reader) -> None:
@@ -206,7 +206,7 @@ class Budget:
             place[reader.has_stored].setdefault(reader)
 
     def has_room(self, reader: Reader) -> bool:
-        """Whether `reader` may receive more, also while its earlier bytes wait to be parsed."""
+        """Returns whether `reader` may receive more, also while its earlier bytes wait to be parsed."""
         if self._full() or self._much(reader):
             return False
         if self.crowded:
@@ -303,7 +303,7 @@ class GrowthPool:
         return size
 
     async def reserve(self, size: int, cost: float = 0.0) -> int:
-        """Like `take`, but waits until the bytes are free. `cost`: CPU seconds that the frame's connection has used."""
+        """Takes bytes like `take`, but waits until they are free. `cost`: CPU seconds that the frame's connection has used."""
         taken = self.take(size)
         if taken:
             return taken

@@ -173,7 +173,7 @@ class WorkerQueue:
         return found
 
     def _holds(self, entry: Entry) -> bool:
-        """Whether an entry is still right. Enters its worker again if its time has become more."""
+        """Returns whether an entry is still right. Enters its worker again if its time has become more."""
         time, number, worker = entry
         if self._entries.get(worker) is not entry:
             return False
@@ -249,7 +249,9 @@ class FairScheduler:
         return self._floor - QUANTUM
 
     def arrives(self, now: float) -> bool:
-        """Whether bytes that arrive at `now` (loop time) may be parsed at once: this turn of the loop has time left for it."""
+        """Returns whether bytes that arrive at `now` (loop time) may be parsed at once: this turn of the loop has time left for
+        it.
+        """
         if self._arrivals_until is None:
             self._arrivals_until = now + ARRIVAL_TIME
             self._soon(self._next_turn)
@@ -259,7 +261,7 @@ class FairScheduler:
         self._arrivals_until = None
 
     def take(self, worker: Worker) -> bool:
-        """Whether `worker` may work at once: the slice has time left and no queued worker comes first. Otherwise `ask`."""
+        """Returns whether `worker` may work at once: the slice has time left and no queued worker comes first. Else `ask`."""
         if self.resting or (self._queue and worker.virtual_time() > self._queue.least()):
             return False
         self._taken = self._clock()

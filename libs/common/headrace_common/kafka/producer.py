@@ -74,7 +74,7 @@ def leader(producer: Producer, where: TopicPartition) -> int | None:
 
 
 def has_leader(producer: Producer, where: TopicPartition) -> bool:
-    """Whether a partition has a leader, as far as the producer's client knows."""
+    """Returns whether a partition has a leader, as far as the producer's client knows."""
     return leader(producer, where) is not None
 
 
@@ -303,7 +303,7 @@ class ProducerSource(ReplaceableProducer):
         return self.quarantine.max_message_bytes
 
     def has_leader(self, partition: int) -> bool:
-        """Whether a partition of the events topic has a leader, as far as known; true while nothing is known."""
+        """Returns whether a partition of the events topic has a leader, as far as known; true while nothing is known."""
         if self._current is None:
             return True
         return has_leader(self._current, TopicPartition(self._settings.events_topic, partition))

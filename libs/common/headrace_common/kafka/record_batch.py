@@ -180,7 +180,7 @@ class BatchBuilder:
         return self._count
 
     def closed(self) -> bool:
-        """Always true: aiokafka then adds no records and does not linger."""
+        """Returns true, always: aiokafka then adds no records and does not linger."""
         return True
 
     def close(self) -> None:

@@ -137,7 +137,7 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 
 def _answers(path: Path) -> bool:
-    """Whether a process listens on the Unix socket."""
+    """Returns whether a process listens on the Unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

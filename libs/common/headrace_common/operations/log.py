@@ -144,7 +144,7 @@ class Lines(logging.StreamHandler[TextIO]):
         return True
 
     def _patience(self) -> float:
-        """Milliseconds for which this line may wait."""
+        """Returns the milliseconds for which this line may wait."""
         now = self._clock()
         if now < self._waits_from:
             return 0.0

@@ -64,7 +64,7 @@ Host = Annotated[str, AfterValidator(host)]
 
 
 def within(address: str, among: Sequence[Network]) -> bool:
-    """Whether `address` is in one of the networks; False if it is no address (a Unix socket's peer)."""
+    """Returns whether `address` is in one of the networks; False if it is no address (a Unix socket's peer)."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -23,7 +23,7 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  (no address to connect
 
 
 def probe(host: str, port: int, path: str, timeout: float = TIMEOUT) -> tuple[bool, str]:
-    """Whether the part answers `path` with 200, and the text of its answer or the reason why there is none.
+    """Returns whether the part answers `path` with 200, and the text of its answer or the reason why there is none.
 
     Blocks for at most about `timeout` seconds.
     """

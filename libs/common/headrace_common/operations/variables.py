@@ -124,7 +124,7 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
 
 
 def each_setting(cls: type[BaseSettings]) -> list[tuple[str, str, FieldInfo]]:
-    """(section, name, declaration) of every setting of `cls`, in order, for documentation, schema and tests."""
+    """Returns (section, name, declaration) of every setting of `cls`, in order, for documentation, schema and tests."""
     rows = []
     for section, info in cls.model_fields.items():
         model = info.annotation
@@ -135,7 +135,7 @@ def each_setting(cls: type[BaseSettings]) -> list[tuple[str, str, FieldInfo]]:
 
 
 def read_secrets(cls: type[BaseSettings], values: dict[str, str | None]) -> dict[str, str | None]:
-    """`values`, with each secret that a ``…_FILE`` variable names read from its file. Raises `ConfigError`."""
+    """Returns `values`, with each secret that a ``…_FILE`` variable names read from its file. Raises `ConfigError`."""
     for section, name, info in each_setting(cls):
         direct = variable(section, name).lower()
         path = values.pop(f"{direct}_file", None) if _holds_secret(info.annotation) else None
@@ -244,7 +244,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
 
 
 def _holds_secret(annotation: Any) -> bool:
-    """Whether a setting of this type is a secret or a collection that contains secrets."""
+    """Returns whether a setting of this type is a secret or a collection that contains secrets."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return any(_holds_secret(info.annotation) for info in annotation.model_fields.values())
     return annotation is SecretStr or any(map(_holds_secret, get_args(annotation)))

@@ -102,7 +102,7 @@ class Batch:
         self._replace(zip(self.records, self.owners, strict=True))
 
     def has_dead(self) -> bool:
-        """Whether a frame with records here was abandoned."""
+        """Returns whether a frame with records here was abandoned."""
         return any(owner.dead for owner in self.owners)
 
     def drop_dead(self) -> None:
@@ -168,7 +168,7 @@ class Cycle:
         return at
 
     def is_long(self) -> bool:
-        """Whether frames that have used their quantum wait for the next cycle."""
+        """Returns whether frames that have used their quantum wait for the next cycle."""
         assert self.batch is not None
         return self.batch.size + self.reject_bytes >= LONG_BATCH
 

@@ -271,7 +271,7 @@ class Pump:
         await self._arrived.wait()
 
     def _may_leave(self) -> bool:
-        """Whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
+        """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
         if self._turn is None:
             self._turn = self._source.turn(self._events, self.partition)
             if self._turn is not None:

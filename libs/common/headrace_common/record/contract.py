@@ -156,7 +156,7 @@ class Rule:
     pattern: str = ""
 
     def obeyed(self, text: str) -> bool:
-        """Whether a text is what it must be."""
+        """Returns whether a text is what it must be."""
         size = len(text.encode("utf-8", "surrogatepass"))
         return (
             (not self.equals or text == self.equals)

@@ -201,8 +201,8 @@ class JsonObject(Generic[T]):
         return fields if isinstance(fields, Fault) else Found(fields, event)
 
     def _may_be_deep(self, raw: bytes) -> bool:
-        """Whether there are more opening brackets than `depth`, also in texts: too few settle it. Removing them takes half the
-        time of counting them, because searching a byte is fast and counting is not.
+        """Returns whether there are more opening brackets than `depth`, also in texts: too few settle it. Removing them takes
+        half the time of counting them, because searching a byte is fast and counting is not.
         """
         flat = raw.replace(b"{", b"")
         if _ARRAY in flat:
@@ -218,7 +218,8 @@ def _not_utf8(reason: str, at: int) -> NotUtf8Fault:
 
 
 def may_be_deep(value: Bytes, depth: int) -> bool:
-    """Whether JSON text has more than `depth` opening brackets, including those in its texts. Only then it may be too deep.
+    """Returns whether JSON text has more than `depth` opening brackets, including those in its texts. Only then it may be too
+    deep.
 
     Most events have few brackets: `find` skips to them with memchr, while `count` reads byte by byte.
     """
@@ -260,7 +261,7 @@ def deepest(raw: Bytes) -> Generator[None, None, int]:
 
 @lru_cache(maxsize=4096)
 def _is_second(text: str) -> bool:
-    """Whether ``2026-11-21T09:59:34`` is a point in time."""
+    """Returns whether ``2026-11-21T09:59:34`` is a point in time."""
     return _seconds(text[:10], text[11:]) is not None if len(text) == 19 and text[10] == "T" else False
 
 

@@ -73,7 +73,7 @@ def object_of(members: list[bytes]) -> bytes:
 
 
 def is_utf8(content: Bytes) -> bool:
-    """Whether a text is UTF-8."""
+    """Returns whether a text is UTF-8."""
     try:
         for _ in codecs.iterdecode(_pieces(content), "utf-8"):
             pass
@@ -120,7 +120,7 @@ def _cut(text: Bytes, at: int, end: int) -> int:
 
 
 def _escapes(text: Bytes, at: int, place: int) -> bool:
-    """Whether the backslash at `place` begins an escape, and is not escaped itself, in what begins at `at`."""
+    """Returns whether the backslash at `place` begins an escape, and is not escaped itself, in what begins at `at`."""
     before = bytes(text[at : place + 1])
     return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 

@@ -121,7 +121,7 @@ class OpenContainer:
         self._path = path if parent is None else None
 
     def path(self) -> bytes:
-        """Its own pointer, as the inside of a JSON text."""
+        """Returns its own pointer, as the inside of a JSON text."""
         if self._path is None:
             assert self.parent is not None
             self._path = self.parent.key_path() if self.is_key else self.parent.current()

@@ -180,7 +180,7 @@ class Transcoder:
                 return at
 
     def _pause(self) -> None:
-        """Between two steps: what is already too long need not be written."""
+        """Refuses, between two steps, what is already too long: the rest need not be written."""
         written = len(self._out) + len(self._keys) + len(self._bins) + len(self._invalid)
         if written > self._most and not self._again:  # with marks it may be longer than in the end
             raise TooLongError
@@ -263,7 +263,7 @@ class Transcoder:
             self._note(self._keys, top.current(), change.encode())
 
     def _repeat(self, place: int) -> None:
-        """The key at `place` of the input is one of several that are equal."""
+        """Notes that the key at `place` of the input is one of several that are equal."""
         if not self._repeated:
             self._repeated = bytearray(self._bits)
         self._repeated[place >> 3] |= 1 << (place & 7)

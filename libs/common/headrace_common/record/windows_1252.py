@@ -38,7 +38,7 @@ class Mended(NamedTuple):
     note: bytes
 
     def attributes(self, others: bytes | None) -> bytes | None:
-        """`others`, an object as JSON, with the note in it."""
+        """Returns `others`, an object as JSON, with the note in it."""
         if not self.note:
             return others
         before = b"{" if not others or others == b"{}" else others[:-1] + b","

@@ -31,7 +31,7 @@ class Part:
     inflated: bool = False
 
     def described(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns it as an object for JSON."""
         found = {"offset": self.offset, "size": self.size, "hex": self.sample.hex(), "meaning": self.meaning}
         return {**found, "inflated": True} if self.inflated else found
 
@@ -53,7 +53,7 @@ class Unit:
         return self.offset + self.size
 
     def described(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns it as an object for JSON."""
         return {
             "offset": self.offset,
             "size": self.size,

@@ -34,8 +34,8 @@ web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]  # else 
 
 
 def is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a request may ask for `host`, the value of its Host header: an address, a name without a dot, one of a cluster's
-    or of `names`. Any other may be a page's that has led a browser here (DNS rebinding).
+    """Returns whether a request may ask for `host`, the value of its Host header: an address, a name without a dot, one of a
+    cluster's or of `names`. Any other may be a page's that has led a browser here (DNS rebinding).
     """
     name, _, port = host.rpartition(":")
     name = (

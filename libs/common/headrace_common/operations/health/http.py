@@ -24,7 +24,7 @@ class Health(Protocol):
         """Returns why the process is not ready; empty when it is."""
 
     def notes(self) -> list[str]:
-        """Lines of `/readyz` that an operator should read although the process is ready."""
+        """Returns lines of `/readyz` that an operator should read although the process is ready."""
 
     def status(self) -> dict[str, str]:
         """Returns the rows of the status page."""
