@@ -28,7 +28,7 @@ from headrace_forward.settings import ForwardSettings
 
 
 def read(item: Rejected, settings: ForwardSettings) -> Replayed:
-    """A whole message, or entries of one: those have its tag and chunk in their attributes."""
+    """Returns the events of a whole message, or entries of one: those have its tag and chunk in their attributes."""
     content, now = item.content, item.received_ms
     about = item.attributes
     if item.reason == Reason.REFUSED:
@@ -49,7 +49,7 @@ def read(item: Rejected, settings: ForwardSettings) -> Replayed:
 
 
 def _message_around(content: bytes, about: Mapping[str, Any], *, listed: bool) -> bytes:
-    """A message with these entries. `listed`: of JSON they are an array already."""
+    """Returns a message with these entries. `listed`: of JSON they are an array already."""
     tag, chunk = about.get(ForwardAttribute.TAG.value, ""), about.get(ForwardAttribute.CHUNK.value)
     option = {} if chunk is None else {"chunk": chunk}
     if content[:1] == b"[":

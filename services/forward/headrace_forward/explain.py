@@ -57,7 +57,7 @@ class ForwardWalker:
             self._broken = True
 
     def _between(self, offset: int) -> Iterator[Unit]:
-        """The heartbeats in front of a message, which the decoders skip."""
+        """Yields the heartbeats in front of a message, which the decoders skip."""
         size = offset - self._end
         if size:
             json = isinstance(self._decoder, JsonDecoder)
@@ -85,7 +85,7 @@ class ForwardWalker:
         return Unit(mode, message.offset, len(message.raw), f"a message that {wish}", [*parts, *entries], left)
 
     def _entries(self, message: Message) -> tuple[list[Part], int]:
-        """The first entries, and how many more there are; of a packed message that is not known."""
+        """Returns the first entries, and how many more there are; of a packed message that is not known."""
         found: list[Part] = []
         if message.entries is not None:
             places = [place - message.base for place in message.entries[: self._most + 1]]
@@ -122,7 +122,7 @@ class ForwardWalker:
 
 
 def _mode(message: Message) -> tuple[str, tuple[str, ...]]:
-    """The message's mode, and what its elements are."""
+    """Returns the message's mode, and what its elements are."""
     if _is_login(message):
         return "PING", _LOGIN
     kind = message.kind(_SECOND)
@@ -144,7 +144,7 @@ def _entry(index: int, raw: bytes, offset: int) -> Part:
 
 
 def _value(raw: bytes, size: int) -> str:
-    """The value, if it is short."""
+    """Returns the value, if it is short."""
     if size > _READ:
         return f", {size:,} bytes"
     try:
@@ -170,7 +170,7 @@ class _JsonReplies:
         self._text = b""
 
     def receive(self, data: bytes) -> list[Any]:
-        """The chunks that are acknowledged. Raises `ProtocolError`."""
+        """Returns the chunks that are acknowledged. Raises `ProtocolError`."""
         self._text += data
         if data != b"}":
             return []

@@ -55,7 +55,7 @@ HEADER: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 def content(raw: bytes) -> bytes:
-    """The content of a msgpack str or bin; any other object unchanged."""
+    """Returns the content of a msgpack str or bin; any other object unchanged."""
     if KINDS[raw[0]] in TEXTS:
         return raw[1 + HEADER.get(raw[0], 0) :]
     return raw
@@ -65,7 +65,8 @@ _elements = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def cut(data: bytes, most: int) -> tuple[list[int], array[int] | None, int, int] | None:
-    """The ends of a message's elements, and of its entries if these are an array: `Message.ends`, `entries`, `base`, `count`.
+    """Returns the ends of a message's elements, and of its entries if these are an array: `Message.ends`, `entries`, `base`,
+    `count`.
 
     None: `data` is not one message with a header of one byte and nothing else, or it has more than `most` entries. Takes time
     and memory as `data` is long: check that first.

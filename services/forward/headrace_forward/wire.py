@@ -107,7 +107,7 @@ class Message:
         return KINDS[self.raw[self.ends[index - 1] if index else self.start]]
 
     def begins(self, index: int, prefixes: bytes | tuple[bytes, ...]) -> bool:
-        """Whether the content of element `index`, a str or bin, begins with one of `prefixes`."""
+        """Returns whether the content of element `index`, a str or bin, begins with one of `prefixes`."""
         start = self.ends[index - 1] if index else self.start
         return self.raw.startswith(prefixes, start + 1 + HEADER.get(self.raw[start], 0))
 
@@ -157,7 +157,7 @@ class Decoder:
         return 2 * len(self._buffer) + (0 if self._entries is None else _size(self._entries))
 
     def may_be_whole(self, data: bytes) -> bool:
-        """Whether `data` begins a message and is as short as a small one."""
+        """Returns whether `data` begins a message and is as short as a small one."""
         fresh = not self._buffer and self._stage is _Stage.TOP and self._failed is None and not self.paused
         return fresh and len(data) <= SMALL and len(data) <= self.frame_bytes
 

@@ -130,7 +130,7 @@ class EntryBuilder:
         return None if None in built else cast("list[Part]", built)
 
     def _ordinary(self, entries: list[tuple[Any, dict[str, Any]]], first: int) -> Iterator[Event | None]:
-        """The event of each entry; None for one that has anything unusual."""
+        """Yields the event of each entry; None for one that has anything unusual."""
         if self.plain is None:
             self.plain = self._kept_attributes()
         common = self.plain or None
@@ -164,7 +164,7 @@ class EntryBuilder:
         return bytes(memoryview(orjson.dumps(self.attributes))) if self.attributes else b""
 
     def at_second(self, index: int, seconds: int, value: Bytes) -> Event | None:
-        """An ordinary event with the Unix time `seconds`. None if it is too large or the time is invalid."""
+        """Returns an ordinary event with the Unix time `seconds`. None if it is too large or the time is invalid."""
         if self.plain is None:
             self.plain = self._kept_attributes()
         if len(value) + len(self.plain) > self.event_bytes or not FIRST_SECOND <= seconds <= LAST_SECOND:
@@ -188,7 +188,7 @@ class EntryBuilder:
             yield (yield from make)
 
     def _texts(self, record: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
-        """As `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note where.
+        """Returns the same as `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note where.
 
         Records of one stream have the same keys and types, so they share one note.
         """
@@ -208,7 +208,9 @@ class EntryBuilder:
         return value, noted
 
     def _plainly(self, record: dict[str, Any], other: Callable[[Any], str] | None = None) -> bytes | None:
-        """The record as JSON, if JSON can express all its values and it cannot be too deep. `other`: writes what it cannot."""
+        """Returns the record as JSON, if JSON can express all its values and it cannot be too deep. `other`: writes what it
+        cannot.
+        """
         try:
             value = orjson.dumps(record, other, _OPTION)
         except TypeError:
@@ -220,7 +222,7 @@ class EntryBuilder:
         return value
 
     def tail(self, raw: Bytes, index: int, reason: Reason, detail: str) -> Part:
-        """The entries from `index` on, as one reject."""
+        """Returns the entries from `index` on, as one reject."""
         attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
         return self.envelope.reject(reason, detail, bytes(raw), self.ids(index), attributes)
 
@@ -240,7 +242,7 @@ class EntryBuilder:
             return self.tail(raw, index, Reason.BAD_TIME, str(error))
 
     def _carefully(self, raw: Bytes, index: int) -> Building:
-        """The slow path: builds any entry without loss. A bug in Headrace sends only this entry to quarantine."""
+        """Builds any entry without loss, slowly. A bug in Headrace sends only this entry to quarantine."""
         try:
             return (yield from self._checked(raw, index))
         except TooLongError:
@@ -279,7 +281,7 @@ class EntryBuilder:
         return self.event(raw, index, unpack(given), value, notes + transcoder.notes())
 
     def _both(self, raw: Bytes) -> list[Bytes]:
-        """The two elements of an array; long ones are not copied."""
+        """Returns the two elements of an array; long ones are not copied."""
         try:
             return [memoryview(each) if len(each) > AT_ONCE_BYTES else bytes(each) for each in _take_apart(raw)]
         except msgspec.MsgspecError as error:
@@ -288,8 +290,8 @@ class EntryBuilder:
             raise TooDeepError(f"nested deeper than {self.depth}") from error
 
     def event(self, raw: Bytes, index: int, time: Any, value: Bytes, notes: list[bytes]) -> Part:
-        """The event of entry `raw`, or a reject if it is too large. `notes`: attributes of it alone, as members of a JSON object.
-        Raises `BadTimeError`.
+        """Returns the event of entry `raw`, or a reject if it is too large. `notes`: attributes of it alone, as members of a JSON
+        object. Raises `BadTimeError`.
         """
         group = GROUPS.get(time) if type(time) in (int, Ext) else None
         if group is not None:
@@ -312,7 +314,7 @@ class EntryBuilder:
 
 
 def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | None:
-    """The entries of `chunk`, if decoding loses nothing."""
+    """Returns the entries of `chunk`, if decoding loses nothing."""
     data = (bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")) + chunk
     try:
         entries = _decode(data)
@@ -322,14 +324,14 @@ def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | Non
 
 
 def _elements(raw: Bytes) -> int | None:
-    """How many elements a msgpack array has; None for any other object."""
+    """Returns how many elements a msgpack array has; None for any other object."""
     if KINDS[raw[0]] is not MsgpackKind.ARRAY:
         return None
     return raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 3 if raw[0] == 0xDC else 5], "big")
 
 
 def _deeper(value: Any, depth: int) -> bool:
-    """Whether a decoded value is nested deeper than `depth`. Works level by level, in a tenth of the slow path's time."""
+    """Returns whether a decoded value is nested deeper than `depth`. Works level by level, in a tenth of the slow path's time."""
     level = [value]
     for _ in range(depth - 1):
         level = [
@@ -348,7 +350,9 @@ def _deeper(value: Any, depth: int) -> bool:
 
 
 def _shape(record: dict[str, Any]) -> list[Any] | None:
-    """The keys and types of a decoded record, and of the maps in it, in order. None: it has an array, which may hold anything."""
+    """Returns the keys and types of a decoded record, and of the maps in it, in order. None: it has an array, which may hold
+    anything.
+    """
     types = list(map(type, record.values()))
     if list in types:
         return None
@@ -364,7 +368,7 @@ def _shape(record: dict[str, Any]) -> list[Any] | None:
 
 
 def _bins(value: Any, path: str) -> Iterator[str]:
-    """JSON pointers of the bins in a decoded value."""
+    """Yields JSON pointers of the bins in a decoded value."""
     if type(value) is bytes:
         yield path
     elif type(value) is dict:
@@ -376,7 +380,7 @@ def _bins(value: Any, path: str) -> Iterator[str]:
 
 
 def _odd(value: Any) -> bool:
-    """Whether a decoded value holds a NaN or an infinity, which orjson writes as null."""
+    """Returns whether a decoded value holds a NaN or an infinity, which orjson writes as null."""
     if type(value) is float:
         return not math.isfinite(value)
     if type(value) is dict:

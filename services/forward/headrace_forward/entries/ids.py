@@ -48,7 +48,7 @@ def message_ids(
 def small_message_ids(
     tag: bytes, chunk: bytes | None, client: bytes, body: Bytes, now: int
 ) -> tuple[FrameIds, FrameIds]:
-    """As `message_ids`, at once: for a body of at most `SLICE_BYTES`."""
+    """Returns the same as `message_ids`, at once: for a body of at most `SLICE_BYTES`."""
     if chunk is None or chunk in NAMES_NOTHING:
         ids = unique_frame_ids()
         return ids, ids
@@ -58,7 +58,7 @@ def small_message_ids(
 
 
 def names_content(chunk: bytes, now: int) -> bool:
-    """Whether `chunk` may be a hash of the content, so that it identifies the content and not the transmission.
+    """Returns whether `chunk` may be a hash of the content, so that it identifies the content and not the transmission.
 
     Only its form decides: 32 hex digits (Fluent Bit until 5.0), or exactly 24 base64 characters (Fluent Bit from 5.1: SHA-512
     cut to 16 bytes) whose first 8 bytes are not a little-endian Unix time near `now` (fluent-logger-golang's are; fluentd's

@@ -52,7 +52,7 @@ class Option(NamedTuple):
     size: int = 1
 
     def json(self) -> bytes:
-        """The whole map as JSON."""
+        """Returns the whole map as JSON."""
         return as_json(self.raw)
 
 
@@ -60,7 +60,7 @@ NONE: Final = Option()
 
 
 def read(message: Message) -> Option:
-    """The option of `message`. Never raises."""
+    """Returns the option of `message`. Never raises."""
     index = message.option_index
     kind = message.kind(index)
     if kind is None or kind is NIL:  # nil: Docker 18's log driver
@@ -93,7 +93,7 @@ def read(message: Message) -> Option:
 
 
 def as_json(raw: bytes) -> bytes:
-    """A msgpack object as JSON; ``null`` if it is nested too deep."""
+    """Returns a msgpack object as JSON; ``null`` if it is nested too deep."""
     try:
         return to_json(raw, DEPTH)
     except ValueError:
@@ -101,7 +101,7 @@ def as_json(raw: bytes) -> bytes:
 
 
 def _integer(raw: bytes) -> int | None:
-    """The value of a msgpack integer; None for any other object."""
+    """Returns the value of a msgpack integer; None for any other object."""
     if KINDS[raw[0]] is not MsgpackKind.OTHER:
         return None
     try:
@@ -112,12 +112,12 @@ def _integer(raw: bytes) -> int | None:
 
 
 def _small(raw: bytes) -> int:
-    """The value of a msgpack integer below 256; 1 for any other object."""
+    """Returns the value of a msgpack integer below 256; 1 for any other object."""
     return raw[-1] if (len(raw) == 1 and raw[0] < 0x80) or (len(raw) == 2 and raw[0] == 0xCC) else 1
 
 
 def _pairs(raw: bytes) -> int:
-    """How many pairs a msgpack map has; up to `MOST_PAIRS`, an upper bound."""
+    """Returns how many pairs a msgpack map has; up to `MOST_PAIRS`, an upper bound."""
     if len(raw) <= 2 * MOST_PAIRS:
         return MOST_PAIRS
     if raw[0] < 0xDE:
@@ -126,7 +126,7 @@ def _pairs(raw: bytes) -> int:
 
 
 def _values(raw: bytes, pairs: int) -> dict[str, bytes]:
-    """The values that Headrace uses, as received; the last one of a repeated key. `pairs`: how many it has at most."""
+    """Returns the values that Headrace uses, as received; the last one of a repeated key. `pairs`: how many it has at most."""
     try:
         if pairs <= MOST_PAIRS:
             return {key: bytes(value) for key, value in _decode(raw).items() if key in NAMES}

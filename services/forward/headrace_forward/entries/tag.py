@@ -12,7 +12,7 @@ from headrace_forward.entries.values import bin_or_text, to_json, unpack
 
 
 def read_tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
-    """(subject, bytes for the id, attributes). A tag that is empty or not text becomes ``-``, and its original is kept.
+    """Returns (subject, bytes for the id, attributes). A tag that is empty or not text becomes ``-``, and its original is kept.
 
     Never raises: the reject of a whole message needs it too.
     """

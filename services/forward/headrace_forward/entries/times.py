@@ -46,7 +46,7 @@ def read_time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
 
 
 def _fractional(exact: Decimal) -> tuple[bytes, bool, bool]:
-    """Fractional seconds with as many decimals as their text has (for a double, the shortest text), nine at most."""
+    """Returns fractional seconds with as many decimals as their text has (for a double, the shortest text), nine at most."""
     known = exact.quantize(_NANOSECOND, ROUND_FLOOR)  # before anything is computed, as that rounds to 28 digits
     seconds = math.floor(known)
     nanoseconds = int((known - seconds) * SECOND)

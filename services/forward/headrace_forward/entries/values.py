@@ -50,7 +50,7 @@ def unpack(raw: Bytes) -> Any:
 
 
 def to_json(raw: bytes, depth: int = 64) -> bytes:
-    """One short msgpack object as JSON text without notes, for attributes: each bin stays one.
+    """Returns one short msgpack object as JSON text without notes, for attributes: each bin stays one.
 
     Raises ValueError if it is not exactly one object, `TooDeepError` if it is too deep.
     """
@@ -71,13 +71,13 @@ def write_ext(out: bytearray, code: int, data: Bytes, raw: Bytes) -> None:
 
 
 def event_time_text(time: EventTime) -> bytes:
-    """RFC 3339 with nine decimals. Nanoseconds of a second or more carry over, as in fluentd."""
+    """Returns RFC 3339 with nine decimals. Nanoseconds of a second or more carry over, as in fluentd."""
     carry, nanoseconds = divmod(time.nanoseconds, 1_000_000_000)
     return rfc3339(time.seconds + carry, nanoseconds)
 
 
 def bin_or_text(value: object) -> object:
-    """A str or bin for an attribute: text if it is UTF-8, else ``{"$bin": base64}``."""
+    """Returns a str or bin for an attribute: text if it is UTF-8, else ``{"$bin": base64}``."""
     data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else cast("bytes", value)
     try:
         return data.decode()

@@ -91,15 +91,15 @@ class MessageFrame(Frame):
 
     @abstractmethod
     def _subject(self) -> str:
-        """The tag, if it is valid."""
+        """Returns the tag, if it is valid."""
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        """The whole message, with reason `internal`."""
+        """Returns the whole message, with reason `internal`."""
         return self._whole(Reason.INTERNAL, detail)
 
     def _whole(self, reason: Reason, detail: str) -> Reject:
-        """The message as received, as one reject."""
+        """Returns the message as received, as one reject."""
         chunk = self._option.chunk
         if chunk is None or chunk in NAMES_NOTHING or names_content(chunk, self.received_ms // 1000):
             reject_id = unique_id()
@@ -129,8 +129,8 @@ class MessageFrame(Frame):
         )
 
     def _about(self, tag: str, more: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-        """The attributes of a reject's raw bytes: its tag, `more`, and the option. A long option goes with the first reject only:
-        a hundred thousand bad one-byte entries must not make a hundred thousand copies of it.
+        """Returns the attributes of a reject's raw bytes: its tag, `more`, and the option. A long option goes with the first
+        reject only: a hundred thousand bad one-byte entries must not make a hundred thousand copies of it.
         """
         attached = len(self._option.raw) <= OPTION_ALWAYS
 
@@ -165,7 +165,7 @@ class ForwardFrame(MessageFrame):
         return self._ordinary() or super().at_once()
 
     def _ordinary(self) -> list[Part] | None:
-        """Its events, if there is nothing unusual about it. None: it must be looked at more closely."""
+        """Returns its events, if there is nothing unusual about it. None: it must be looked at more closely."""
         message, option = self._message, self._option
         if option.problem is not None or option.signal or option.compressed not in UNCOMPRESSED:
             return None
@@ -189,7 +189,7 @@ class ForwardFrame(MessageFrame):
         return self._entry_builder(tag, {}, ids).at_once(body, count)
 
     def _compressed(self) -> bool:
-        """Whether its payload is compressed, so that it grows."""
+        """Returns whether its payload is compressed, so that it grows."""
         message = self._message
         return (
             message.entries is None
@@ -255,7 +255,7 @@ class ForwardFrame(MessageFrame):
         return body
 
     def _opaque(self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes) -> Iterator[Part | Pause]:
-        """Metrics or traces: not entries but Fluent Bit's own payload, which becomes one event as received."""
+        """Yields metrics or traces, not entries but Fluent Bit's own payload, as one event as received."""
         option, limits = self._option, self._limits
         if option.signal not in (METRICS, TRACES):
             yield self._whole(Reason.BAD_MESSAGE, f"fluent_signal {option.signal} is not known")
@@ -271,7 +271,7 @@ class ForwardFrame(MessageFrame):
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 
     def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause | list[Part]]:
-        """Forward mode: the decoder has already cut the entries."""
+        """Yields the entries of forward mode, which the decoder has already cut."""
         entries = self._message.entries
         assert entries is not None
         origin = entries[0]
@@ -293,7 +293,7 @@ class ForwardFrame(MessageFrame):
             yield builder.tail(rest, known, Reason.TOO_MANY_EVENTS, self._too_many())
 
     def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause | list[Part]]:
-        """Concatenated entries, cut and built in slices. From the first invalid entry on, the rest goes to quarantine."""
+        """Yields concatenated entries, cut and built in slices. From the first invalid entry on, the rest goes to quarantine."""
         unpacker: Any = None  # that has been fed the bytes from `base` to `fed`
         view = memoryview(body)
         base = fed = first = start = 0
@@ -341,7 +341,7 @@ class ForwardFrame(MessageFrame):
             yield builder.tail(bytes(body[start:]), first, Reason.BAD_ENCODING, problem)
 
     def _problem(self) -> str | None:
-        """Why the whole message is invalid, if it is."""
+        """Returns why the whole message is invalid, if it is."""
         message = self._message
         least = 3 if message.option_index == 3 else 2
         if len(message.ends) < least:
@@ -367,7 +367,7 @@ def _is_array(first: int) -> bool:
 
 
 def _aligned(body: Bytes, bounds: list[int]) -> int:
-    """How many entries, from the start, begin like an array. After anything else, the payload is out of step."""
+    """Returns how many entries, from the start, begin like an array. After anything else, the payload is out of step."""
     for index in range(len(bounds) - 1):
         if not _is_array(body[bounds[index]]):
             return index

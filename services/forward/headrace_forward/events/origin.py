@@ -27,7 +27,7 @@ class Origin:
         """The tag of messages of which the native core makes all events."""
 
     def plain_tag(self, raw: bytes, most: int) -> tuple[str, bytes] | None:
-        """(text, content) of a tag element, if it is a text of at most `most` bytes, and not empty."""
+        """Returns (text, content) of a tag element, if it is a text of at most `most` bytes, and not empty."""
         if self._plain is None or self._plain[0] != raw:
             tag, tag_bytes, attributes = read_tag(raw)
             if not tag or attributes or len(tag_bytes) > most:
@@ -44,7 +44,7 @@ class Origin:
             self.known = (raw, self.envelope(tag).pieces, begun, client)
 
     def envelope(self, tag: str) -> Envelope:
-        """The envelope of JSON events with this tag, which may be empty."""
+        """Returns the envelope of JSON events with this tag, which may be empty."""
         if tag != self._tag:
             self._tag, self._envelope = tag, Envelope(PROTOCOL, self.source, tag)
         return self._envelope

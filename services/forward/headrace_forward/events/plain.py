@@ -109,7 +109,7 @@ class PlainFrame(Frame):
         return self._carefully().spoiled(detail)
 
     def _carefully(self) -> ForwardFrame:
-        """The same message as Python takes it apart."""
+        """Returns the same message as Python takes it apart."""
         found = cut(self._raw, self._limits.frame_events)
         assert found is not None, "a plain message that Python cannot take apart"
         message = Message(self._raw, self._offset, 1, *found)

@@ -87,7 +87,7 @@ class JsonFrame(MessageFrame):
         return min(len(entries), self._limits.frame_events)
 
     def _problem(self) -> tuple[Reason, str] | None:
-        """Why the whole message is invalid, if it is."""
+        """Returns why the whole message is invalid, if it is."""
         message, option = self._message, self._option
         if message.elements is None:
             return Reason.BAD_JSON, "a text that is no Unicode, or a number that is no JSON"
@@ -111,7 +111,7 @@ class JsonFrame(MessageFrame):
 
 
 def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
-    """(subject, bytes for the id, attributes): as in `events`, for a JSON value."""
+    """Returns (subject, bytes for the id, attributes): as in `events`, for a JSON value."""
     text = string(raw)
     if text:
         return text, text.encode(), {}

@@ -66,14 +66,14 @@ def elements(text: memoryview) -> Iterator[tuple[int, memoryview] | None]:
 
 
 def _between(text: memoryview, at: int) -> int:
-    """Where the next element begins."""
+    """Returns where the next element begins."""
     found = _BETWEEN.match(text, at)
     assert found is not None
     return found.end()
 
 
 def pair(text: Bytes) -> tuple[bytes, Bytes] | None:
-    """The texts of an array's two elements, the second not copied if it is long; None if it is not an array of two."""
+    """Returns the texts of an array's two elements, the second not copied if it is long; None if it is not an array of two."""
     try:
         first, second = _pair(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -82,7 +82,7 @@ def pair(text: Bytes) -> tuple[bytes, Bytes] | None:
 
 
 def pairs(text: memoryview) -> list[tuple[msgspec.Raw, msgspec.Raw]] | None:
-    """The elements of an array if all are arrays of two. None if not, or if the cuts would take too much memory."""
+    """Returns the elements of an array if all are arrays of two. None if not, or if the cuts would take too much memory."""
     if count(text, b"[") * DENSE > len(text):
         return None
     try:
@@ -92,7 +92,7 @@ def pairs(text: memoryview) -> list[tuple[msgspec.Raw, msgspec.Raw]] | None:
 
 
 def string(text: bytes) -> str | None:
-    """The text of a JSON string; None for any other value."""
+    """Returns the text of a JSON string; None for any other value."""
     try:
         return _text(text)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -100,7 +100,7 @@ def string(text: bytes) -> str | None:
 
 
 def integer(text: bytes | msgspec.Raw) -> int | None:
-    """The value of a JSON integer; None for any other value."""
+    """Returns the value of a JSON integer; None for any other value."""
     try:
         return _integer(text)
     except (msgspec.MsgspecError, UnicodeDecodeError):

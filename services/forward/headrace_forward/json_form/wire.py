@@ -31,7 +31,7 @@ _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 
 
 def _groups(deepest: int) -> bytes:
-    """A pattern for one bracketed group, at most `deepest` brackets deep; it never backtracks."""
+    """Returns a pattern for one bracketed group, at most `deepest` brackets deep; it never backtracks."""
     inner = _FLAT + b"|" + _STRING
     group = rb"[\[{](?:" + inner + rb")*+[\]}]"
     for _ in range(deepest - 1):
@@ -106,11 +106,11 @@ class JsonMessage:
     loose: list[Any] = field(default_factory=list)
 
     def element(self, index: int) -> bytes:
-        """Element `index`; empty if there is none."""
+        """Returns element `index`; empty if there is none."""
         return bytes(self.view(index))
 
     def view(self, index: int) -> memoryview:
-        """Element `index`, without a copy."""
+        """Returns element `index`, without a copy."""
         assert self.elements is not None
         return memoryview(self.elements[index] if index < len(self.elements) else b"")
 
@@ -143,7 +143,7 @@ class JsonDecoder:
     _failed: ProtocolError | None = field(init=False, default=None)
 
     def partial_bytes(self) -> int:
-        """Bytes kept for an incomplete message."""
+        """Returns the bytes kept for an incomplete message."""
         return len(self._buffer)
 
     def receive(self, data: bytes) -> Iterator[JsonMessage]:
@@ -166,11 +166,11 @@ class JsonDecoder:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
 
     def cut_off(self) -> ProtocolError:
-        """The fault of a peer that closes inside a message."""
+        """Returns the fault of a peer that closes inside a message."""
         return self._fault("the stream ends inside a message")
 
     def _next(self) -> JsonMessage | None:
-        """The first message in the buffer; None if it is not complete, or not known to be."""
+        """Returns the first message in the buffer; None if it is not complete, or not known to be."""
         if not self._open and not self._begin():
             return None
         message = self._alone()
@@ -187,7 +187,7 @@ class JsonDecoder:
         return message
 
     def _alone(self) -> JsonMessage | None:
-        """The message, if the buffer holds just that one. Most do, and searching for the end takes ten times as long."""
+        """Returns the message, if the buffer holds just that one. Most do, and searching for the end takes ten times as long."""
         size = len(self._buffer)
         if size < self._alone_at or size > self.frame_bytes or not self._buffer.endswith(b"]"):
             return None
@@ -201,7 +201,7 @@ class JsonDecoder:
         return message
 
     def _end(self) -> int | None:
-        """The end of the first array in the buffer; None if it has not arrived or the decoder pauses."""
+        """Returns the end of the first array in the buffer; None if it has not arrived or the decoder pauses."""
         buffer = self._buffer
         limit = min(len(buffer), self._at + SEARCHED)
         for _ in range(LEAPS):
@@ -270,7 +270,7 @@ class JsonDecoder:
 
 
 def _texts(raw: bytes) -> list[msgspec.Raw]:
-    """The texts of an array's first elements. Raises msgspec's errors."""
+    """Returns the texts of an array's first elements. Raises msgspec's errors."""
     given = _message(raw)
     kept = (given.tag, given.second, given.third, given.fourth, given.fifth, given.sixth, given.seventh)
     return [element for element in kept if len(element)]
@@ -290,7 +290,7 @@ NONE: Final = JsonOption(raw=b"null")
 
 
 def read_option(message: JsonMessage) -> JsonOption:
-    """The option of `message`. Never raises."""
+    """Returns the option of `message`. Never raises."""
     if message.elements is None:
         return _loose_option(message.loose)
     raw = message.element(message.option_index)

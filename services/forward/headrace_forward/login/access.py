@@ -13,7 +13,9 @@ from headrace_forward.settings import ClientSection, ForwardSection
 
 
 def security(forward: ForwardSection) -> Security | None:
-    """The rules for clients; None if every client may send. Resolves host names, once. Raises `ConfigError` if one fails."""
+    """Returns the rules for clients; None if every client may send. Resolves host names, once. Raises `ConfigError`
+    if one fails.
+    """
     if not forward.secured:
         return None
     key = None if forward.shared_key is None else forward.shared_key.get_secret_value().encode()

@@ -63,11 +63,11 @@ class Handshake:
         self._auth = auth if security.users else b""
 
     def helo(self) -> bytes:
-        """The server's first message."""
+        """Returns the server's first message."""
         return _pack(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
 
     def answer(self, ping: bytes) -> LoginAnswer:
-        """The reply to the client's PING, one complete msgpack object."""
+        """Returns the reply to the client's PING, one complete msgpack object."""
         try:
             message = msgpack.unpackb(ping, raw=True, strict_map_key=False)
         except (ValueError, TypeError, msgpack.UnpackException):
@@ -119,7 +119,7 @@ def ping(
     password: str = "",
     raw_str: bool = False,
 ) -> bytes:
-    """The reply to a HELO. `raw_str`: sends the salt as a msgpack str, like Fluent Bit, not as bin.
+    """Returns the reply to a HELO. `raw_str`: sends the salt as a msgpack str, like Fluent Bit, not as bin.
 
     Raises ValueError if `helo` is not a HELO.
     """
@@ -158,6 +158,6 @@ def read_pong(pong: bytes) -> Verdict:
 
 
 def proof_of(helo: bytes, shared_key: str, hostname: str, salt: bytes) -> str:
-    """The proof in the PONG of the server `hostname` that it holds the key too."""
+    """Returns the proof in the PONG of the server `hostname` that it holds the key too."""
     nonce = msgpack.unpackb(helo, raw=True)[1][b"nonce"]
     return _digest(salt, hostname.encode(), nonce, shared_key.encode()).decode()
