@@ -133,7 +133,7 @@ class BoundSocket(Endpoint):
 
     @override
     async def close(self) -> None:
-        """Subscribers stay until `end`: what is stored until then is published."""
+        """Closes the address unless it listens already. Subscribers stay until `end`: what is stored until then is published."""
         if self._bound is not None:
             self._bound.close()
 

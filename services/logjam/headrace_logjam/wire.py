@@ -103,7 +103,7 @@ def decode_meta(frame: bytes) -> Meta:
 
 
 def is_app_env(frame: bytes) -> bool:
-    """Whether a frame can name an application and its environment: printable ASCII with a hyphen."""
+    """Returns whether a frame can name an application and its environment: printable ASCII with a hyphen."""
     return len(frame) <= NAME_BYTES and _is_name(frame)
 
 
@@ -113,7 +113,7 @@ def _is_name(frame: bytes) -> bool:
 
 
 def is_topic(frame: bytes) -> bool:
-    """Whether a frame is a topic that producers may use."""
+    """Returns whether a frame is a topic that producers may use."""
     return frame.startswith(TOPICS) and len(frame) <= NAME_BYTES
 
 

@@ -266,5 +266,5 @@ def _plainly(frame: bytes) -> dict[str, str] | None:
 
 
 def _names(text: str) -> bool:
-    """Whether a text is short enough to be accepted as a name."""
+    """Returns whether a text is short enough to be accepted as a name."""
     return len(text) <= NAME_BYTES and len(text.encode("utf-8", "replace")) <= NAME_BYTES

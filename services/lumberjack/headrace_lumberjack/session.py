@@ -101,7 +101,7 @@ class _Window:
         return self.stored, self.mark
 
     def ambiguous(self) -> bool:
-        """Whether one of its events has the number 0: the client could take a keep-alive for its acknowledgement."""
+        """Returns whether one of its events has the number 0: the client could take a keep-alive for its acknowledgement."""
         return self.zero or self.next + self.missing > 1 << 32
 
 
@@ -272,7 +272,9 @@ class LumberjackSession(ByteSession):
         self._cutter.trim()
 
     def _expect(self, items: Iterable[Window | Run], parts: Iterator[Window | Run] | None = None) -> None:
-        """Items have been accepted, as `parts`: they are taken one by one, since each opens a window or becomes a frame."""
+        """Learns that items have been accepted, as `parts`: they are taken one by one, since each opens a window or becomes a
+        frame.
+        """
         self._parts = iter(items) if parts is None else parts
         self._parts_bytes = sum(item.size for item in items if isinstance(item, Run))
 

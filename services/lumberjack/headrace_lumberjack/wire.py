@@ -108,7 +108,7 @@ class Run:
         return number
 
     def has_zero(self) -> bool:
-        """Whether one of its frames has the number 0, which a keep-alive also uses."""
+        """Returns whether one of its frames has the number 0, which a keep-alive also uses."""
         if self.steady:
             return self.sequence(0) == 0
         return any(self.sequence(index) == 0 for index in range(len(self)))

@@ -104,7 +104,7 @@ class ServedSessions:
         return bool(self._changes) or any(served.asked for served in self._by_id.values())
 
     def serves(self, session: bytes) -> bool:
-        """Whether what is produced in this session, or is this request for a change, has somebody who waits for it."""
+        """Returns whether what is produced in this session, or is this request for a change, has somebody who waits for it."""
         return session in self._by_id or session in self._changes
 
     def open(self, question: OpenSession, caller: Caller, now: float) -> Open:

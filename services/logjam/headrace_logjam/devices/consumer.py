@@ -37,7 +37,7 @@ class Chosen:
     whole: bool = True
 
     def takes(self, message: Published) -> bool:
-        """Heartbeats, and what cannot be understood, are always taken."""
+        """Returns whether a message is taken; heartbeats, and what cannot be understood, always are."""
         if not self.topics or message.problem or message.frames[0] == HEARTBEAT:
             return True
         return message.frames[1].startswith(self.topics)
@@ -184,7 +184,7 @@ class ConsumerSession(MessageSession):
         return self._positions
 
     def written(self) -> None:
-        """`positions` are written, or could not be: what is gathered may be handed out, by the next `tick`."""
+        """Learns that `positions` are written, or could not be: what is gathered may be handed out, by the next `tick`."""
         self._unwritten = False
 
     @override

@@ -105,7 +105,7 @@ class Subscription:
             self._connection.received([])
 
     def is_stored(self) -> bool:
-        """Whether it was started, and all that it has heard is stored."""
+        """Returns whether it was started, and all that it has heard is stored."""
         return self._session is not None and self._session.status().idle
 
     def connect(self) -> None:
@@ -174,7 +174,7 @@ class Subscription:
             self._session.read(ended=self._disconnected(), empty=not messages)
 
     def _disconnected(self) -> bool:
-        """Whether a connection has ended since the last call."""
+        """Returns whether a connection has ended since the last call."""
         ended = False
         with contextlib.suppress(zmq.Again):
             while self._monitor is not None:

@@ -166,7 +166,7 @@ class _Device:
         return self._seen.get(told.sequence % REMEMBERED) == (told.sequence, told.content)
 
     def fills(self, told: Told) -> bool:
-        """Whether a number was missing in this connection. Remembers it from now on."""
+        """Returns whether a number was missing in this connection. Remembers it from now on."""
         sequence = told.sequence
         if self._seen.get(sequence % REMEMBERED, (0, 0))[0] == sequence:
             return False
@@ -191,7 +191,7 @@ class _Device:
     # Two devices
 
     def turns(self, sequence: int) -> bool:
-        """Whether it goes on where another run has ended; called where the numbers break."""
+        """Returns whether it goes on where another run has ended; called where the numbers break."""
         others = [end for end in self._ends if 0 < 2 * (sequence - end) < abs(sequence - self.last)]
         if others:
             nearest = max(others)
@@ -216,7 +216,7 @@ class _Device:
         return self._exactly >= COINCIDENCES and self._distance > FAR
 
     def beats(self, told: Told) -> Found:
-        """After a heartbeat. If another device had said the last one, all since this one's own last one came, or is in gaps."""
+        """Notes a heartbeat. If another device had said the last one, all since this one's own last one came, or is in gaps."""
         address, before = told.address, self._address
         number, counted = self._beats.pop(address, (LAST_NUMBER, 0))
         goes_on = not self._started or number < told.sequence

@@ -61,7 +61,7 @@ class Admission:
         self._names = names
 
     def judge(self, address: str, mechanism: bytes, credentials: Sequence[bytes]) -> Verdict:
-        """Whether a client may connect."""
+        """Returns whether a client may connect."""
         address = normal(address)
         if self._networks and not within(address, self._networks):
             return Verdict(address, Refusal.ADDRESS)

@@ -119,7 +119,7 @@ class Door:
         return set(self.guests.values())
 
     def heard(self, messages: Sequence[Heard]) -> None:
-        """Messages were read. libzmq said before that it had accepted their connections."""
+        """Learns that messages were read. libzmq said before that it had accepted their connections."""
         if cast("int", self.events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self.come_and_gone()
         for number, size in messages:

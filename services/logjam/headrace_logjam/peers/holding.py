@@ -93,7 +93,7 @@ class Holding:
         self._limits = limits
 
     def excessive(self, peer: Peer, *, empty: bool) -> bool:
-        """Whether a peer holds more than it may. `empty`: all that is whole was read."""
+        """Returns whether a peer holds more than it may. `empty`: all that is whole was read."""
         return peer.held > (self._limits.message if empty else self._limits.ahead)
 
     def leaving(self, peers: Collection[P], memory: Callable[[], int]) -> list[P]:

@@ -89,7 +89,7 @@ class LogProducer(ReplaceableProducer):
         queue.records = deque(each for each in queue.records if each.session is None or served(each.session))
 
     def waits(self, partition: int) -> bool:
-        """Whether a record for which nobody waits has not left yet."""
+        """Returns whether a record for which nobody waits has not left yet."""
         return any(each.session is None for each in self._queues[partition].records)
 
     def overdue(self, before: float) -> None:

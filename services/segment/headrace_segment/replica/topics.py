@@ -43,7 +43,7 @@ def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
 
 
 def needed_bytes(frame_bytes: int, name_bytes: int) -> int:
-    """`max.message.bytes` that the largest block needs. Blocks that compress badly grow a little."""
+    """Returns the `max.message.bytes` that the largest block needs. Blocks that compress badly grow a little."""
     return frame_bytes + frame_bytes // 1024 + name_bytes + BLOCK_OVERHEAD + RECORD_OVERHEAD
 
 

@@ -155,7 +155,7 @@ class Conversation(ByteSession, Generic[B]):
             self._taken_over(writer)
 
     def _say_once(self, reply: object) -> None:
-        """Blocks that are refused one after the other hear it together."""
+        """Says a refusal once to blocks that are refused one after the other."""
         if self._replies.newest != reply:
             self._replies.append(reply)
 
@@ -282,7 +282,7 @@ class Conversation(ByteSession, Generic[B]):
         return not writer.under_way or not (writer.alone or writer.session is None or self._alone(waiting.asked))
 
     def _alone(self, asked: Setup | B) -> bool:
-        """Whether it waits for all that its writer has under way. What may still be stored counts for the level that a
+        """Returns whether it waits for all that its writer has under way. What may still be stored counts for the level that a
         SetupAppend hears.
         """
         return isinstance(asked, Setup)

@@ -57,7 +57,7 @@ class SegmentOrder:
         self._held.append(Held(number, request, question))
 
     def may_append(self, number: int) -> bool:
-        """Whether all changes before it are done."""
+        """Returns whether all changes before it are done."""
         return not self._changes or next(iter(self._changes)) > number
 
     def done(self, number: int) -> bool:

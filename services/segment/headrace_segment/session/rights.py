@@ -71,7 +71,7 @@ class Token:
     until: float | None
 
     def gives(self, right: Right, segment: str) -> bool:
-        """Whether one of its claims is about the segment, and gives this right."""
+        """Returns whether one of its claims is about the segment, and gives this right."""
         return any(
             right in _BY_PERMISSION.get(str(permission), ()) and _is_about(resource, segment)
             for resource, permission in self.claims.items()
@@ -93,7 +93,7 @@ class Rights:
         self._read = lru_cache(_KNOWN_TOKENS)(self._verify)
 
     def may(self, peer: Peer, right: Right, segment: str, token: str = "", now_ms: int = 0) -> Answer:
-        """Whether the client may do this now."""
+        """Returns whether the client may do this now."""
         if right in self._of(peer):
             return Answer.YES
         read = self._read if len(token) <= _LONGEST_KNOWN else self._verify
@@ -140,7 +140,7 @@ def _is_about(resource: str, segment: str) -> bool:
 
 
 def _is_here(peer: Peer) -> bool:
-    """Whether the client is on this host: it came by loopback, or by a Unix socket."""
+    """Returns whether the client is on this host: it came by loopback, or by a Unix socket."""
     try:
         address = ipaddress.ip_address(peer.address)
     except ValueError:
