@@ -43,7 +43,7 @@ class Policies:
         return cls(named, setting.get(DEFAULT, Policy.LOG))
 
     def have(self, policy: Policy, reasons: Iterable[str] = (*REASONS, OTHER)) -> bool:
-        """Whether one of `reasons` has `policy`."""
+        """Returns whether one of `reasons` has `policy`."""
         return any(self.named.get(reason, self.default) is policy for reason in reasons)
 
     def where(self, policy: Policy) -> Column:
@@ -55,5 +55,5 @@ class Policies:
 
 
 def unknown(setting: Mapping[str, object]) -> list[str]:
-    """Keys of LAKE__QUARANTINE that are not reasons."""
+    """Returns the keys of LAKE__QUARANTINE that are not reasons."""
     return sorted(setting.keys() - {*REASONS, DEFAULT})

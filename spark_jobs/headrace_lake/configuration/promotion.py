@@ -66,7 +66,7 @@ class Promotion:
 
 
 def json_path(path: str) -> str:
-    """`path` within the body as Spark's `get_json_object` takes it. Raises `ValueError` if it is not a path."""
+    """Returns `path` within the body as Spark's `get_json_object` takes it. Raises `ValueError` if it is not a path."""
     if _STEP.sub("", path):
         raise ValueError(f"`body{path}` is not a path: use .name, ['any name'] and [0]")
     steps = (f"[{index}]" if index else f"['{name or other}']" for name, index, other in _STEP.findall(path))
@@ -80,7 +80,7 @@ def check_path(path: str) -> None:
 
 
 def merged(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
-    """`promotions` without repeats. Raises `ValueError` if two different ones have the same name."""
+    """Returns `promotions` without repeats. Raises `ValueError` if two different ones have the same name."""
     found: dict[str, Promotion] = {}
     for promotion in promotions:
         other = found.setdefault(promotion.name, promotion)

@@ -82,7 +82,7 @@ class RouteColumn:
 
     @classmethod
     def parse(cls, entry: list[Any]) -> Self:
-        """From what `entry` made."""
+        """Makes a column from what `entry` made."""
         name, path, kind = entry
         return cls(name, tuple(path), kind)
 
@@ -144,7 +144,7 @@ def _declared(root: Any, node: Any, path: tuple[str, ...], depth: int) -> Iterat
 
 
 def _resolved(root: Any, node: Any) -> Mapping[str, Any]:
-    """`node` without references to other parts of `root`, and without null as an alternative."""
+    """Returns `node` without references to other parts of `root`, and without null as an alternative."""
     for _ in range(_DEEPEST):
         if not isinstance(node, Mapping):
             return {}  # true and false are schemas, too
@@ -237,7 +237,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _first_of_each_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of keys that differ in case alone the first: columns cannot."""
+    """Keeps, of keys that differ in case alone, the first: columns cannot."""
     found: dict[str, str] = {}
     for key in values:
         found.setdefault(_spelling(key), key)
@@ -255,7 +255,7 @@ def _spelling(key: str) -> str:
 
 
 def _named(found: Found, taken: Iterable[str]) -> tuple[RouteColumn, ...]:
-    """Names for the columns, without those of the table's own. The names of keys, in small letters, joined by _."""
+    """Returns names for the columns, without those of the table's own. The names of keys, in small letters, joined by _."""
     used = {name.lower() for name in taken}
     spelled: dict[tuple[str, ...], tuple[str, ...]] = {}
     columns = []

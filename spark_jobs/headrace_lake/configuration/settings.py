@@ -25,7 +25,7 @@ _SECRET: Final = re.compile(
 
 
 def location(path: str) -> str:
-    """`path` in the form that Spark gets: a URL unchanged, a local folder absolute; no slash at the end."""
+    """Returns `path` in the form that Spark gets: a URL unchanged, a local folder absolute; no slash at the end."""
     if len(urlsplit(path).scheme) > 1:  # one letter: a drive
         return path.rstrip("/")
     return str(Path(path).absolute())

@@ -41,7 +41,9 @@ class Checkpoint:
         self.path = path
 
     def marker(self) -> CheckpointMarker | None:
-        """The marker; None if the folder is new, or was voided. Raises `HaltError` if it is another query's checkpoint."""
+        """Returns the marker; None if the folder is new, or was voided. Raises `HaltError` if it is another query's
+        checkpoint.
+        """
         if self._storage.exists(f"{self.path}/{_VOID}"):
             self._clear()
         text = self._storage.read(f"{self.path}/{_MARKER}")
@@ -79,19 +81,19 @@ class Checkpoint:
         self._storage.delete(f"{self.path}/{_VOID}")
 
     def last_batch(self) -> int:
-        """The newest batch that was begun; -1 if none was."""
+        """Returns the newest batch that was begun; -1 if none was."""
         return max((int(name) for name in self._storage.names(f"{self.path}/offsets") if name.isdigit()), default=-1)
 
     def committed(self, batch: int) -> bool:
-        """Whether Spark knows that `batch` is done; it was written to all tables before."""
+        """Returns whether Spark knows that `batch` is done; it was written to all tables before."""
         return self._storage.exists(f"{self.path}/commits/{batch}")
 
     def ends(self, batch: int) -> dict[tuple[str, int], int]:
-        """Where `batch` ends, by partition; -1: where the checkpoint begins. A new partition begins at 0."""
+        """Returns where `batch` ends, by partition; -1: where the checkpoint begins. A new partition begins at 0."""
         return self._offsets(f"offsets/{batch}" if batch >= 0 else "sources/0/0")
 
     def ranges(self, batch: int) -> list[Range]:
-        """The offsets of `batch`, which has begun, without empty ranges. Every call gives the same answer."""
+        """Returns the offsets of `batch`, which has begun, without empty ranges. Every call gives the same answer."""
         ends, starts = self.ends(batch), self.ends(batch - 1)
         # A partition that is new in this batch begins at 0; otherwise Spark stops the query.
         return [
@@ -101,7 +103,7 @@ class Checkpoint:
         ]
 
     def _offsets(self, name: str) -> dict[tuple[str, int], int]:
-        """Both files end in a line of JSON: ``{topic: {partition: offset}}``."""
+        """Reads the last line of a file, which is JSON: ``{topic: {partition: offset}}``. Raises `HaltError`."""
         text = self._storage.read(f"{self.path}/{name}")
         if text is None:
             raise HaltError(

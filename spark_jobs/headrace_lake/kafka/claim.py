@@ -31,7 +31,7 @@ class Claim:
         self._log = log
 
     def begin(self, fence: Fence, topics: Mapping[str, TopicInfo]) -> tuple[int, Position]:
-        """The checkpoint's epoch, or a new one, claimed before anything is read; and how far the tables are."""
+        """Returns the checkpoint's epoch, or a new one, claimed before anything is read; and how far the tables are."""
         marker = self._checkpoint.marker()
         if marker is not None:
             self._check_checkpoint(marker, fence, topics)

@@ -31,5 +31,5 @@ class Epoch:
         return [item for item in ranges if item.topic == self.topics.events]
 
     def among_strays(self, ranges: Iterable[Range]) -> bool:
-        """Whether a job that was shut out may have left rows in `ranges`."""
+        """Returns whether a job that was shut out may have left rows in `ranges`."""
         return any(start < self.position.strays.get((topic, number), 0) for topic, number, start, _ in ranges)

@@ -54,7 +54,7 @@ class Loss:
 def find(
     coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo], known: Mapping[str, str], fence: Fence
 ) -> list[Loss]:
-    """The losses between the tables (`coverage`) and the `topics` that exist now, sorted; without those accepted before.
+    """Returns the losses between the tables (`coverage`) and the `topics` that exist now, sorted; without those accepted before.
 
     `known`: the ids that the topics had when the checkpoint was made; empty if there is none. Blocks on Kafka. Raises
     `HaltError` if Kafka holds less than what was landed.
@@ -119,7 +119,7 @@ def note_begun(
 
 
 def refuse(losses: Iterable[Loss]) -> GapError:
-    """The error that tells the operator about `losses`."""
+    """Returns the error that tells the operator about `losses`."""
     listed = list(losses)
     total = sum(loss.end - loss.start for loss in listed if loss.end is not None)
     named = first_few([str(loss) for loss in listed], 20)
@@ -130,7 +130,9 @@ def refuse(losses: Iterable[Loss]) -> GapError:
 
 
 def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> DataFrame:
-    """`losses` as rows of the table of gaps, accepted now by the job that claims `epoch`. Blocks: it counts rows in them."""
+    """Returns `losses` as rows of the table of gaps, accepted now by the job that claims `epoch`. Blocks: it counts
+    rows in them.
+    """
     moment = f"timestamp'{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
     values = []
     for loss in losses:
@@ -153,7 +155,7 @@ def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> 
 
 
 def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
-    """How many rows within a loss an interrupted job had landed before Kafka deleted the records, also erased ones."""
+    """Returns how many rows within a loss an interrupted job had landed before Kafka deleted the records, also erased ones."""
     if loss.partition is None:
         return 0
     end = _BEYOND if loss.end is None else loss.end
@@ -167,7 +169,7 @@ def _begun(properties: Properties) -> dict[str, dict[str, int]]:
 
 
 def _landed_before(coverage: Coverage, gone: Iterable[Loss]) -> set[str]:
-    """The topics of which something has landed, or was lost."""
+    """Returns the topics of which something has landed, or was lost."""
     return {loss.topic for loss in gone} | {topic for topic, _ in coverage.ends}
 
 

@@ -83,7 +83,7 @@ def _with_later_records(brokers: Brokers, position: Position) -> EndOffsets:
 def _last_rows(
     spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], landed: EndOffsets
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Partition -> offset and Kafka's timestamp, in ms, of the last row that landed from it, where there is one."""
+    """Returns, by partition, the offset and Kafka's timestamp, in ms, of the last row that landed from it, where there is one."""
     ids = {name: topic.id for name, topic in topics.items()}
     names = {topic.id: name for name, topic in topics.items()}
     inside = within([Range(topic, number, max(0, end - _LOOK), end) for (topic, number), end in landed.items()], ids)

@@ -57,7 +57,7 @@ _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def client_options(settings: KafkaSettings) -> dict[str, str]:
-    """The options of Kafka's Java client for `settings`. Raises `ConfigError` for files that cannot be used.
+    """Returns the options of Kafka's Java client for `settings`. Raises `ConfigError` for files that cannot be used.
 
     What is in the files goes into the options, for executors that do not have them.
     """
@@ -86,7 +86,9 @@ def client_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _token_options(settings: KafkaSettings) -> dict[str, str]:
-    """Kafka's Java client fetches tokens by itself. What it needs for TLS with the endpoint stands in its login's options."""
+    """Returns the options with which Kafka's Java client fetches tokens by itself. What it needs for TLS with the endpoint stands
+    in its login's options.
+    """
     pair = (settings.oauth_client_id, settings.oauth_client_secret.get_secret_value())
     login = {"clientId": pair[0], "clientSecret": pair[1]}
     if settings.oauth_scope:
@@ -107,7 +109,9 @@ def _token_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _key_store(pair: KeyPair) -> dict[str, str]:
-    """The certificate to show to brokers. Java reads a key only in PKCS#8, and Java 17 only without encryption."""
+    """Returns the options with the certificate to show to brokers. Java reads a key only in PKCS#8, and Java 17 only without
+    encryption.
+    """
     from cryptography.hazmat.primitives import serialization  # megabytes that most jobs do not need
 
     pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # says what is wrong
@@ -127,7 +131,7 @@ def _key_store(pair: KeyPair) -> dict[str, str]:
 
 
 def _certificates(setting: str, path: Path) -> str:
-    """The certificates in the file: other text between them is left out."""
+    """Returns the certificates in the file: other text between them is left out."""
     try:
         found = _CERTIFICATE.findall(path.read_text(errors="replace"))
     except OSError as error:
@@ -147,12 +151,12 @@ _FETCHED: Final = 64 << 20
 
 
 def _fetch_bytes(partitions: int) -> int:
-    """The most that one answer of a broker holds of a partition; a larger record comes nevertheless, alone."""
+    """Returns the most that one answer of a broker holds of a partition; a larger record comes nevertheless, alone."""
     return max(128 << 10, min(1 << 20, _FETCHED // max(1, partitions)))
 
 
 def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, int]], most: int) -> dict[str, str]:
-    """Options for Spark's Kafka source: both topics from `starting`, at most `most` records in a batch."""
+    """Returns options for Spark's Kafka source: both topics from `starting`, at most `most` records in a batch."""
     return {
         **{f"kafka.{name}": value for name, value in client_options(settings).items()},
         "kafka.allow.auto.create.topics": "false",
@@ -168,7 +172,7 @@ def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, 
 
 
 def range_options(settings: KafkaSettings, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, str]:
-    """Options for one bounded read of `ranges`: partition -> first offset, and one past the last."""
+    """Returns options for one bounded read of `ranges`: partition -> first offset, and one past the last."""
     assigned: dict[str, list[int]] = {}
     ends: tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]] = ({}, {})
     for (topic, partition), pair in ranges.items():
@@ -198,7 +202,7 @@ class Brokers:
         )
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """The topics among `names` that exist.
+        """Returns the topics among `names` that exist.
 
         Raises `HaltError` if Kafka refuses to describe them, `ConfigError` if its brokers give topics no ids.
         """
@@ -220,12 +224,16 @@ class Brokers:
         return found
 
     def offsets(self, partitions: Iterable[TopicPartition], *, earliest: bool) -> dict[TopicPartition, int]:
-        """The first offset that Kafka holds (`earliest`), or one past the last that a reader of committed records sees."""
+        """Returns the first offset that Kafka holds (`earliest`), or one past the last that a reader of committed
+        records sees.
+        """
         spec = self._class(_OFFSET_SPEC)
         return _offsets_in(self._list_offsets(partitions, spec.earliest() if earliest else spec.latest()))
 
     def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
-        """The latest timestamp, in ms, of the records that Kafka holds; None if it holds none, or is too old to say (2.8)."""
+        """Returns the latest timestamp, in ms, of the records that Kafka holds; None if it holds none, or is too old to say
+        (2.8).
+        """
         try:
             found = self._list_offsets(partitions, self._class(_OFFSET_SPEC).maxTimestamp())
         except HaltError:
@@ -233,7 +241,7 @@ class Brokers:
         return max((stamp for _, stamp in found.values() if stamp >= 0), default=None)
 
     def time(self) -> int | None:
-        """The clock of Kafka's controller in Unix ms; None if it does not tell it.
+        """Returns the clock of Kafka's controller in Unix ms; None if it does not tell it.
 
         Its quorum tells it (KIP-836: the leader's `lastCaughtUpTimestamp` is the present), from Kafka 3.3 on, whom the ACLs let
         describe the cluster. Asked for once a minute, and counted on from there by no wall clock.
@@ -254,7 +262,7 @@ class Brokers:
         return next((int(stamp.getAsLong()) for stamp in stamps if stamp.isPresent()), None)
 
     def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, tuple[int, int]]:
-        """Partition -> offset and timestamp."""
+        """Returns offset and timestamp by partition."""
         pairs = list(partitions)
         wanted = self._class("java.util.HashMap")()
         for pair in pairs:
@@ -269,7 +277,7 @@ class Brokers:
         return {pair: found[pair] for pair in pairs}
 
     def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
-        """The first offset whose record has the timestamp `time` or a later one; None if there is none."""
+        """Returns the first offset whose record has the timestamp `time` or a later one; None if there is none."""
         first, spec = first_millisecond(time), self._class(_OFFSET_SPEC)
         # below 0, Kafka takes a time for a command or refuses it
         found = _offsets_in(self._list_offsets(partitions, spec.forTimestamp(first) if first > 0 else spec.earliest()))

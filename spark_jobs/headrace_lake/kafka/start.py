@@ -52,7 +52,7 @@ class Position:
         self.transaction = transaction
 
     def starting(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[str, int]]:
-        """Spark's `startingOffsets` for all partitions of `topics`."""
+        """Returns Spark's `startingOffsets` for all partitions of `topics`."""
         return {
             name: {str(number): self.landed.get((name, number), _EARLIEST) for number in range(topic.partitions)}
             for name, topic in topics.items()
@@ -139,7 +139,7 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
 
 
 def _without_number(spark: SparkSession, lake: str) -> int:
-    """How many rows of `batches` a version without numbers wrote after the last row with one. Blocks: one query."""
+    """Returns how many rows of `batches` a version without numbers wrote after the last row with one. Blocks: one query."""
     rows = _read(spark, lake, BATCHES).withColumn("at", sf.struct("epoch", "batch"))
     last = rows.where("number is not null").agg(sf.max("at").alias("last"))
     return rows.where("number is null").join(sf.broadcast(last), sf.expr("at > last")).count()
@@ -169,7 +169,7 @@ def _faults(rows: Iterable[Row], without_number: Callable[[], int]) -> Iterator[
 
 
 def strays(spark: SparkSession, lake: str, landed: EndOffsets, topics: Mapping[str, TopicInfo]) -> EndOffsets:
-    """One past the last offset of rows beyond `landed`, where there are any. Blocks; reads only the newest files."""
+    """Returns one past the last offset of rows beyond `landed`, where there are any. Blocks; reads only the newest files."""
     names = {topic.id: name for name, topic in topics.items()}
     ids = {name: topic.id for name, topic in topics.items()}
     starts = {(name, n): landed.get((name, n), 0) for name, topic in topics.items() for n in range(topic.partitions)}
@@ -208,7 +208,8 @@ def note_strays(
 
 
 def landed_already(spark: SparkSession, lake: str, table: str, starts: EndOffsets, ids: Mapping[str, str]) -> DataFrame:
-    """(topic_id, partition, offset) of the rows of `table` from `starts` on, which an interrupted job left, and of erased ones.
+    """Returns (topic_id, partition, offset) of the rows of `table` from `starts` on, which an interrupted job left, and of erased
+    ones.
 
     `ids`: topic -> Kafka's id of it.
     """
@@ -218,14 +219,14 @@ def landed_already(spark: SparkSession, lake: str, table: str, starts: EndOffset
 
 
 def rows_in(spark: SparkSession, lake: str, table: str, ranges: Iterable[Range], ids: Mapping[str, str]) -> DataFrame:
-    """(topic_id, partition, offset, landed_at) of the rows of `table` in `ranges`, and of erased ones; `ids` as above."""
+    """Returns (topic_id, partition, offset, landed_at) of the rows of `table` in `ranges`, and of erased ones; `ids` as above."""
     inside = within(ranges, ids)
     rows = _read(spark, lake, table).where(inside).select("topic_id", "partition", "offset", "landed_at")
     return with_erased(spark, lake, table, rows, inside)
 
 
 def within(ranges: Iterable[Range], ids: Mapping[str, str]) -> str:
-    """SQL: a row has its place in `ranges`. Plain comparisons, so that Delta can skip files by their statistics."""
+    """Returns SQL: a row has its place in `ranges`. Plain comparisons, so that Delta can skip files by their statistics."""
     conditions = (
         f"(topic_id = '{ids[topic]}' and partition = {number} and offset >= {start} and offset < {end})"
         for topic, number, start, end in ranges
@@ -234,7 +235,7 @@ def within(ranges: Iterable[Range], ids: Mapping[str, str]) -> str:
 
 
 def _from(starts: EndOffsets, ids: Mapping[str, str]) -> str:
-    """A condition of plain comparisons, so that Delta can skip files by their statistics."""
+    """Returns a condition of plain comparisons, so that Delta can skip files by their statistics."""
     return " or ".join(
         f"(topic_id = '{ids[name]}' and partition = {number} and offset >= {start})"
         for (name, number), start in starts.items()
@@ -246,6 +247,6 @@ def _read(spark: SparkSession, lake: str, table: str) -> DataFrame:
 
 
 def first_few(items: list[str], shown: int = _SHOWN) -> str:
-    """The first few of `items` in one line, and how many more there are."""
+    """Returns the first few of `items` in one line, and how many more there are."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
     return "; ".join(items[:shown]) + more

@@ -50,7 +50,7 @@ class Watermarks:
         self._read_to_the_end()
 
     def landed(self, next_offsets: Mapping[int, int], latest: Mapping[int, int]) -> None:
-        """A batch is in the tables; by partition: the offset after it, and its latest timestamp."""
+        """Learns that a batch is in the tables; by partition: the offset after it, and its latest timestamp."""
         self._next_offsets |= next_offsets
         for number, stamp in latest.items():
             self._newest = stamp if self._newest is None else max(self._newest, stamp)
@@ -59,7 +59,7 @@ class Watermarks:
         self._read_to_the_end()
 
     def unknown(self) -> dict[int, int]:
-        """Partition -> next offset, of partitions without a watermark: this job has landed nothing from them."""
+        """Returns the next offset by partition, of those without a watermark: this job has landed nothing from them."""
         return {number: offset for number, offset in self._next_offsets.items() if number not in self._watermarks}
 
     def start_at(self, first: Mapping[int, int]) -> None:
@@ -68,15 +68,15 @@ class Watermarks:
             self._advance(number, min(stamp, self._asked))
 
     def end(self, number: int) -> int:
-        """The end of the partition in Kafka's last answer."""
+        """Returns the end of the partition in Kafka's last answer."""
         return self._ends[number]
 
     def watermark(self) -> int | None:
-        """The lowest watermark; None while a partition has none."""
+        """Returns the lowest watermark; None while a partition has none."""
         return None if self.unknown() else min(self._watermarks.values(), default=None)
 
     def at_end(self, number: int) -> bool:
-        """Whether all that Kafka's last answer had of the partition has landed."""
+        """Returns whether all that Kafka's last answer had of the partition has landed."""
         return self._next_offsets[number] >= self._ends[number]
 
     def _read_to_the_end(self) -> None:
@@ -98,7 +98,7 @@ def at_start(
     next_offsets: Mapping[int, int],
     newest_landed: Callable[[], int | None],
 ) -> Watermarks:
-    """Watermarks at the first record of each partition that has not landed. Blocks.
+    """Returns watermarks at the first record of each partition that has not landed. Blocks.
 
     `newest_landed` gives the latest timestamp in the events table: it is asked if Kafka has no record any more.
     """
@@ -116,7 +116,7 @@ def at_start(
 
 
 def _first_times(spark: SparkSession, kafka: KafkaSettings, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """The timestamp of the first record in each range; a range may have none."""
+    """Returns the timestamp of the first record in each range; a range may have none."""
     options = range_options(kafka, {(kafka.events_topic, number): limits for number, limits in ranges.items()})
     # Spark keeps for minutes what a consumer has read ahead, of each partition.
     options["kafka.max.poll.records"] = str(min(500, max(end - start for start, end in ranges.values())))

@@ -41,12 +41,12 @@ _KINDS: Final = {
 
 
 def stepwise(spark: SparkSession) -> bool:
-    """Whether we know the steps of this version of Delta."""
+    """Returns whether we know the steps of this version of Delta."""
     return java_class(spark, "io.delta.package").VERSION() in _KNOWN
 
 
 def prepared(spark: SparkSession, log: Any, rows: DataFrame, settings: Mapping[str, str]) -> Any:
-    """Delta's own append of `rows` to the table of `log`, not run yet; `settings`: options of its writer."""
+    """Returns Delta's own append of `rows` to the table of `log`, not run yet; `settings`: options of its writer."""
     scala = java_class(spark, "org.apache.spark.api.python.PythonUtils")
     none = java_class(spark, "scala.Option").empty()
     session = cast("Any", rows.sparkSession)._jsparkSession
@@ -60,7 +60,7 @@ def prepared(spark: SparkSession, log: Any, rows: DataFrame, settings: Mapping[s
 
 
 def arrow_rows(values: Sequence[Mapping[str, Any]], schema: StructType) -> pa.Table:
-    """`values` as rows of `schema` that `Appender.append` writes without a query."""
+    """Returns `values` as rows of `schema` that `Appender.append` writes without a query."""
     fields = [(field.name, _KINDS[field.dataType.typeName()]) for field in schema.fields]
     return pa.Table.from_pylist(values, schema=pa.schema(fields))
 
@@ -77,7 +77,7 @@ def local_path(path: str) -> str:
 
 
 def actions_of(spark: SparkSession, actions: Iterable[Mapping[str, Any]]) -> list[Any]:
-    """Delta's objects for `actions`, each as a line of the log has it."""
+    """Returns Delta's objects for `actions`, each as a line of the log has it."""
     kinds = getattr(java_class(spark, f"{DELTA}.actions.Action$"), "MODULE$")
     return [kinds.fromJson(json.dumps(action, ensure_ascii=False)) for action in actions]
 
@@ -156,6 +156,6 @@ class Appender:
 
 
 def _fits(rows: pa.Table, schema: str) -> bool:
-    """Whether the table with this `schema` has the columns of `rows`. If not, Spark says what is wrong."""
+    """Returns whether the table with this `schema` has the columns of `rows`. If not, Spark says what is wrong."""
     there = {field["name"]: _KINDS.get(str(field["type"])) for field in json.loads(schema)["fields"]}
     return all(there.get(column.name) == column.type for column in rows.schema)

@@ -59,7 +59,7 @@ def of_route(columns: Iterable[str]) -> Covered:
 
 
 def taken_in(columns: Sequence[str], seed: int) -> list[str | int]:
-    """Names of columns, and numbers, in the order in which a hash takes them in.
+    """Returns the names of columns, and numbers, in the order in which a hash takes them in.
 
     A column that may be null is followed by its number: xxhash64 passes over null, so that a value might change places unseen.
     """

@@ -71,7 +71,7 @@ def create(storage: Storage, lake: str) -> None:
 
 
 def exists(spark: SparkSession, lake: str) -> bool:
-    """Whether anything was ever erased. Blocks on storage."""
+    """Returns whether anything was ever erased. Blocks on storage."""
     return Storage(spark).exists(f"{lake}/{ERASURES}/_delta_log")
 
 
@@ -91,7 +91,8 @@ def places(spark: SparkSession, lake: str, table: str) -> DataFrame:
 
 
 def with_erased(spark: SparkSession, lake: str, table: str, rows: DataFrame, inside: str) -> DataFrame:
-    """`rows` of `table` that are `inside` (a condition on their key), and the erased ones, with null in columns of no place.
+    """Returns `rows` of `table` that are `inside` (a condition on their key), and the erased ones, with null in columns of no
+    place.
 
     `rows` has the columns of the key, perhaps others. Costs nothing but a look at storage if nothing was ever erased.
     """
@@ -132,11 +133,11 @@ class ErasedIds:
         self._version = version
 
     def any(self) -> bool:
-        """Whether `marked` adds a column."""
+        """Returns whether `marked` adds a column."""
         return self._ids is not None
 
     def marked(self, rows: DataFrame, column: str) -> DataFrame:
-        """`rows` with `ERASED`: whether their id in `column` is listed; unchanged if there are no ids.
+        """Returns `rows` with `ERASED`: whether their id in `column` is listed; unchanged if there are no ids.
 
         With more than `MOST_BROADCAST` ids this blocks, and reads the rows' ids once more: it asks which of them are listed.
         """
@@ -154,5 +155,5 @@ class ErasedIds:
         return joined.withColumn(ERASED, sf.coalesce(ERASED, sf.lit(False)))
 
     def left_out(self, rows: DataFrame, column: str) -> DataFrame:
-        """`rows` of a table without those whose id in `column` is listed: an erasure may not have deleted them yet."""
+        """Returns `rows` of a table without those whose id in `column` is listed: an erasure may not have deleted them yet."""
         return self.marked(rows, column).where(~sf.col(ERASED)).drop(ERASED) if self.any() else rows

@@ -68,7 +68,7 @@ class Fence:
         return str(self.metadata(BATCHES)["id"])
 
     def never_claimed(self, name: str) -> bool:
-        """Whether no job has ever claimed the table `name`."""
+        """Returns whether no job has ever claimed the table `name`."""
         return epoch_of(self._log(name).latest()) == 0
 
     def properties(self, name: str) -> Mapping[str, str]:
@@ -78,7 +78,9 @@ class Fence:
         return log.properties
 
     def metadata(self, name: str) -> Mapping[str, Any]:
-        """Delta's action `metaData` of the table `name`. Blocks on storage; no Spark job unless a checkpoint has to be read."""
+        """Returns Delta's action `metaData` of the table `name`. Blocks on storage; no Spark job unless a checkpoint has to be
+        read.
+        """
         log = self._log(name)
         log.latest()
         return log.metadata
@@ -160,7 +162,7 @@ class Fence:
         return self._log(name).latest()
 
     def written(self, name: str, version: int) -> bool:
-        """Whether the table `name` already holds the write with `version`. Raises like `check`."""
+        """Returns whether the table `name` already holds the write with `version`. Raises like `check`."""
         latest = self._log(name).latest()
         _not_past(name, latest, version)
         return latest == version
