@@ -150,7 +150,9 @@ class Erase:
         return erasures.read(self._spark, self._lake).select("erasure").distinct().count()
 
     def _refuse_change_feeds(self) -> None:
-        """Their files hold deleted rows until vacuum, and a reader of the feed needs them."""
+        """Raises `HaltError` if a table has one: its files hold deleted rows until vacuum, and a reader of the feed
+        needs them.
+        """
         for table in self._tables:
             (row,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._lake}/{table}`").select("properties").collect()
             if row["properties"].get(CHANGE_FEED) == "true":
@@ -206,7 +208,7 @@ class Erase:
         return rows.join(listed, list(_KEY), "left_anti").withColumn("table", sf.lit(table))
 
     def _with_batches(self, rows: DataFrame) -> DataFrame:
-        """`rows` with the batch that landed them; null if `batches` does not have it."""
+        """Returns `rows` with the batch that landed them; null if `batches` does not have it."""
         begin = self._read(BATCHES).select(
             "topic_id", "partition", sf.col("from").alias("offset"), sf.struct(*_RANGE).alias("range")
         )

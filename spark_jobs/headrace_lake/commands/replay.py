@@ -212,7 +212,7 @@ class Replay:
             )
 
     def _kept_from(self) -> datetime | None:
-        """Batches landed before this time may lack rows that the tables' retention dropped on purpose."""
+        """Returns the time before which batches may lack rows that the tables' retention dropped on purpose."""
         days = [self._fence.properties(table).get(RETAINED_FROM) for table in (EVENTS, QUARANTINE)]
         latest = max((day for day in days if day), default=None)
         if latest is None:

@@ -94,7 +94,7 @@ def condition(
 
 
 def steps(batch_ranges: Iterable[BatchRange], most: int) -> Iterator[list[BatchRange]]:
-    """Groups of ranges, in order; each has at most `most` offsets, or one range, and no hole in any partition."""
+    """Yields groups of ranges, in order; each has at most `most` offsets, or one range, and no hole in any partition."""
     step: list[BatchRange] = []
     ends: dict[TopicPartition, int] = {}
     size = 0

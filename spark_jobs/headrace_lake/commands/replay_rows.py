@@ -48,7 +48,7 @@ def inside() -> Column:
 
 
 def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: float) -> DataFrame:
-    """`WANTED` is false for an event that is sent again, if a copy is in the table or earlier in the step.
+    """Sets `WANTED` to false for an event that is sent again, if a copy is in the table or earlier in the step.
 
     Also in a range that had no resends: a copy may have landed since somebody deleted the event.
     """

@@ -115,7 +115,7 @@ class ArraysIndex(DedupIndex):
 
 
 def _republished(rows: IdRows) -> bool:
-    """Whether any event with a `u.` id is republished."""
+    """Returns whether any event with a `u.` id is republished."""
     return bool(((rows.place < 0) & (rows.kind == IdKind.REPUBLISHED)).any())
 
 
@@ -147,7 +147,7 @@ def _marked(decoded: DataFrame, places: list[int]) -> DataFrame:
 
 
 def _slices(landed: DataFrame) -> Iterator[tuple[int, int]]:
-    """Spans of time in ms, newest first, with about `_SLICE` rows each."""
+    """Yields spans of time in ms, newest first, with about `_SLICE` rows each."""
     minutes = (
         landed.groupBy(sf.expr(f"floor(time / {_MINUTE})").alias("minute")).count().orderBy(sf.desc("minute")).collect()
     )

@@ -73,7 +73,7 @@ class IdArrays:
         """How many entries have `u.` ids. While there are none, unrepublished `u.` ids need no check."""
 
     def expire(self, keep_from: int) -> None:
-        """Entries before this time, in ms, may be removed when room is needed."""
+        """Lets entries before this time, in ms, be removed when room is needed."""
         self._keep_from = keep_from
 
     def state(self) -> IndexState:

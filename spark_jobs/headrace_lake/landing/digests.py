@@ -39,7 +39,7 @@ class Slots:
         return str(LineDigest(self.each, slot, named))
 
     def hashed(self, rows: DataFrame, covered: Covered, wanted: str | Column) -> DataFrame:
-        """`rows` with what `sums` reads. Rows that are not `wanted` count as nothing."""
+        """Returns `rows` with what `sums` reads. Rows that are not `wanted` count as nothing."""
         condition = sf.expr(wanted) if isinstance(wanted, str) else wanted
         own = {
             f"{_HASH}{place}": sf.when(condition, sf.expr(hash_)).otherwise(sf.lit(0))
@@ -48,7 +48,7 @@ class Slots:
         return rows.withColumns({**own, _SLOT: sf.expr(self._slot())})
 
     def hashed_with(self, rows: DataFrame, covered: Covered, wanted: str, *more: str) -> DataFrame:
-        """Like `hashed`, and with the columns `more` (SQL, each with its name), in one step."""
+        """Returns rows like `hashed`, and with the columns `more` (SQL, each with its name), in one step."""
         own = (f"if({wanted}, {hash_}, 0L) as `{_HASH}{place}`" for place, hash_ in enumerate(hashes_sql(covered)))
         return selected(rows, "*", *more, *own, f"{self._slot()} as `{_SLOT}`")
 

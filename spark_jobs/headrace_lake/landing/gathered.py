@@ -17,7 +17,7 @@ _ENOUGH: Final = 25_000
 
 
 def gathered(records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
-    """`records`, a frame of the Kafka source with a task for each of `ranges`, in as few tasks as is good."""
+    """Returns `records`, a frame of the Kafka source with a task for each of `ranges`, in as few tasks as is good."""
     sizes = [item.end - item.start for item in ranges]
     count = tasks(sizes, records.sparkSession.sparkContext.defaultParallelism)
     return records if count == len(sizes) else records.coalesce(count)

@@ -275,7 +275,7 @@ class Landing:
         return arrow_rows(rows, SCHEMAS[BATCHES])
 
     def _landed_before(self, batch: int, version: int, ranges: list[Range]) -> bool:
-        """Whether `batches` holds this batch: the job died before Spark recorded it.
+        """Returns whether `batches` holds this batch: the job died before Spark recorded it.
 
         Raises `HaltError` if `batches` holds another batch under this number.
         """

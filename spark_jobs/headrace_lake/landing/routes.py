@@ -88,7 +88,7 @@ class Routes:
             self._schema = self._schema.add(BODY_VARIANT, VariantType())
 
     def interrupted(self, version: int) -> bool:
-        """Whether an earlier run has begun to write this batch. Ask before its events are written."""
+        """Returns whether an earlier run has begun to write this batch. Ask before its events are written."""
         return bool(self._routes) and self._epoch.fence.written(EVENTS, version)
 
     def land(self, ranges: list[Range], version: int, batch: int, *, interrupted: bool) -> RouteCounts:

@@ -176,7 +176,7 @@ def _kept(
 
 
 def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) -> DataFrame:
-    """`records` with a binary column per header in `names`; `missing` and `repeated` list names with commas, or are null.
+    """Returns `records` with a binary column per header in `names`; `missing` and `repeated` list names with commas, or are null.
 
     `has_<name>` distinguishes an optional header that is null from one that is absent.
     """

@@ -51,7 +51,7 @@ def register(spark: SparkSession, lake: str, schema: str, tables: Iterable[str])
 
 
 def _is_there(spark: SparkSession, name: str, named: str, path: str) -> bool:
-    """Whether `named` is in the catalog. Raises `ConfigError` if it is anything but the table at `path`."""
+    """Returns whether `named` is in the catalog. Raises `ConfigError` if it is anything but the table at `path`."""
     try:
         if not spark.catalog.tableExists(named):
             return False

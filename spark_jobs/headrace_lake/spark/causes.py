@@ -42,7 +42,7 @@ def root_cause(error: BaseException) -> str:
 
 
 def unresolved(causes: str) -> bool:
-    """Whether the text of Java exceptions says that no name of a broker has an address."""
+    """Returns whether the text of Java exceptions says that no name of a broker has an address."""
     return "No resolvable bootstrap urls" in causes
 
 
@@ -76,7 +76,8 @@ def no_time(causes: str) -> str | None:
 
 
 def kafka_is_away(causes: str) -> bool:
-    """Whether the text of Java exceptions, with their packages, says that no broker answered (rather than that one refused).
+    """Returns whether the text of Java exceptions, with their packages, says that no broker answered (rather than that one
+    refused).
 
     HDFS and Spark have exceptions of the same names: those are not Kafka's.
     """

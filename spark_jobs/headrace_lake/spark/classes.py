@@ -54,7 +54,7 @@ def keep(spark: SparkSession, folder: Path, jars: Path | None) -> None:
 
 
 def _dump(spark: SparkSession, path: Path) -> None:
-    """As `jcmd VM.cds dynamic_dump` does, which a Java need not have."""
+    """Dumps as `jcmd VM.cds dynamic_dump` does, which a Java need not have."""
     beans = java_class(spark, "java.lang.management.ManagementFactory").getPlatformMBeanServer()
     name = java_class(spark, "javax.management.ObjectName")("com.sun.management:type=DiagnosticCommand")
     words = java_array(spark, "java.lang.String", ["dynamic_dump", str(path)])
@@ -75,7 +75,7 @@ def _name(draft: Path, mark: str) -> None:
 
 
 def _mark(jars: Path | None) -> str:
-    """Another one for another Java, or other jars."""
+    """Returns a hash that is another for another Java, or other jars."""
     folders = [Path(pyspark.__file__).parent / "jars", *([] if jars is None else [jars.absolute()])]
     files = [(path, path.stat()) for folder in folders for path in sorted(folder.glob("*.jar"))]
     release = _java() / "release"

@@ -203,7 +203,7 @@ def web_identity(environment: Mapping[str, str], given: Set[str]) -> dict[str, s
 
 @contextmanager
 def running(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> Iterator[SparkSession]:
-    """A `session` that ends with the block. Raises `HeadraceError` if the JVM has died meanwhile: nothing else says so."""
+    """Yields a `session` that ends with the block. Raises `HeadraceError` if the JVM has died meanwhile: nothing else says so."""
     spark = session(settings, log, once=once)
     process: Popen[bytes] | None = getattr(cast("Any", SparkContext)._gateway, "proc", None)  # None under spark-submit
     try:
@@ -233,7 +233,9 @@ def _tether(spark: SparkSession) -> None:
 
 
 def _write_local_files_without_processes(spark: SparkSession) -> None:
-    """Not on a cluster, whose executors lack the class, where the JVM may compile nothing, or if another class is chosen."""
+    """Sets our class for local files; not on a cluster, whose executors lack it, where the JVM may compile nothing, or if
+    another class is chosen.
+    """
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
     one_jvm = str(spark.sparkContext.master).split("[", 1)[0] == "local"
     if not one_jvm or str(hadoop.get(LOCAL_FILES)) != _HADOOPS_LOCAL_FILES:

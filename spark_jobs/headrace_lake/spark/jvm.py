@@ -53,7 +53,7 @@ def call_method(
 
 
 def selected(frame: DataFrame, *texts: str) -> DataFrame:
-    """``frame.selectExpr(*texts)``, whose texts go to the JVM together: by themselves each is a call."""
+    """Returns ``frame.selectExpr(*texts)``, whose texts go to the JVM together: by themselves each is a call."""
     array = java_class(frame.sparkSession, "org.apache.commons.lang3.StringUtils").split(_BETWEEN.join(texts), _BETWEEN)
     return DataFrame(cast("Any", frame)._jdf.selectExpr(array), frame.sparkSession)
 

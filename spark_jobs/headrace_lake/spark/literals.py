@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def quoted(value: str) -> str:
-    """`value` as a string literal."""
+    """Returns `value` as a string literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -48,7 +48,7 @@ def install(spark: SparkSession, lake: str) -> str | None:
 
 
 def _honoured(spark: SparkSession, store: Any, lake: str) -> bool:
-    """Whether the server refuses to write a file that is there."""
+    """Returns whether the server refuses to write a file that is there."""
     probe = java_class(spark, "org.apache.hadoop.fs.Path")(f"{lake}/{_PROBE}")
     files = probe.getFileSystem(cast("Any", spark)._jsc.hadoopConfiguration())
     # at most the first of two writes with different content can succeed

@@ -24,7 +24,7 @@ class Storage:
         self._systems: dict[tuple[str, str], Any] = {}
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder at `path`."""
+        """Returns whether there is a file or folder at `path`."""
         there, files = self._at(path)
         return bool(files.exists(there))
 

@@ -44,7 +44,7 @@ class Clocks:
     """The time of the last commit of any table, by any writer."""
 
     def ahead(self) -> dict[Witness, float]:
-        """By how many seconds the own clock is ahead of each that is known."""
+        """Returns by how many seconds the own clock is ahead of each that is known."""
         times = {Witness.KAFKA: self.kafka, Witness.RECORD: self.record, Witness.COMMIT: self.commit}
         return {witness: self.own - told for witness, told in times.items() if told is not None}
 
@@ -66,7 +66,7 @@ class Brokers(Protocol):
     """A source of the time of Kafka's clock."""
 
     def time(self) -> int | None:
-        """Unix ms; None if unknown. Raises `KafkaAwayError`."""
+        """Returns Unix ms; None if unknown. Raises `KafkaAwayError`."""
 
 
 class ClockGuard:
@@ -83,12 +83,12 @@ class ClockGuard:
         self._doubts: list[Witness] = []
 
     def landed(self, newest: int | None) -> None:
-        """A batch has landed whose latest timestamp (ms) is `newest`; None: it had no event."""
+        """Learns that a batch has landed whose latest timestamp (ms) is `newest`; None: it had no event."""
         if newest is not None:
             self._record = newest / 1000
 
     def agree(self, commit: float | None) -> bool:
-        """Whether what goes by the time may be deleted. May block for an answer of Kafka."""
+        """Returns whether what goes by the time may be deleted. May block for an answer of Kafka."""
         try:
             kafka = self._brokers.time()
         except KafkaAwayError:

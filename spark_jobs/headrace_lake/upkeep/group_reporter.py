@@ -63,13 +63,15 @@ class GroupReporter:
         self._first = 0  # rotates which partition is asked first
 
     def landed(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Everything before `ends` has landed."""
+        """Learns that everything before `ends` has landed."""
         with self._lock:
             self._ends |= ends
             self._uncommitted |= ends
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> None:
-        """The query is at `ends`. The group's offsets stay as they are: a partition without a record is among these."""
+        """Learns that the query is at `ends`. The group's offsets stay as they are: a partition without a record is
+        among these.
+        """
         with self._lock:
             self._ends |= ends
 

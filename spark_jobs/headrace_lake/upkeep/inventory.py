@@ -84,7 +84,7 @@ class Inventory(TransactionLog):
                 self.vacuumed += int(info.get("operationMetrics", {}).get("numDeletedFiles", 0))
 
     def _add(self, path: str, size: int, modified: int) -> None:
-        """`modified`: in milliseconds."""
+        """Counts a file in. `modified`: in milliseconds."""
         day_files = self.days.setdefault(_day(path), DayFiles())
         day_files.files += 1
         day_files.size += size

@@ -67,14 +67,14 @@ class TimeBudget:
         self._saved = _AT_ONCE if share else 0.0
 
     def left(self) -> bool:
-        """Whether a piece may begin."""
+        """Returns whether a piece may begin."""
         now = self._clock()
         self._saved = min(_SAVED, self._saved + (now - self._then) * self._share)
         self._then = now
         return self._saved > 0
 
     def spend(self, seconds: float) -> None:
-        """A piece took `seconds`. If that exceeds what was saved, the next piece waits."""
+        """Notes that a piece took `seconds`. If that exceeds what was saved, the next piece waits."""
         self._saved -= seconds
 
 
@@ -125,7 +125,7 @@ class Maintenance:
         self._counted[name] = 0
 
     def _take_on_routes(self) -> None:
-        """The tables of routes as well, also those that the settings no longer have; `batches` was read before."""
+        """Takes on the tables of routes as well, also those that the settings no longer have; `batches` was read before."""
         for name in route_names(self._tables[BATCHES].properties):
             if name not in self._tables and self._storage.exists(f"{self._lake}/{name}/_delta_log"):
                 self._take_on(name)

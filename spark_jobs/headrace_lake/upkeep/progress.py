@@ -124,7 +124,7 @@ class RunProgress:
 
 
 def _log_to_present_stderr() -> None:
-    """While Rich draws, it replaces stderr with its own stream: lines written there appear above the progress line."""
+    """Logs to the stream that Rich has put in place of stderr: lines written there appear above the progress line."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)

@@ -35,7 +35,7 @@ def first_kept(days: int, now: float, newest: str) -> date:
 
 
 def due(inventory: Inventory, first: date) -> bool:
-    """Whether the table holds days before `first`."""
+    """Returns whether the table holds days before `first`."""
     return any(day and day < first.isoformat() for day in inventory.days)
 
 
@@ -53,7 +53,7 @@ def drop(spark: SparkSession, path: str, first: date) -> None:
 
 
 def vacuum_due(inventory: Inventory, every: float) -> bool:
-    """Whether the last vacuum of the table, by any job, is `every` seconds ago."""
+    """Returns whether the last vacuum of the table, by any job, is `every` seconds ago."""
     try:
         last = float(inventory.properties[VACUUMED_AT])
     except (KeyError, ValueError):
@@ -95,7 +95,7 @@ class LogCleaner:
         self._keep = 0  # commits before it may be deleted
 
     def due(self) -> bool:
-        """Whether commits may be deleted. May block on storage."""
+        """Returns whether commits may be deleted. May block on storage."""
         if self._low < 0:
             self._low = self._lowest()
         if self._keep <= self._low:
@@ -116,7 +116,9 @@ class LogCleaner:
         return min((int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))), default=0)
 
     def _advance(self) -> None:
-        """A reader at a version needs the commits after it: so a checkpoint is old enough once the commit after it is."""
+        """Looks for the newest checkpoint that is old enough: once the commit after it is, for a reader at its version needs
+        that.
+        """
         horizon = time.time() - self._age
         commits = self._inventory.commits
         while len(commits) > 1 and commits[1][1] < horizon:

@@ -77,7 +77,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._open.close()
 
     def landed(self, result: BatchResult) -> None:
-        """A batch has landed. Called by Spark's thread."""
+        """Learns, in Spark's thread, that a batch has landed."""
         self._health.landed(result)
         self._clocks.landed(result.newest)
         self._group_reporter.landed(result.ends)
@@ -107,7 +107,9 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._short = status is not None and status.short
 
     def run_due(self) -> None:
-        """The main loop calls it often. May block for some seconds. Raises what `Maintenance.run_due` raises."""
+        """Does what is due; the main loop calls it often. May block for some seconds. Raises what
+        `Maintenance.run_due` raises.
+        """
         self._group_reporter.run_due()
         if self._running is not None and self._running.done():
             self._running.result()

@@ -50,13 +50,13 @@ class Shrinkage:
         self.ratio = 1.0
 
     def learn(self, before: int, after: int) -> None:
-        """`before` bytes became `after`."""
+        """Learns that `before` bytes became `after`."""
         ratio = min(1.0, max(_LEAST_SHRINK, after / before))
         self.ratio += (ratio - self.ratio) * _LEARNED
 
 
 def is_small(size: int, file_bytes: int) -> bool:
-    """Whether a file of `size` bytes may still be merged, where the final size is `file_bytes`."""
+    """Returns whether a file of `size` bytes may still be merged, where the final size is `file_bytes`."""
     return size < file_bytes // 2
 
 
@@ -99,7 +99,7 @@ def _of(table: str, day: str, chosen: list[tuple[str, int]], *, final: bool) -> 
 
 
 def _filling(small: Mapping[str, int], full: int) -> list[tuple[str, int]]:
-    """Files of together at most `full` bytes, the largest first: the many small ones then fill what is left."""
+    """Returns files of together at most `full` bytes, the largest first: the many small ones then fill what is left."""
     chosen, left = [], full
     for path, size in _by_size(small, largest_first=True):
         if size <= left:

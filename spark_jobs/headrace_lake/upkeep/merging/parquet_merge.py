@@ -66,7 +66,7 @@ class Statistics:
             self._ranges[name] = (low, high)
 
     def as_delta(self, schema: pa.Schema) -> dict[str, Any]:
-        """As Delta writes them."""
+        """Returns them as Delta writes them."""
         lows, highs = {}, {}
         for name, (low, high) in self._ranges.items():
             try:
@@ -171,7 +171,7 @@ def _order(groups: Sequence[tuple[pq.ParquetFile, int]], by: Sequence[str], sche
 
 
 def _weights(groups: Sequence[tuple[pq.ParquetFile, int]]) -> Any:
-    """About how many bytes each row takes."""
+    """Returns about how many bytes each row takes."""
     found = [source.metadata.row_group(number) for source, number in groups]
     return np.concatenate(
         [np.full(each.num_rows, each.total_byte_size / max(1, each.num_rows) + _OF_A_ROW) for each in found]
@@ -234,7 +234,7 @@ def _has_range(kind: pa.DataType) -> bool:
 
 
 def _as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times as integers: Python's have no year above 9999."""
+    """Returns times as integers: Python's have no year above 9999."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.int64())
     return column.cast(pa.int32()) if pa.types.is_date(column.type) else column

@@ -111,7 +111,7 @@ def _each(files: Files) -> Iterable[tuple[str, str, int, None]]:
 
 
 def _entry(spark: SparkSession, name: str, day: str, size: int, statistics: str | None) -> Any:
-    """Delta's AddFile."""
+    """Returns Delta's AddFile."""
     fields: dict[str, Any] = {
         "path": name,
         "partitionValues": {DAY: day} if day else {},
