@@ -40,7 +40,7 @@ DEFAULT_STATE: Final = ROOT / ".headrace" if IN_CHECKOUT else _base("XDG_STATE_H
 
 
 def command(verb: str, state: Path) -> str:
-    """How to call a verb for a state folder, to be pasted."""
+    """Return how to call a verb for a state folder, to be pasted."""
     option = "" if state == DEFAULT_STATE else f" --state {shlex.quote(str(state))}"
     return f"{PROGRAM} {verb}{option}"
 

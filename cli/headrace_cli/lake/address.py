@@ -85,7 +85,7 @@ def trouble(url: str, error: BaseException, environment: Mapping[str, str] | Non
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """`text` without what the environment keeps secret, and without the queries of URLs, which may sign."""
+    """Return `text` without what the environment keeps secret, and without the queries of URLs, which may sign."""
     for name, value in (os.environ if environment is None else environment).items():
         if len(value) > 3 and _SECRET.search(name):
             text = text.replace(value, "…")

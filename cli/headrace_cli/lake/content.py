@@ -100,7 +100,7 @@ class _Lines:
         self._misdated = np.zeros(len(found), bool)
 
     def read(self, connection: duckdb.DuckDBPyConnection, covered: Covered) -> None:
-        """Adds up the hashes of all rows of the table."""
+        """Add up the hashes of all rows of the table."""
         erased = f"""select unnest(offsets) as "offset", topic_id, "partition" from erasures where "table" = '{self._table}'"""
         named = ", ".join(f"t.{quoted(name)}" for name in covered[0])
         asked = f"""select p.place, epoch_us(t.landed_at) as landed, t."day", {named}

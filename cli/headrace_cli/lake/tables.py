@@ -300,7 +300,7 @@ def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
 
 @contextmanager
 def asked(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[list[str], duckdb.DuckDBPyConnection]]:
-    """The names of a query's columns, which are unique, and its result. Raises `CommandError` as `told` does."""
+    """Return the names of a query's columns, which are unique, and its result. Raises `CommandError` as `told` does."""
     with told(sql):
         result = interruptible(connection, partial(connection.execute, sql))
         yield unique_names([column[0] for column in result.description or []]), result
@@ -374,5 +374,5 @@ def _literal(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as a name in SQL."""
+    """Return `text` as a name in SQL."""
     return '"' + text.replace('"', '""') + '"'

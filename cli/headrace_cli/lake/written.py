@@ -122,7 +122,7 @@ def _arrow(names: Sequence[str], found: Iterable[Row]) -> Any:
 
 
 def _write_parquet(target: Path, names: Sequence[str], reader: Any) -> int:
-    """`reader`: a reader of batches of pyarrow."""
+    """Write what `reader`, a reader of batches of pyarrow, gives."""
     import pyarrow as pa  # only here: it takes a moment to load
     from pyarrow import parquet
 

@@ -88,7 +88,7 @@ def _sorted(data: Any, start: Any, length: Any, seed: Words) -> Words:
 
 
 def _striped(words: Any, start: Any, length: Any, seed: Words) -> Words:
-    """Hashes the stripes of 32 bytes, four words side by side."""
+    """Hash the stripes of 32 bytes, four words side by side."""
     lanes = seed[:, None] + _LANES
     within = np.arange(0, _STRIPE, 8)
     most = int(length[0]) // _STRIPE if len(length) else 0

@@ -34,7 +34,7 @@ class Built(NamedTuple):
 
 
 def install() -> Built:
-    """Builds the core unless that was done before, and installs it in this Python's environment. Never raises."""
+    """Build the core unless that was done before, and install it in this Python's environment. Never raises."""
     if not (SOURCES / "Cargo.toml").is_file():
         return Built(False, "not built: this is no checkout")
     if shutil.which("cargo") is None:
@@ -54,7 +54,7 @@ def install() -> Built:
 
 
 def fingerprint() -> str:
-    """Changes with what the build depends on."""
+    """Return a hash that changes with what the build depends on."""
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {platform.libc_ver()}".encode())
     for path in sorted([SOURCES / "Cargo.toml", SOURCES / "crates.lock", *SOURCES.glob("src/**/*.rs")]):
         digest.update(f"\n{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())
@@ -62,7 +62,7 @@ def fingerprint() -> str:
 
 
 def _build(result: Path) -> str:
-    """Builds the core to `result`. Returns why it could not, in a few words."""
+    """Build the core to `result`. Return why it could not, in a few words."""
     flags = " -C link-arg=-undefined -C link-arg=dynamic_lookup" if sys.platform == "darwin" else ""
     folder = result.parent / "build"
     try:
@@ -91,7 +91,7 @@ def _build(result: Path) -> str:
 
 
 def _copy(source: Path, to: Path) -> None:
-    """Puts a file into its place as a whole, if it is not there: processes may be using the one before."""
+    """Put a file into its place as a whole, if it is not there: processes may be using the one before."""
     if to.is_file() and to.read_bytes() == source.read_bytes():
         return
     fresh = to.with_name(f".{to.name}.{os.getpid()}")

@@ -55,7 +55,7 @@ NAMED: Final[Mapping[str, Client]] = {client.snippet.name: client for client in 
 
 
 def how_to(protocol: str) -> str:
-    """Configurations for this machine without TLS, as the end of the demo shows them."""
+    """Return configurations for this machine without TLS, as the end of the demo shows them."""
     ours = [each for each in CLIENTS if each.protocol == protocol and each.snippet.plain]
     shown = [each for each in ours if each.snippet.first] or ours
     texts = [_indented(each, Address("127.0.0.1", PORTS[protocol])) for each in shown]

@@ -93,7 +93,7 @@ class StateFolder:
         return descriptor
 
     def running(self) -> bool:
-        """Whether a process holds the lock. Raises `CommandError` if the folder belongs to another user."""
+        """Return whether a process holds the lock. Raises `CommandError` if the folder belongs to another user."""
         try:
             return is_locked(self._lock)
         except PermissionError as error:

@@ -69,7 +69,7 @@ class Supervisor:
             self._stack.state.delete_record()
 
     async def _tell_who_starts(self) -> None:
-        """Says now and then what is still waited for, until all are ready: Spark takes half a minute."""
+        """Say now and then what is still waited for, until all are ready: Spark takes half a minute."""
         while self._on_ready is not None and not self._stop.is_set():
             await self._sleep(max(TELL_SECONDS, time.monotonic() - self._started_at))
             names = [child.spec.name for child in self._children if child.state is ChildState.STARTING]
@@ -123,7 +123,7 @@ class Supervisor:
         return 0
 
     async def _cannot_reach_kafka(self) -> bool:
-        """Whether the user's own brokers cannot be reached; says why, once for each reason."""
+        """Return whether the user's own brokers cannot be reached; say why, once for each reason."""
         problem = await unreachable(self._stack.bootstrap) or ""
         if problem != self._kafka_problem:
             self._kafka_problem = problem

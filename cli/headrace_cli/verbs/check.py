@@ -85,7 +85,9 @@ def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | No
 
 
 def _environment() -> dict[str, str]:
-    """Tests start hundreds of processes: what one has compiled serves the others, also where a checkout gets no bytecode."""
+    """Return the environment of tests. They start hundreds of processes: what one has compiled serves the others, also where a
+    checkout gets no bytecode.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode")}
 
@@ -101,12 +103,12 @@ def compiling() -> subprocess.Popen[bytes]:
 
 
 def selects(arguments: Sequence[str]) -> bool:
-    """Whether pytest's arguments name some of the tests."""
+    """Return whether pytest's arguments name some of the tests."""
     return any(_is_one_of(SELECTING, argument) or _is_of_tests(argument) for argument in arguments)
 
 
 def _is_one_of(options: Sequence[str], argument: str) -> bool:
-    """Whether a word is one of the options; a short one may have its value behind it: ``-n4``."""
+    """Return whether a word is one of the options; a short one may have its value behind it: ``-n4``."""
     short = not argument.startswith("--") and argument[:2] in options
     return short or argument.partition("=")[0] in options or argument in options
 
@@ -117,7 +119,7 @@ def _is_of_tests(argument: str) -> bool:
 
 
 def spread(arguments: Sequence[str], cores: int) -> list[str]:
-    """Options that spread the tests over workers, file by file, if there is more than one core.
+    """Return options that spread the tests over workers, file by file, if there is more than one core.
 
     A selection runs in one process, so that a debugger works and the first failure stops it.
     """
@@ -127,8 +129,8 @@ def spread(arguments: Sequence[str], cores: int) -> list[str]:
 
 
 def once_more(arguments: Sequence[str]) -> list[str]:
-    """Options by which a whole tier runs a failed test once more, `MOST_RERUNS` of them at most. The run names each and shows why
-    it failed (tests/conftest.py). A selection is strict.
+    """Return options by which a whole tier runs a failed test once more, `MOST_RERUNS` of them at most. The run names each and
+    shows why it failed (tests/conftest.py). A selection is strict.
     """
     return [] if _alone(arguments) else ["--reruns=1", f"--max-suite-reruns={MOST_RERUNS}"]
 

@@ -77,7 +77,9 @@ class MessageChannel:
         self._ended = asyncio.create_task(self._end())
 
     async def _greeted(self) -> bool:
-        """Whether the next thing that ZeroMQ tells is that it may send. Raises `RefusedError`, `ConnectionRefusedError`."""
+        """Return whether the next thing that ZeroMQ tells is that it may send. Raises `RefusedError`,
+        `ConnectionRefusedError`.
+        """
         told = await recv_monitor_message(self._monitor)
         event = told["event"]
         if event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):

@@ -142,7 +142,7 @@ class Security:
                     raise CommandError(f"--login {self.login_file}: {name} needs {needed}.", status=2)
 
     def context(self, authority: str = "") -> ssl.SSLContext | None:
-        """How to speak TLS; None: plain. `authority`: trusted if the user names none. Raises `CommandError`."""
+        """Return how to speak TLS; None: plain. `authority`: trusted if the user names none. Raises `CommandError`."""
         if not (self.ca or self.cert or authority):
             return None
         ca = self.ca or authority
@@ -173,12 +173,14 @@ class Security:
         return found
 
     def login(self) -> Login | None:
-        """Forward's login; None without a shared key. Raises `CommandError`."""
+        """Return Forward's login; None without a shared key. Raises `CommandError`."""
         given = self.secrets
         return Login(**given) if "shared_key" in given else None
 
     def curve(self, stack: str = "") -> Curve | None:
-        """Logjam's keys; None: plain. `stack`: the folder with a stack's, if the user names none. Raises `CommandError`."""
+        """Return Logjam's keys; None: plain. `stack`: the folder with a stack's, if the user names none. Raises
+        `CommandError`.
+        """
         given = self.secrets
         if "curve_key" in given:
             server, own = given["curve_server"], given["curve_key"]
@@ -208,19 +210,19 @@ def _read(option: str, path: Path) -> str:
 
 
 def over_zeromq(protocol: str) -> bool:
-    """Whether clients of a protocol speak over ZeroMQ, with CURVE in place of TLS."""
+    """Return whether clients of a protocol speak over ZeroMQ, with CURVE in place of TLS."""
     return any(each.curve for each in installed() if each.name == protocol)
 
 
 def client_of(protocol: str) -> type[Client]:
-    """Returns the client of a protocol. Raises `CommandError` with status 2 if there is no such protocol."""
+    """Return the client of a protocol. Raises `CommandError` with status 2 if there is no such protocol."""
     if protocol not in CLIENTS:
         raise CommandError(f"{protocol} is no protocol; there is: {', '.join(sorted(CLIENTS))}.", status=2)
     return CLIENTS[protocol]
 
 
 def compression_of(text: str, protocol: str) -> Compression | None:
-    """Reads ``METHOD`` or ``METHOD:LEVEL``; None for an empty text. Raises `CommandError` with status 2."""
+    """Read ``METHOD`` or ``METHOD:LEVEL``; None for an empty text. Raises `CommandError` with status 2."""
     if not text:
         return None
     methods = client_of(protocol).methods

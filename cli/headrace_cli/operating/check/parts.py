@@ -39,7 +39,7 @@ def settings_class(part: str) -> type[Settings]:
 
 @contextlib.contextmanager
 def as_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Within it, this process's environment has these variables of Headrace, and no others."""
+    """Give this process's environment, for a block, these variables of Headrace, and no others."""
     kept = own_environment()
     try:
         for name in kept:

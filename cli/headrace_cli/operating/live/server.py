@@ -53,7 +53,7 @@ def allowed_names(host: str, names: Sequence[str]) -> frozenset[str] | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach it."""
+    """Return whether only programs of this machine reach it."""
     if host.lower() == "localhost":
         return True
     try:
@@ -69,7 +69,7 @@ def name_of(host: str) -> str:
 
 
 def elsewhere(path: str, headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that another site's page asks, for more than to open ours: it could start work unseen."""
+    """Return whether a browser says that another site's page asks, for more than to open ours: it could start work unseen."""
     if headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin"):
         return False
     return path != "/" or headers.get("Sec-Fetch-Mode") != "navigate"
@@ -150,7 +150,7 @@ class LiveServer:
         return web.Response(body=self._service.state(history=True), content_type="application/json")
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: the whole state, then each look."""
+        """Send, as server-sent events, the whole state, then each look."""
         viewer = self._service.watch()
         if viewer is None:
             return web.Response(status=503, text="Too many pages are open.\n", headers={"Retry-After": "10"})

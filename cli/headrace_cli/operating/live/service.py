@@ -89,7 +89,7 @@ class LiveService:
         return bool(self._viewers) or time.monotonic() < self._asked + ASKED
 
     def wake(self) -> None:
-        """Somebody looks: look now, and for a moment as if a page were open."""
+        """Look now, and for a moment as if a page were open: somebody looks."""
         self._asked = time.monotonic()
         self._wake.set()
 

@@ -152,8 +152,8 @@ def _lake(figures: Figures) -> Iterator[tuple[str, str]]:
 
 
 def behind_seconds(figures: Figures) -> float | None:
-    """How long the landing job needs for what has not landed; None: not known. What came since its last batch waits for the next
-    one and does not count, but after an outage.
+    """Return how long the landing job needs for what has not landed; None: not known. What came since its last batch waits for
+    the next one and does not count, but after an outage.
     """
     lake, rate = figures.lake, figures.events or 0
     if lake.lag is None:
@@ -210,7 +210,7 @@ def _where(url: str) -> str:
 
 
 def span(duration: float) -> str:
-    """As ``12 s``, ``3 min`` or ``2 h``, rounded down."""
+    """Return seconds as ``12 s``, ``3 min`` or ``2 h``, rounded down."""
     whole = int(duration)
     if whole < 120:
         return f"{whole} s"
@@ -218,7 +218,7 @@ def span(duration: float) -> str:
 
 
 def seconds(duration: float | None) -> str:
-    """As ``20 ms`` or ``1.8 s``."""
+    """Return a duration as ``20 ms`` or ``1.8 s``."""
     if duration is None:
         return "–"
     return (

@@ -20,7 +20,7 @@ _COLORS: Final = {protocol.name: color for protocol, color in zip(installed(), c
 
 
 def shown_value(value: Any) -> str:
-    """JSON in one line, bytes as their text or in hex, cut to `LINE` characters."""
+    """Return JSON in one line, bytes as their text or in hex, cut to `LINE` characters."""
     if isinstance(value, bytes):
         return _shown_bytes(value)
     plain = value if isinstance(value, str) else orjson.dumps(json_value(value)).decode()

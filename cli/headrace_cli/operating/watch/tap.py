@@ -140,7 +140,7 @@ class _Tap:
 
 
 def output_closed() -> bool:
-    """Whether the reader of our standard output has gone: a quiet topic gives no write that would tell it."""
+    """Return whether the reader of our standard output has gone: a quiet topic gives no write that would tell it."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, io.UnsupportedOperation):

@@ -132,7 +132,7 @@ def table(found: Sequence[Row], width: int) -> Group:
 
 
 def short(number: float | None) -> str:
-    """As ``12.3k``, at most five characters."""
+    """Return a number as ``12.3k``, at most five characters."""
     if number is None:
         return "–"
     for unit in ("", "k", "M", "G"):
@@ -143,7 +143,7 @@ def short(number: float | None) -> str:
 
 
 def seconds(number: float | None) -> str:
-    """As ``45ms``, ``1.2s`` or ``3m``."""
+    """Return a duration as ``45ms``, ``1.2s`` or ``3m``."""
     if number is None:
         return "–"
     if number == 0:

@@ -97,16 +97,16 @@ class TopicReader:
         return sorted(kept, key=lambda record: record.order)
 
     def troubled(self) -> bool:
-        """Whether the client has complained since this was asked last: a broker is away, and it goes on trying."""
+        """Return whether the client has complained since this was asked last: a broker is away, and it goes on trying."""
         seen, self._trouble.seen = self._trouble.seen, False
         return seen
 
     def before_the_end(self, record: Kept) -> bool:
-        """Whether it was there when the reader opened."""
+        """Return whether it was there when the reader opened."""
         return record.offset < self._ends[TopicPartition(record.topic, record.partition)]
 
     async def at_the_end(self) -> bool:
-        """Whether all that was there when the reader opened has been read."""
+        """Return whether all that was there when the reader opened has been read."""
         for place in self._partitions:
             if await self._consumer.position(place) < self._ends[place]:
                 return False

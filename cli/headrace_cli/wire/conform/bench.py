@@ -72,7 +72,7 @@ class Bench:
         return connected(self.target, client or ASKED[self.target.protocol](), self.wait)
 
     def events(self, count: int, size: int = 0) -> list[Mapping[str, Any]]:
-        """New events, each with the mark by which `send` finds its own again, and about `size` bytes more."""
+        """Return new events, each with the mark by which `send` finds its own again, and about `size` bytes more."""
         filler = {"filler": secrets.token_hex(size // 2)} if size else {}
         return [
             {"message": "a probe", "headrace": {"run": self.run, "n": next(self._numbers)}, **filler}
@@ -115,7 +115,7 @@ class Storage:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Stalls the storage for a block; however that ends, releases it. Raises `CommandError` if a command fails."""
+        """Stall the storage for a block; however that ends, release it. Raises `CommandError` if a command fails."""
         try:
             await asyncio.to_thread(_run, self.hold, "--hold-command")
             yield

@@ -44,7 +44,7 @@ _HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|CONNECT|T
 
 
 def stranger(beginning: bytes) -> str:
-    """Names bytes with which no client of ours begins, and says why they may come; empty if nothing is known of them."""
+    """Name bytes with which no client of ours begins, and say why they may come; empty if nothing is known of them."""
     if beginning[:2] == b"\x16\x03":
         return "TLS: what is encrypted cannot be explained, and a port without TLS does not take it"
     if _HTTP.match(beginning):

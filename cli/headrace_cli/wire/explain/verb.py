@@ -76,7 +76,7 @@ def read(name: str) -> Iterator[bytes]:
 
 
 def _print_json(summary: Summary, found: Iterable[Explained], most: int) -> None:
-    """A JSON object a frame, the last one with the totals."""
+    """Print a JSON object for each frame, the last one with the totals."""
     for number, each in enumerate(found):
         if number < most:
             sys.stdout.buffer.write(as_json(_described(each)) + b"\n")

@@ -86,7 +86,7 @@ def received_ms(item: Item) -> int:
 
 
 def explained(item: Item) -> Iterator[Text]:
-    """Lines for people; the item's content is whole. Settings are those of the environment."""
+    """Return lines for people; the item's content is whole. Settings are those of the environment."""
     about = item.attributes if isinstance(item.attributes, dict) else {}
     if item.protocol in _WHOLE and item.reason != Reason.INTERNAL and not any(name in about for name in _PIECE):
         explainer = Explainer(iter((item.content(),)), item.protocol, PARTS, server=False, client=True)

@@ -114,7 +114,7 @@ def show_item(source: Source, name: str, *, raw: bool) -> int:
 
 
 def dump(content: bytes) -> Iterator[str]:
-    """Lines with the offset, 16 bytes in hex and what of them is ASCII."""
+    """Return lines with the offset, 16 bytes in hex and what of them is ASCII."""
     for at in range(0, len(content), _WIDTH):
         piece = content[at : at + _WIDTH]
         plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)

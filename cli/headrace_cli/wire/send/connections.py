@@ -41,7 +41,7 @@ class Tally:
     """Nothing is left to be sent."""
 
     def count(self, events: int, frame: bytes) -> None:
-        """A frame is sent for the first time."""
+        """Count a frame that is sent for the first time."""
         self.sent += events
         self.frames += 1
         self.size += len(frame)
@@ -57,7 +57,7 @@ class Tally:
         return self.sent - self.acknowledged
 
     def quantile(self, share: float) -> float | None:
-        """Of the times until a frame was acknowledged; None while there are none."""
+        """Return a quantile of the times until a frame was acknowledged; None while there are none."""
         found = sorted(self.times)
         return found[min(len(found) - 1, int(share * len(found)))] if found else None
 
@@ -163,7 +163,7 @@ class Connection:
             reading.cancel()
 
     def _take(self, answer: Answer, now: float) -> None:
-        """The server has acknowledged events of a frame."""
+        """Note that the server has acknowledged events of a frame."""
         frame = self._waiting.get(answer.frame)
         if frame is None:
             raise ServerError("acknowledged what was not sent")
