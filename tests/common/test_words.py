@@ -10,6 +10,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("benchmarks", "cli", "docs", "libs", "release", "services", "spark_jobs")
+CODE = ("cli", "libs", "services", "spark_jobs")
+VERB = re.compile(r"(?!(?:Always|As|Bytes|Its|Rows|Seconds|This)\b)[A-Z][a-z-]+s\b|See ")
+COMMAND = re.compile(
+    r"(Add|Answer|Ask|Begin|Build|Check|Choose|Close|Compare|Connect|Convert|Copy|Count|Create|Delete|Do|Draw|End|Fetch|Fill"
+    r"|Give|Go|Hash|Hold|Keep|Let|List|Listen|Lock|Look|Make|Name|Note|Number|Open|Print|Prove|Put|Query|Raise|Read|Replace"
+    r"|Report|Return|Run|Say|See|Send|Serve|Show|Stall|Start|Stop|Take|Try|Wait|Write|Yield)\b"
+)
+"""How a function's docstring begins: `Returns`, and `Return` in the command line, whose verbs are their users' words."""
+PROBES = ROOT / "cli/headrace_cli/wire/conform/probes.py"
+"""Their docstrings say what is sent."""
+
 RIDDLE = re.compile(r"^(What|Who|Whoever|Nobody)\b|\b(whoever|so many|so much)\b|\bso long\b(?! as)", re.IGNORECASE)
 
 
@@ -34,6 +45,30 @@ def test_docstrings_need_no_decoding(package: str) -> None:
     assert found == []
 
 
+def beginnings(source: str) -> list[str]:
+    """Returns the docstrings of functions, but not of properties and special methods, which are nouns as fields are."""
+    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    named = [
+        n
+        for n in functions
+        if not n.name.startswith("__") and not any("property" in ast.unparse(d) for d in n.decorator_list)
+    ]
+    return [text for node in named if (text := ast.get_docstring(node))]
+
+
+@pytest.mark.parametrize("package", CODE)
+def test_a_functions_docstring_begins_with_a_verb(package: str) -> None:
+    verb = COMMAND if package == "cli" else VERB
+    found = [
+        f"{path.relative_to(ROOT)}: {text[:80]}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path != PROBES
+        for text in beginnings(path.read_text())
+        if not verb.match(text)
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize("place", [*PACKAGES, "deploy"])
 def test_code_and_pages_use_plain_words(place: str) -> None:
     files = [
@@ -54,5 +89,7 @@ def test_the_rule_can_fail() -> None:
         '"""What it is."""\nA = 1\n"""One for each so many bytes."""\ndef f():\n    """Whoever calls."""'
     )
     assert [bool(RIDDLE.search(text)) for text in riddles] == [True] * 3
+    begun = ("Returns it.", "See `f`.", "The sum.", "Bytes of it.", "Half of it.", "Whether it is.", "As it is.")
+    assert [bool(VERB.match(text)) for text in begun] == [True] * 2 + [False] * 5
     texts = ("It begins anew.", "of so many bytes", "It is renewed.")
     assert [bool(OLD.search(text)) for text in texts] == [True, True, False]
