@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import DIALECTS, needs
+from tests.contract.conftest import needs
 from tests.contract.dialect import Can
 from tests.tiers import EXAMPLES, Tier, examples, runs
 
@@ -118,8 +118,3 @@ def test_the_page_lists_what_a_dialect_that_lacks_something_is_spared() -> None:
     rows = re.findall(r"^\| `Can\.(\w+)` \| (.+) \|$", README, re.MULTILINE)
     told = {Can[name]: set(re.findall("`(.+?)`", tests)) for name, tests in rows}
     assert told == {can: {name for name, needed in needing().items() if can in needed} for can in Can}
-
-
-def test_no_dialect_claims_what_nobody_knows() -> None:
-    for dialect in DIALECTS:
-        assert dialect.can in ~Can(0)

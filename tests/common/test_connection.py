@@ -402,7 +402,10 @@ class TestIdleAndAge:
         for _ in range(502):
             made.stored()
         assert acks(transport)[-1] == "c"
-        assert made.closed("age") or transport.ended
+        assert transport.ended
+        connection.eof_received()
+        made.clock.rest()
+        assert made.closed("age")
 
 
 class TestCrowded:

@@ -65,6 +65,7 @@ async def test_who_stops_in_a_folder_that_is_read_only_leaves_its_socket(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", fails)
         await listener.close()
+    assert (tmp_path / "socket").is_socket()
 
 
 def test_a_kernel_without_ipv6_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,9 @@ class TestOnKafka:
         path = str(runs.lake / EVENTS)
         retention.drop(runs.spark, path, now.date())
         assert replay(runs).events == 0
-        assert all("LAKE__RETENTION_DAYS" in line["offsets"] for line in runs.said("cannot replay"))
+        told = runs.said("cannot replay")
+        assert told
+        assert all("LAKE__RETENTION_DAYS" in line["offsets"] for line in told)
         assert runs.query("select count(*) as n from events") == [{"n": 0}]
         assert runs.proven()
 

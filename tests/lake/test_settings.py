@@ -99,7 +99,7 @@ def test_a_checkpoint_is_found_inside_the_lake_through_a_link(tmp_path: Path) ->
 def test_tables_that_are_there_stay_where_they_are(tmp_path: Path) -> None:
     """An older version made them there. What reads them says what is wrong with the name."""
     (tmp_path / "a|b" / "events").mkdir(parents=True)
-    LakeSettings(path=str(tmp_path / "a|b"))
+    assert LakeSettings(path=str(tmp_path / "a|b")).path == str(tmp_path / "a|b")
 
 
 def test_a_local_folder_becomes_absolute_and_a_url_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

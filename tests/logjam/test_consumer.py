@@ -165,8 +165,8 @@ def test_what_kafka_refuses_for_good_is_marked() -> None:
     consumer = Consumer()
     (frame,) = consumer.send(published(1), published(2), published(5), published(6))
     consumer.session.abandon(frame.ticket)
-    assert consumer.tick(AGAIN - 1) == [] or consumer.now
-    (again,) = consumer.tick(AGAIN)
+    assert consumer.tick(AGAIN - 1) == []
+    (again,) = consumer.tick(1)
     found = marks(parts_of(again, pauses=False))
     assert [(mark["from"], mark["to"]) for mark in found] == [(1, 3), (3, 5), (5, 7)]
     assert consumer.lost == 6
@@ -191,7 +191,9 @@ def test_what_is_stored_of_a_refused_frame_is_not_marked() -> None:
 
 
 def test_what_a_real_device_sent_is_without_a_hole() -> None:
-    for path in sorted((Path(__file__).parent / "vectors").glob("*.json")):
+    paths = sorted((Path(__file__).parent / "vectors").glob("*.json"))
+    assert paths
+    for path in paths:
         consumer = Consumer()
         sent = [[bytes.fromhex(frame) for frame in message["frames_hex"]] for message in json.loads(path.read_text())]
         sent.sort(key=lambda frames: int.from_bytes(frames[3][16:], "big"))

@@ -123,7 +123,9 @@ def test_what_kafka_refused_becomes_the_event_that_it_was(protocol: str, noted: 
 @pytest.mark.parametrize("protocol", sorted(ASKED))
 def test_what_is_still_not_understood_is_counted(protocol: str) -> None:
     client = ASKED[protocol]()
-    for item in rejected(protocol, client, client.faulty([{"n": 1}])):
+    items = rejected(protocol, client, client.faulty([{"n": 1}]))
+    assert items
+    for item in items:
         found = read(item)
         assert not found.events
         assert found.rejects == {item.reason: 1}
