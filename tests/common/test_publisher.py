@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
+from aiokafka.errors import TopicAuthorizationFailedError
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
@@ -16,7 +17,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import partition_of
-from headrace_common.publishing.publisher import Publisher
+from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
 from headrace_common.session.interface import Kept
 from structlog.testing import CapturingLogger
 
@@ -42,6 +43,7 @@ class Bench:
         self.source = FakeSource(self.broker)
         self.publisher._source = self.publisher._delivery._source = self.source  # type: ignore[assignment]
         self.listener = FakeListener()
+        self.refusing = True
         self.taken: list[tuple[int, InFlightFrame]] = []
 
     def spy(self) -> None:
@@ -164,4 +166,53 @@ async def test_silence_of_kafka_is_said_once_and_so_is_its_end() -> None:
         ("kafka stores nothing",), 1, "no answer"
     )  # fmt: skip
     assert second.args == ("kafka stores again",)
+    await bench.tasks.stop()
+
+
+async def test_what_is_refused_again_and_again_is_silence_too() -> None:
+    """A missing right: each frame is abandoned at once, so none ever waits for long."""
+    bench, log = Bench(), CapturingLogger()
+    publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
+    publisher._log = log  # type: ignore[assignment]
+    await publisher.start()
+    bench.broker.script = lambda values: TopicAuthorizationFailedError("events") if bench.refusing else None
+    number = 0
+
+    async def tried() -> None:
+        nonlocal number
+        number += 1
+        publisher._pumps[number % 4].publish(FakeFrame([event(number)], ticket=number), bench.listener)
+        await until(lambda: bench.listener.of(number))
+        await asyncio.sleep(1)
+
+    async def trying(seconds: float) -> None:
+        for _ in range(int(seconds)):
+            await tried()
+
+    await trying(2)
+    assert publisher.ready_problems() == []
+    bench.refusing = False
+    await trying(15)
+    assert log.calls == [], "it stores"
+    bench.refusing = True
+    await trying(QUIET_TIME + 2)
+    publisher.collect()
+    assert up._value.get() == 0
+    (said,) = log.calls
+    assert said.args == ("kafka stores nothing",)
+    assert "TopicAuthorizationFailedError: events" in said.kwargs["problem"]
+    assert publisher.ready_problems() == [], "not yet"
+    await trying(STUCK_TIME - QUIET_TIME)
+    (problem,) = publisher.ready_problems()
+    assert "TopicAuthorizationFailedError: events" in problem
+    await asyncio.sleep(REFUSED_TIME)
+    assert publisher.ready_problems() == [], "clients may try again"
+    assert len(log.calls) == 1, "and it has stored nothing"
+    await tried()
+    assert len(publisher.ready_problems()) == 1
+    bench.refusing = False
+    await tried()
+    assert publisher.ready_problems() == []
+    await until(lambda: len(log.calls) > 1)
+    assert log.calls[1].args == ("kafka stores again",)
     await bench.tasks.stop()

@@ -397,14 +397,14 @@ class TestGivenUp:
     async def test_our_clock_is_noted_until_something_is_stored(self) -> None:
         async with pumping() as bench:
             bench.delivery.script = Refusing(DeliveryPolicy.CLOCK, tries=100)
-            assert bench.pump.clock_refused is None
+            assert bench.pump.refused is None
             bench.submit(event(0))
             await bench.idle()
-            assert bench.pump.clock_refused is not None
+            assert bench.pump.refused is not None
             bench.delivery.script = None
             bench.submit(event(1))
             await bench.idle()
-            assert bench.pump.clock_refused is None
+            assert bench.pump.refused is None
 
     async def test_a_client_hears_at_its_deadline_while_the_answer_is_awaited(self) -> None:
         """Also those who wait in line hear it then, not when their turn comes, and behind one that has no deadline."""

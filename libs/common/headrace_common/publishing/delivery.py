@@ -56,6 +56,20 @@ Refusal = tuple[bytes, InFlightFrame]
 """A record that Kafka refuses because of its content, and its frame."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Kafka refuses all that is sent to a partition: since when, the last time (event loop time), and then for which error."""
+
+    since: float
+    last: float
+    error: DeliveryError
+
+    @classmethod
+    def again(cls, before: Refused | None, now: float, error: DeliveryError) -> Refused:
+        """Returns it after one refusal more."""
+        return cls(now if before is None else before.since, now, error)
+
+
 @dataclass(slots=True)
 class _Search:
     """The findings of a search for refused records. `suspects`: single records that failed for an unknown reason."""

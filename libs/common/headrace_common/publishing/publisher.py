@@ -13,25 +13,26 @@ from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.certificates import kafka_key_pair
+from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
-from headrace_common.publishing.delivery import Delivery
+from headrace_common.publishing.delivery import Delivery, Refused
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.pump import Pump
 
 QUIET_TIME: Final = 10.0
-"""Seconds without a stored batch, while frames wait, after which a line says so, and `kafka_up` is 0."""
+"""Seconds without a stored batch, while frames wait or are refused, after which a line says so, and `kafka_up` is 0."""
 
 QUIET_LOOK: Final = 1.0
 """Seconds between two looks for that."""
 
 STUCK_TIME: Final = 30.0
-"""Seconds without a stored batch, while frames wait, after which readiness turns red."""
+"""Seconds without a stored batch, while frames wait or are refused, after which readiness turns red."""
 
-CLOCK_TIME: Final = 30.0
-"""Seconds that readiness stays red after Kafka refused our timestamps. Then clients may try again."""
+REFUSED_TIME: Final = 30.0
+"""Seconds that readiness stays red after Kafka refused our timestamps, or us. Then clients may try again."""
 
 PARTITIONS_TIME: Final = 240.0
 """Seconds between two looks for new partitions: with the time that the client takes to learn of them, at most five minutes."""
@@ -65,7 +66,7 @@ class Publisher:
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
         self._rotation = 0
-        self._is_quiet = False
+        self._quiet_since: float | None = None
 
     @property
     def own_topics(self) -> Mapping[str, Topic]:
@@ -113,22 +114,37 @@ class Publisher:
         while True:
             await asyncio.sleep(QUIET_LOOK)
             silent = self._silent()
-            if (silent >= QUIET_TIME) == self._is_quiet:
-                continue
-            self._is_quiet = not self._is_quiet
-            if self._is_quiet:
+            if self._quiet_since is not None:
+                if self._newest_stored() > self._quiet_since:
+                    self._quiet_since = None
+                    self._log.info("kafka stores again")
+            elif silent >= QUIET_TIME:
+                self._quiet_since = self._loop.time()
                 waiting = sum(pump.waiting for pump in self._pumps)
-                problem = self._source.problem or "no answer"
                 self._log.warning(
-                    "kafka stores nothing", seconds=round(silent), frames_that_wait=waiting, problem=problem
+                    "kafka stores nothing", seconds=round(silent), frames_that_wait=waiting, problem=self._problem()
                 )
-            else:
-                self._log.info("kafka stores again")
 
     def _silent(self) -> float:
-        """Returns the seconds in which Kafka has stored nothing while frames waited."""
-        oldest = self.oldest()
-        return 0.0 if oldest is None else self._loop.time() - max(oldest, *(pump.last_stored for pump in self._pumps))
+        """Returns the seconds in which Kafka has stored nothing while frames waited, or came again and were refused."""
+        refused = self._refused()
+        waited = (self.oldest(), None if refused is None else refused.since)
+        since = min((each for each in waited if each is not None), default=None)
+        return 0.0 if since is None else self._loop.time() - max(since, self._newest_stored())
+
+    def _newest_stored(self) -> float:
+        return max(pump.last_stored for pump in self._pumps)
+
+    def _refused(self) -> Refused | None:
+        """Returns the longest refusal that goes on: a frame was refused just now, and none was stored since."""
+        after = max(self._loop.time() - REFUSED_TIME, self._newest_stored())
+        found = [pump.refused for pump in self._pumps if pump.refused is not None and pump.refused.last > after]
+        return min(found, key=lambda refused: refused.since, default=None)
+
+    def _problem(self) -> str:
+        """Returns why Kafka stores nothing."""
+        refused = self._refused()
+        return self._source.problem or (str(refused.error) if refused else "no answer")
 
     def enter(self) -> Pump:
         """Chooses a new connection's partition: with a leader and nothing overdue if possible, then the fewest connections."""
@@ -170,14 +186,13 @@ class Publisher:
         """Returns why Kafka can take nothing now; independent of any single frame."""
         if not self._pumps:
             return [self._source.problem or "starting"]
-        now = self._loop.time()
-        refused = [pump.clock_refused for pump in self._pumps if pump.clock_refused is not None]
-        if refused and now - max(refused) < CLOCK_TIME:
+        refused = self._refused()
+        if refused is not None and refused.error.policy is DeliveryPolicy.CLOCK:
             return ["clock: Kafka refuses our timestamps, this machine's time is wrong"]
         silent = self._silent()
         if silent < STUCK_TIME:
             return []
-        return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._source.problem or 'no answer'}"]
+        return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._problem()}"]
 
     def oldest(self) -> float | None:
         """Returns when the longest-waiting frame was submitted (event loop time)."""

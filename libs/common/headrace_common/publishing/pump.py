@@ -21,7 +21,7 @@ from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch, Cycle
-from headrace_common.publishing.delivery import OVERDUE, Delivery
+from headrace_common.publishing.delivery import OVERDUE, Delivery, Refused
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FairQueue, InFlightFrame, Pending
 from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.record.event import Part
@@ -85,7 +85,7 @@ class Pump:
         self.idle.set()
         self.last_stored = self._clock()
         self.has_stored = False
-        self.clock_refused: float | None = None
+        self.refused: Refused | None = None
         self._ended = False  # by a bug: what is published now is abandoned
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
@@ -295,7 +295,7 @@ class Pump:
             except DeliveryError as failure:
                 return failure
             self._metrics.events_stored.inc(events - len(refused))
-            self.last_stored, self.has_stored, self.clock_refused = self._clock(), True, None
+            self.last_stored, self.has_stored, self.refused = self._clock(), True, None
             for record, owner in refused:
                 cycle.rejects.append((owner, refusal(record)))
         cycle.batch = None
@@ -352,9 +352,10 @@ class Pump:
     def _give_up(self, cycle: Cycle, error: DeliveryError) -> None:
         """Abandons the overdue frames of the cycle, and if a retry cannot help, all but those that are kept until stored."""
         now, refused = self._clock(), error.policy is not DeliveryPolicy.RETRY
-        if clock := error.policy is DeliveryPolicy.CLOCK:
-            self.clock_refused = now
-        keeps = clock or cycle.batch is not None  # events do not wait for rejects that quarantine refuses
+        # events do not wait for rejects that quarantine refuses
+        keeps = error.policy is DeliveryPolicy.CLOCK or cycle.batch is not None
+        if refused and keeps:
+            self.refused = Refused.again(self.refused, now, error)
         for frame in cycle.living():
             if now >= frame.deadline or (refused and not (keeps and frame.frame.kept is Kept.STORED)):
                 self._abandon(frame, error)
