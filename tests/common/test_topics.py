@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from headrace_common import topics
 from headrace_common.kafka import client
 from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe
@@ -228,33 +230,57 @@ def run_module(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+class Admin:
+    """As much of aiokafka's as `describe` uses. It tells no values of settings, and `error` of each topic."""
+
+    error = 0
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+    async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        partitions = [] if self.error else [{"replicas": [1, 2, 3], "leader": 1}]
+        return [{"topic": name, "error_code": self.error, "partitions": partitions} for name in names]
+
+    async def describe_cluster(self) -> dict[str, Any]:
+        return {"brokers": [1, 2, 3]}
+
+    async def describe_configs(self, resources: list[Any]) -> list[Any]:
+        names = ("min.insync.replicas", "max.message.bytes", "cleanup.policy", "unclean.leader.election.enable")
+        return [SimpleNamespace(resources=[(0, "", 2, "t", [(name, None, False, 5) for name in names])])]
+
+    async def close(self) -> None:
+        pass
+
+
 async def test_brokers_may_name_a_setting_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others than Kafka do. No receiver became ready there: a number was made of it."""
-
-    class Admin:
-        def __init__(self, **_: object) -> None:
-            pass
-
-        async def start(self) -> None:
-            pass
-
-        async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
-            partition = {"replicas": [1, 2, 3], "leader": 1}
-            return [{"topic": name, "error_code": 0, "partitions": [partition]} for name in names]
-
-        async def describe_cluster(self) -> dict[str, Any]:
-            return {"brokers": [1, 2, 3]}
-
-        async def describe_configs(self, resources: list[Any]) -> list[Any]:
-            names = ("min.insync.replicas", "max.message.bytes", "cleanup.policy", "unclean.leader.election.enable")
-            return [SimpleNamespace(resources=[(0, "", 2, "t", [(name, None, False, 5) for name in names])])]
-
-        async def close(self) -> None:
-            pass
-
     monkeypatch.setattr(client, "AIOKafkaAdminClient", Admin)
     events, quarantine = await describe(KafkaSettings())
     assert (events.max_message_bytes, events.weak, quarantine.configuration) == (BROKER_DEFAULT_MESSAGE_BYTES, (), {})
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnknownTopicOrPartitionError, "topic headrace.events is missing (python -m headrace_common.topics makes it)"),
+        (
+            TopicAuthorizationFailedError,
+            "topic headrace.events: Kafka does not let us see it (grant this user Describe",
+        ),
+    ],
+)
+async def test_a_topic_that_we_may_not_see_is_not_called_missing(
+    monkeypatch: pytest.MonkeyPatch, error: type[KafkaError], said: str
+) -> None:
+    """Who made it again heard that it was there, and looked no further."""
+    monkeypatch.setattr(client, "AIOKafkaAdminClient", Admin)
+    monkeypatch.setattr(Admin, "error", error.errno)
+    with pytest.raises(DeliveryError, match=re.escape(said)):
+        await describe(KafkaSettings())
 
 
 def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:
