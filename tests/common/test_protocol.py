@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from headrace_common.operations import variables
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.operations.variables import PROTOCOLS, misspelt, read_yaml
-from headrace_common.protocol import installed
+from headrace_common.protocol import Snippets, installed
+from headrace_common.session.client import Client
+from headrace_common.session.explain import Explanation
 
 SERVICES = Path(__file__).resolve().parents[2] / "services"
 
@@ -25,6 +28,14 @@ def test_every_service_of_the_repository_is_a_protocol() -> None:
 def test_a_protocol_names_its_own_sections_only() -> None:
     for protocol in installed():
         assert protocol.settings.model_fields.keys() - ServiceSettings.model_fields.keys() == {protocol.name}
+
+
+def test_what_a_protocol_names_is_there() -> None:
+    for protocol in installed():
+        assert issubclass(resolve_name(protocol.client), Client)
+        assert isinstance(resolve_name(protocol.explanation), Explanation)
+        assert isinstance(resolve_name(protocol.snippets), Snippets)
+        assert callable(resolve_name(protocol.again))
 
 
 def test_no_two_protocols_share_a_port_or_a_module() -> None:

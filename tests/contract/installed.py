@@ -6,6 +6,7 @@ Its events are JSON objects, and its transport is TCP.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 from headrace_common.protocol import Protocol, installed
@@ -45,5 +46,5 @@ def without_adapter(known: Iterable[Dialect]) -> Iterator[Dialect]:
     """The dialects of the protocols that have none in `known`."""
     modules = {dialect.module for dialect in known}
     for protocol in installed():
-        if protocol.module not in modules and protocol.client is not None:
-            yield InstalledDialect(protocol, protocol.client())
+        if protocol.module not in modules and protocol.client:
+            yield InstalledDialect(protocol, resolve_name(protocol.client))

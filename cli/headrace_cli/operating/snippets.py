@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from string import Template
 from typing import Any, Final
 
 from headrace_common.operations.tasks import own_name
 from headrace_common.operations.variables import did_you_mean
-from headrace_common.protocol import Snippet, installed
+from headrace_common.protocol import Snippet, Snippets, installed
 
 from headrace_cli.ground import CommandError, command
 from headrace_cli.stack.state import StateFolder
@@ -46,7 +47,9 @@ class Client:
         return Template(found).substitute(host=address.host, port=address.port, ca=address.ca, keys=address.keys)
 
 
-_SNIPPETS: Final = {each.name: each.snippets() for each in installed() if each.snippets is not None}
+_SNIPPETS: Final[Mapping[str, Snippets]] = {
+    each.name: resolve_name(each.snippets) for each in installed() if each.snippets
+}
 PORTS: Final[Mapping[str, int]] = {each.name: each.listeners[0].port for each in installed()}
 """Port by protocol."""
 CLIENTS: Final = tuple(Client(name, each) for name, found in _SNIPPETS.items() for each in found.clients)

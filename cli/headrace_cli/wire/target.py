@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
 import zmq
@@ -28,7 +29,7 @@ SECRETS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 }
 """Names that a file of secrets may have for each protocol, and what else each needs."""
 CLIENTS: Final[Mapping[str, type[Client]]] = {
-    protocol.name: protocol.client() for protocol in installed() if protocol.client is not None
+    protocol.name: resolve_name(protocol.client) for protocol in installed() if protocol.client
 }
 ASKED: Final[Mapping[str, type[Client]]] = {name: client for name, client in CLIENTS.items() if client.elsewhere}
 """The clients of the protocols that `conform` asks."""

@@ -22,9 +22,6 @@ from headrace_common.operations.variables import named_protocols
 
 if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
     from headrace_common.service.parts import Parts, Runtime
-    from headrace_common.session.again import Rejected, Replayed
-    from headrace_common.session.client import Client
-    from headrace_common.session.explain import Explanation
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -100,17 +97,21 @@ class Protocol(Generic[S]):
     topics: Callable[[KafkaSettings, TopicSettings], list[TopicPlan]] | None = None
     """Returns the plans of its own topics, besides those of events and quarantine."""
 
-    client: Callable[[], type[Client]] | None = None
-    """Returns the class of its client, with which tools and tests talk to a receiver. It imports it only then."""
+    client: str = ""
+    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. What these four name is
+    imported by those that use it; empty: there is none.
+    """
 
-    explanation: Callable[[], Explanation] | None = None
-    """Returns how `explain` shows its bytes. It imports that only then."""
+    explanation: str = ""
+    """… of the `session.explain.Explanation` with which `explain` shows its bytes."""
 
-    again: Callable[[], Callable[[Rejected, Any], Replayed]] | None = None
-    """Returns what reads an item of quarantine once more, with settings of its receiver. It imports that only then."""
+    again: str = ""
+    """… of the function from a `session.again.Rejected` and the receiver's settings to a `Replayed`: an item of quarantine is
+    read once more.
+    """
 
-    snippets: Callable[[], Snippets] | None = None
-    """Returns how its clients are configured. It imports that only then."""
+    snippets: str = ""
+    """… of the `Snippets` of its clients."""
 
     asked: str = ""
     """The attribute of each event whose client asked for an acknowledgement; empty: all clients of this protocol ask."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol, Snippets
+from headrace_common.protocol import Port, Protocol
 
 from headrace_courier.settings import PORT, CourierSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace_common.service.parts import Parts, Runtime
-    from headrace_common.session.again import Rejected, Replayed
-    from headrace_common.session.client import Client
-    from headrace_common.session.explain import Explanation
 
 
 def build(runtime: Runtime[CourierSettings]) -> Parts:
@@ -41,34 +36,6 @@ def build(runtime: Runtime[CourierSettings]) -> Parts:
     )
 
 
-def client() -> type[Client]:
-    """Returns the class of its client."""
-    from headrace_courier.client import CourierClient
-
-    return CourierClient
-
-
-def explanation() -> Explanation:
-    """Returns how `explain` shows its bytes."""
-    from headrace_courier.explain import EXPLANATION
-
-    return EXPLANATION
-
-
-def again() -> Callable[[Rejected, CourierSettings], Replayed]:
-    """Returns what reads an item of quarantine once more."""
-    from headrace_courier.again import read
-
-    return read
-
-
-def snippets() -> Snippets:
-    """Returns how its clients are pointed at a receiver."""
-    from headrace_courier.snippets import SNIPPETS
-
-    return Snippets(SNIPPETS)
-
-
 PROTOCOL: Final = Protocol(
     name="courier",
     title="Courier",
@@ -77,10 +44,10 @@ PROTOCOL: Final = Protocol(
     ops_port=8083,
     settings=CourierSettings,
     build=build,
-    client=client,
-    explanation=explanation,
-    again=again,
-    snippets=snippets,
+    client="headrace_courier.client:CourierClient",
+    explanation="headrace_courier.explain:EXPLANATION",
+    again="headrace_courier.again:read",
+    snippets="headrace_courier.snippets:SNIPPETS",
     hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
     tls_hint=", and in it ssl ca: {ca}",
 )

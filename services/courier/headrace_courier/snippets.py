@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_common.protocol import Snippet
+from headrace_common.protocol import Snippet, Snippets
 
 _COURIER: Final = """\
 network:
@@ -12,8 +12,8 @@ network:
   servers: [ "$host:$port" ]
 """
 
-SNIPPETS: Final = (
+SNIPPETS: Final = Snippets((
     Snippet(
         "log-courier", "log-courier", "yaml", _COURIER % "tcp", f"{_COURIER % 'tls'}  ssl ca: $ca\n",
     ),
-)  # fmt: skip
+))  # fmt: skip

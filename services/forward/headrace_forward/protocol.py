@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol, Snippets
+from headrace_common.protocol import Port, Protocol
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.settings import PORT, ForwardSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace_common.service.parts import Parts, Runtime
-    from headrace_common.session.again import Rejected, Replayed
-    from headrace_common.session.client import Client
-    from headrace_common.session.explain import Explanation
 
 
 def build(runtime: Runtime[ForwardSettings]) -> Parts:
@@ -39,34 +34,6 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
     return Parts(listeners)
 
 
-def client() -> type[Client]:
-    """Returns the class of its client."""
-    from headrace_forward.client import ForwardClient
-
-    return ForwardClient
-
-
-def explanation() -> Explanation:
-    """Returns how `explain` shows its bytes."""
-    from headrace_forward.explain import EXPLANATION
-
-    return EXPLANATION
-
-
-def again() -> Callable[[Rejected, ForwardSettings], Replayed]:
-    """Returns what reads an item of quarantine once more."""
-    from headrace_forward.again import read
-
-    return read
-
-
-def snippets() -> Snippets:
-    """Returns how its clients are pointed at a receiver."""
-    from headrace_forward.snippets import SNIPPETS
-
-    return Snippets(SNIPPETS)
-
-
 PROTOCOL: Final = Protocol(
     name="forward",
     title="Forward",
@@ -75,10 +42,10 @@ PROTOCOL: Final = Protocol(
     ops_port=8082,
     settings=ForwardSettings,
     build=build,
-    client=client,
-    explanation=explanation,
-    again=again,
-    snippets=snippets,
+    client="headrace_forward.client:ForwardClient",
+    explanation="headrace_forward.explain:EXPLANATION",
+    again="headrace_forward.again:read",
+    snippets="headrace_forward.snippets:SNIPPETS",
     asked=ForwardAttribute.CHUNK.value,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_common.protocol import Snippet
+from headrace_common.protocol import Snippet, Snippets
 
 _FLUENT_BIT: Final = """\
 [OUTPUT]
@@ -61,7 +61,7 @@ docker run --log-driver=fluentd --log-opt fluentd-address=%s://$host:$port \\
 """
 _NO_ACKS: Final = "It asks for no acknowledgement: it does not notice a loss."
 
-SNIPPETS: Final = (
+SNIPPETS: Final = Snippets((
     Snippet(
         "fluent-bit", "Fluent Bit", "",
         _FLUENT_BIT, f"{_FLUENT_BIT}    tls                   on\n    tls.verify            on\n    tls.ca_file           $ca\n",
@@ -105,4 +105,4 @@ SNIPPETS: Final = (
         + _JAVA % "builder.setSslEnabled(true);\n",
         note="Each attempt has a chunk id of its own, so a resend lands twice.",
     ),
-)  # fmt: skip
+))  # fmt: skip

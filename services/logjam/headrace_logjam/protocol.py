@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol, Snippets
+from headrace_common.protocol import Port, Protocol
 
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.settings import PORT, PULL_PORT, LogjamSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace_common.service.parts import Parts, Runtime
-    from headrace_common.session.again import Rejected, Replayed
-    from headrace_common.session.client import Client
-    from headrace_common.session.explain import Explanation
 
 
 def build(runtime: Runtime[LogjamSettings]) -> Parts:
@@ -45,34 +40,6 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     return Parts(sockets, Sockets(around, sockets, Subscriptions(runtime, metrics, context, keys)))
 
 
-def client() -> type[Client]:
-    """Returns the class of its client."""
-    from headrace_logjam.client import LogjamClient
-
-    return LogjamClient
-
-
-def explanation() -> Explanation:
-    """Returns how `explain` shows its bytes."""
-    from headrace_logjam.explain import EXPLANATION
-
-    return EXPLANATION
-
-
-def again() -> Callable[[Rejected, LogjamSettings], Replayed]:
-    """Returns what reads an item of quarantine once more."""
-    from headrace_logjam.again import read
-
-    return read
-
-
-def snippets() -> Snippets:
-    """Returns how its clients are pointed at a receiver."""
-    from headrace_logjam.snippets import MORE, SNIPPETS
-
-    return Snippets(SNIPPETS, MORE)
-
-
 PROTOCOL: Final = Protocol(
     name="logjam",
     title="Logjam",
@@ -82,10 +49,10 @@ PROTOCOL: Final = Protocol(
     settings=LogjamSettings,
     build=build,
     metrics=LogjamMetrics,
-    client=client,
-    explanation=explanation,
-    again=again,
-    snippets=snippets,
+    client="headrace_logjam.client:LogjamClient",
+    explanation="headrace_logjam.explain:EXPLANATION",
+    again="headrace_logjam.again:read",
+    snippets="headrace_logjam.snippets:SNIPPETS",
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
     tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
     curve=True,

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol, Snippets
+from headrace_common.protocol import Port, Protocol
 
 from headrace_lumberjack.settings import PORT, LumberjackSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace_common.service.parts import Parts, Runtime
-    from headrace_common.session.again import Rejected, Replayed
-    from headrace_common.session.client import Client
-    from headrace_common.session.explain import Explanation
 
 
 def build(runtime: Runtime[LumberjackSettings]) -> Parts:
@@ -35,34 +30,6 @@ def build(runtime: Runtime[LumberjackSettings]) -> Parts:
     )
 
 
-def client() -> type[Client]:
-    """Returns the class of its client."""
-    from headrace_lumberjack.client import LumberjackClient
-
-    return LumberjackClient
-
-
-def explanation() -> Explanation:
-    """Returns how `explain` shows its bytes."""
-    from headrace_lumberjack.explain import EXPLANATION
-
-    return EXPLANATION
-
-
-def again() -> Callable[[Rejected, LumberjackSettings], Replayed]:
-    """Returns what reads an item of quarantine once more."""
-    from headrace_lumberjack.again import read
-
-    return read
-
-
-def snippets() -> Snippets:
-    """Returns how its clients are pointed at a receiver."""
-    from headrace_lumberjack.snippets import SNIPPETS
-
-    return Snippets(SNIPPETS)
-
-
 PROTOCOL: Final = Protocol(
     name="lumberjack",
     title="Lumberjack",
@@ -71,10 +38,10 @@ PROTOCOL: Final = Protocol(
     ops_port=8081,
     settings=LumberjackSettings,
     build=build,
-    client=client,
-    explanation=explanation,
-    again=again,
-    snippets=snippets,
+    client="headrace_lumberjack.client:LumberjackClient",
+    explanation="headrace_lumberjack.explain:EXPLANATION",
+    again="headrace_lumberjack.again:read",
+    snippets="headrace_lumberjack.snippets:SNIPPETS",
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
     tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
 )

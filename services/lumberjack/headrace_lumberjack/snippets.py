@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_common.protocol import Snippet
+from headrace_common.protocol import Snippet, Snippets
 
 _BEATS: Final = """\
 output.logstash:
   hosts: ["$host:$port"]
 """
 
-SNIPPETS: Final = (
+SNIPPETS: Final = Snippets((
     Snippet(
         "filebeat", "Filebeat and the other Beats", "yaml",
         _BEATS, _BEATS + '  ssl.certificate_authorities: ["$ca"]\n',
@@ -22,4 +22,4 @@ SNIPPETS: Final = (
         "    codec => json\n  }\n}\n",
         plain_note="Logstash's lumberjack output speaks TLS only: start the stack with --tls.",
     ),
-)  # fmt: skip
+))  # fmt: skip

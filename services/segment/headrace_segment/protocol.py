@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol, Snippets
+from headrace_common.protocol import Port, Protocol
 
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.settings import PORT, SegmentSettings, limits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace_common.kafka.plan import TopicPlan
     from headrace_common.operations.settings import KafkaSettings, TopicSettings
     from headrace_common.service.parts import Parts, Runtime
-    from headrace_common.session.again import Rejected, Replayed
-    from headrace_common.session.client import Client
-    from headrace_common.session.explain import Explanation
     from headrace_common.session.interface import ByteSession, Peer
 
     from headrace_segment.session.rights import Right
@@ -51,34 +46,6 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)
 
 
-def client() -> type[Client]:
-    """Returns the class of its client."""
-    from headrace_segment.client import SegmentClient
-
-    return SegmentClient
-
-
-def explanation() -> Explanation:
-    """Returns how `explain` shows its bytes."""
-    from headrace_segment.explain import EXPLANATION
-
-    return EXPLANATION
-
-
-def again() -> Callable[[Rejected, SegmentSettings], Replayed]:
-    """Returns what reads an item of quarantine once more."""
-    from headrace_segment.again import read
-
-    return read
-
-
-def snippets() -> Snippets:
-    """Returns how its clients are pointed at a receiver."""
-    from headrace_segment.snippets import MORE, SNIPPETS
-
-    return Snippets(SNIPPETS, MORE)
-
-
 def topics(kafka: KafkaSettings, wanted: TopicSettings) -> list[TopicPlan]:
     """Returns the plans of the log and of its snapshots."""
     from headrace_segment.replica.topics import plans
@@ -96,10 +63,10 @@ PROTOCOL: Final = Protocol(
     build=build,
     metrics=SegmentMetrics,
     topics=topics,
-    client=client,
-    explanation=explanation,
-    again=again,
-    snippets=snippets,
+    client="headrace_segment.client:SegmentClient",
+    explanation="headrace_segment.explain:EXPLANATION",
+    again="headrace_segment.again:read",
+    snippets="headrace_segment.snippets:SNIPPETS",
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
     tls_hint=", over TLS with {ca}",
 )

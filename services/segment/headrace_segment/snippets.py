@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_common.protocol import Snippet
+from headrace_common.protocol import Snippet, Snippets
 
 _PRAVEGA: Final = """\
 // your Controller answers getEndpointForSegment so; docs/protocols/segment.md has the other calls
 new PravegaNodeUri("$host", $port)
 %s"""
 
-SNIPPETS: Final = (
+SNIPPETS: Final = Snippets((
     Snippet(
         "pravega", "Pravega's Java client", "java",
         _PRAVEGA % "",
         _PRAVEGA % 'ClientConfig.builder().enableTlsToSegmentStore(true).trustStore("$ca").build()\n',
     ),
-)  # fmt: skip
-MORE: Final = """\
+), """\
   Any client of the Streaming Service protocol. Look at segments:
                 ./headrace segment ls
                 ./headrace segment cat demo.shop
-"""
-"""The demo says this at its end, after the configurations."""
+""")  # fmt: skip

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from pkgutil import resolve_name
 from typing import Any, Final
 
 import orjson
@@ -21,7 +22,7 @@ from headrace_common.session.interface import ByteSession, Frame, MessageSession
 from headrace_cli.ground import CommandError
 
 EXPLANATIONS: Final[Mapping[str, Explanation]] = {
-    protocol.name: protocol.explanation() for protocol in installed() if protocol.explanation is not None
+    protocol.name: resolve_name(protocol.explanation) for protocol in installed() if protocol.explanation
 }
 """By protocol."""
 MESSAGE_BYTES = 32 << 20

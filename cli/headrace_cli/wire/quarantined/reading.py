@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
 import orjson
@@ -51,8 +52,8 @@ class Reader:
             return Replayed(impossible=problem)
         if item.reason not in list(Reason):
             return Replayed(impossible="the record breaks the contract on its topic, no client sent it so")
-        read = next((each.again for each in installed() if each.name == item.protocol), None)
-        if read is None:
+        read = next((each.again for each in installed() if each.name == item.protocol), "")
+        if not read:
             return Replayed(impossible=f"nobody reads {item.protocol}")
         about = item.attributes if isinstance(item.attributes, dict) else {}
         rejected = Rejected(
@@ -62,7 +63,8 @@ class Reader:
         try:
             if about.get(Attribute.RECORD.value):
                 return whole_record(rejected)
-            return read()(rejected, self._settings_of(item.protocol))
+            replayed: Replayed = resolve_name(read)(rejected, self._settings_of(item.protocol))
+            return replayed
         except ProtocolError as error:
             return Replayed(impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else ""))
         except (ImpossibleError, ValueError, KeyError, TypeError, struct.error) as error:
