@@ -89,24 +89,27 @@ class Routes:
 
     def interrupted(self, version: int) -> bool:
         """Returns whether an earlier run has begun to write this batch. Ask before its events are written."""
-        return bool(self._routes) and self._epoch.fence.written(EVENTS, version)
+        return self._epoch.fence.written(EVENTS, version)
 
     def land(self, ranges: list[Range], version: int, batch: int, *, interrupted: bool) -> RouteCounts:
         """Writes the rows of the routes' tables, once, and counts them. The batch's events must be written before. Blocks."""
         mine = self._epoch.of_events(ranges)
-        if not self._routes or not mine:
+        again = interrupted or self._epoch.among_strays(mine)
+        removed = self._removed_within(mine) if mine and again else {}
+        streams = {name: route.streams for name, route in self._routes.items()}
+        streams |= {name: table.streams for name, table in removed.items()}
+        if not streams or not mine:
             return RouteCounts()
-        strays = self._epoch.among_strays(mine)
-        files = None if interrupted or strays else self._epoch.fence.files_of(EVENTS, version)
+        files = None if again else self._epoch.fence.files_of(EVENTS, version)
         events = self._of_table(mine) if files is None else self._of_files(files)
-        found = self._matching(events) if events is not None else {}
+        found = self._matching(events, streams) if events is not None else {}
         partitions: dict[int, dict[str, int]] = {item.partition: {} for item in mine}
         misfits: dict[str, int] = {}
         digests: dict[str, Sequence[Sums | None]] = {}
         slots = Slots(ranges, self._epoch.topics)
-        for name in self._routes:
+        for name in streams:
             by_partition = found.get(name, Counter())
-            table = self._tables[name] or self._sampled(name, events, by_partition, version)
+            table = removed.get(name) or self._tables[name] or self._sampled(name, events, by_partition, version)
             if table is None:
                 continue
             if events is not None and (by_partition or files is None):
@@ -117,6 +120,16 @@ class Routes:
             for number, by_route in partitions.items():
                 by_route[name] = by_partition[number]
         return RouteCounts(partitions, misfits, digests)
+
+    def _removed_within(self, ranges: list[Range]) -> dict[str, RouteTable]:
+        """Returns the tables of routes that the settings no longer have, and in which an earlier run has put rows of the batch.
+
+        They get the rest of it, so that `batches` and the table agree.
+        """
+        spark, lake, ids = self._epoch.spark, self._epoch.lake, self._epoch.topics.ids
+        names = [name for name in self._epoch.fence.routes() if name not in self._routes]
+        with_rows = [name for name in names if not rows_in(spark, lake, name, ranges, ids).isEmpty()]
+        return {table.name: table for table in route_tables.load(spark, lake, with_rows)}
 
     def _of_files(self, files: list[str]) -> DataFrame | None:
         """Returns the rows that the batch has just written: its own files, which no look at the whole table is needed for."""
@@ -130,14 +143,17 @@ class Routes:
         events = self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{EVENTS}")
         return self._erased.left_out(events.where(within(ranges, self._epoch.topics.ids)), "event_id")
 
-    def _matching(self, events: DataFrame) -> dict[str, Counter[int]]:
-        """Returns route -> partition -> rows that it gets: most batches have nothing for most routes, which are not written."""
+    def _matching(self, events: DataFrame, streams: Mapping[str, str]) -> dict[str, Counter[int]]:
+        """Returns route -> partition -> rows that it gets: most batches have nothing for most routes, which are not written.
+
+        `streams`: by route.
+        """
         measures = [
-            keyed_counts(sf.expr(f"if({matches(route.streams)}, partition, null)")).alias(name)
-            for name, route in self._routes.items()
+            keyed_counts(sf.expr(f"if({matches(patterns)}, partition, null)")).alias(name)
+            for name, patterns in streams.items()
         ]
         row = events.select("stream", "partition").agg(*measures).first()
-        return {} if row is None else {name: counts(row[name]) for name in self._routes}
+        return {} if row is None else {name: counts(row[name]) for name in streams}
 
     def _sampled(self, name: str, events: DataFrame | None, found: Counter[int], version: int) -> RouteTable | None:
         """Returns the table of the route `name`, made from a sample of the rows; None if none has a JSON object."""

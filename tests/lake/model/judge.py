@@ -226,6 +226,7 @@ class Judge:
                 sums = added(sums, hashed(each, COVERED.get(table, OF_ROUTES)))
             if table in self.routes:
                 if table not in routed:
+                    self.holds(not here, f"{what}: {len(here)} rows of {table}, which the line does not name")
                     continue
                 events = [each for place, each in self.landed[EVENTS_TABLE].items() if in_range(place, row, topic.id)]
                 wanted = sum(fits(table, each) and each["event_id"] not in self.listed_at for each in events)
