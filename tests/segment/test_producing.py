@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +14,18 @@ import pytest
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import MessageSizeTooLargeError
 from headrace_common.kafka import producer as module
+from headrace_common.kafka.client import Topic
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_segment.replica import producing
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.tail import SLICE
+from headrace_segment.replica.topics import MESSAGE_BYTES
 from headrace_segment.store.early import OwnRecord
+from structlog.testing import CapturingLogger
 
 from tests.contract.topic import since
 from tests.contract.waiting import until
@@ -45,7 +53,10 @@ async def test_it_hears_what_a_reader_reads(own_segments: KafkaSettings, whose: 
         if len(heard) == 60:
             all_heard.set()
 
-    producer = LogProducer(own_segments, 2, ReceiverMetrics(), structlog.get_logger(), stored, lambda: None)
+    topic = Topic(own_segments.segments_topic, 2, MESSAGE_BYTES)
+    producer = LogProducer(
+        own_segments, topic, ReceiverMetrics(), structlog.get_logger(), stored, lambda: None, lambda *refused: None
+    )
     pumps = [asyncio.create_task(producer.pump(number)) for number in range(2)]
     for number in range(60):
         producer.put(number % 2, b"s", b"%d" % number)
@@ -69,14 +80,20 @@ class Answer:
 
 
 class Batch:
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.values: list[bytes] = []
         self.times: set[int | None] = set()
 
-    def append(self, *, timestamp: int | None, key: bytes, value: bytes) -> object:
+    def append(self, *, timestamp: int | None, key: bytes, value: bytes) -> object | None:
+        if self.values and len(value) > self.most - sum(map(len, self.values)):
+            return None
         self.times.add(timestamp)
         self.values.append(value)
         return object()
+
+    def _build(self) -> bytes:
+        return zlib.compress(b"".join(self.values))
 
 
 class Client:
@@ -97,13 +114,15 @@ class Client:
         return 1
 
     def create_batch(self) -> Batch:
-        return Batch()
+        return Batch(self.bench.batch_bytes)
 
     async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
         self.bench.sent.append(batch.values)
         self.bench.times.append(batch.times)
         if self.bench.troubles:
             raise self.bench.troubles.pop(0)
+        if len(batch._build()) > self.bench.most:
+            raise MessageSizeTooLargeError
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         answer.set_result(self.bench.answer)
         self.bench.answered.set()
@@ -117,25 +136,40 @@ class Bench:
         self.sent: list[list[bytes]] = []
         self.times: list[set[int | None]] = []
         self.lost = 0
+        self.batch_bytes = 1 << 20
+        self.most = MESSAGE_BYTES
+        self.refused: list[tuple[int, bytes | None]] = []
+        self.log = CapturingLogger()
         self.answer = Answer()
         self.stored: list[tuple[Any, ...]] = []
         self.answered = asyncio.Event()
-        self.made = 0
+        self.made = self.looks = 0
+        self.away = False
         self.ends = asyncio.Event()
         monkeypatch.setattr(module, "make_producer", self._make)
+        monkeypatch.setattr(producing, "describe", self.describe)
         self.produce(1, self._lost)
 
     def produce(self, partitions: int, lost: Callable[[], None]) -> None:
         self.producer = LogProducer(
             KafkaSettings(),
-            partitions,
+            Topic("segments", partitions, self.most, configuration={"max.message.bytes": str(self.most)}),
             ReceiverMetrics(),
-            structlog.get_logger(),
+            self.log,  # type: ignore[arg-type]
             lambda *heard: self.stored.append(heard),
             lost,
+            lambda *refused: self.refused.append(refused),
         )
 
+    async def describe(self, settings: KafkaSettings, also: Sequence[str]) -> tuple[Topic, ...]:
+        self.looks += 1
+        if self.away:
+            raise DeliveryError("Kafka is away", DeliveryPolicy.RETRY)
+        topic = Topic("segments", 1, self.most, configuration={"max.message.bytes": str(self.most)})
+        return topic, topic, topic
+
     def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
+        self.batch_bytes = batch_bytes
         if self.starts:
             raise self.starts.pop(0)
         return Client(self)
@@ -280,3 +314,43 @@ async def test_what_is_put_while_the_broker_is_busy_leaves_together(monkeypatch:
         pump.cancel()
     await asyncio.wait(pumps)
     await bench.producer.close()
+
+
+NOISE = random.Random(5).randbytes(100_000)
+
+
+async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`max.message.bytes` was lowered. Each time that its client came again with it, the sessions of all ended."""
+    bench = Bench(monkeypatch)
+    producer, pump = bench.producer, asyncio.create_task(bench.producer.pump(0))
+
+    async def put(*records: tuple[bytes, bytes]) -> None:
+        before = len(bench.stored)
+        for session, value in records:
+            producer.put(0, b"s", value, session)
+        producer.put(0, b"s", b"other", b"other")
+        await until(lambda: len(bench.stored) > before and not producer._queues[0].records, "the others' is stored")
+
+    await put((b"large", NOISE))
+    assert (bench.lost, bench.looks) == (0, 0)
+    bench.most = 50_000
+    await put((b"large", NOISE))
+    assert (bench.lost, bench.looks) == (1, 1), "Kafka refuses the first: it is not known that the limit is another"
+    assert bench.batch_bytes == 37_500
+    sent = len(bench.sent)
+    for _ in range(3):
+        await put((b"before", b"1"), (b"large", NOISE), (b"large", b"behind it"), (b"zeros", bytes(200_000)))
+    assert (bench.lost, bench.refused) == (1, [(0, b"large")] * 3)
+    assert b"behind it" not in b"".join(value for values in bench.sent[sent:] for value in values)
+    assert b"".join(bench.sent[sent + 1]) == bytes(200_000), "compressed it is small"
+    (said,) = {call.args for call in bench.log.calls if "larger" in call.args[0]}
+    assert said == ("a block is larger than the segments topic takes",)
+    bench.away = True
+    await put((b"large", NOISE))
+    assert len(bench.refused) == 4
+    bench.away, bench.most = False, MESSAGE_BYTES
+    await put((b"large", NOISE))
+    assert len(bench.refused) == 4, "the limit was raised"
+    pump.cancel()
+    await asyncio.wait({pump})
+    await producer.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 import structlog
+from headrace_common.kafka.client import Topic
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, Lost, OpenSession, SealSegment
 from headrace_segment.replica.producing import LogProducer
+from headrace_segment.replica.topics import MESSAGE_BYTES
 from headrace_segment.replica.upkeep import Upkeep
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Truncate, decode
@@ -29,7 +31,13 @@ class Bench(Front):
     def __init__(self, **section: object) -> None:
         super().__init__(**section)
         self.producer = LogProducer(
-            KafkaSettings(), 1, ReceiverMetrics(), structlog.get_logger(), lambda *heard: None, lambda: None
+            KafkaSettings(),
+            Topic("segments", 1, MESSAGE_BYTES),
+            ReceiverMetrics(),
+            structlog.get_logger(),
+            lambda *heard: None,
+            lambda: None,
+            lambda *refused: None,
         )
         self.segments._producer = self.producer
         self.now = NOW

@@ -8,21 +8,31 @@ with new sessions. Kafka itself sends a batch again only under the same sequence
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import explain
-from headrace_common.kafka.producer import Producer, ReplaceableProducer, has_leader, leave_unheard, look_for_leader
-from headrace_common.operations.log import Log
+from headrace_common.kafka.client import Topic, describe, explain
+from headrace_common.kafka.producer import (
+    LEAST,
+    Producer,
+    ReplaceableProducer,
+    has_leader,
+    leave_unheard,
+    look_for_leader,
+)
+from headrace_common.operations.errors import ConfigError, DeliveryError
+from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
 from headrace_segment.replica.tail import SLICE
+from headrace_segment.replica.topics import needed_bytes
 from headrace_segment.store.early import OwnRecord
 
 
@@ -49,29 +59,46 @@ class LogProducer(ReplaceableProducer):
 
     `stored` hears of records that Kafka has stored in a row, up to `SLICE` at once: their partition, the first one's offset,
     their keys and values, and the time (Unix, ms) that they have in the log. `lost` hears when nobody knows any more what becomes
-    of all that was produced so far.
+    of all that was produced so far. `refused` hears of a record that is larger than the topic takes by now: its partition and its
+    session. It was not produced, nor is what that session has put behind it; the others go on.
     """
 
     def __init__(
         self,
         settings: KafkaSettings,
-        partitions: int,
+        topic: Topic,
         metrics: ReceiverMetrics,
         log: Log,
         stored: Callable[[int, int, Sequence[OwnRecord], int], None],
         lost: Callable[[], None],
+        refused: Callable[[int, bytes | None], None],
     ) -> None:
         super().__init__(settings, metrics, log)
         self._has_answered = True  # its topic was looked at before
+        self._topic = topic
+        self._limited = RateLimited(log)
+        self._too_large = False  # the topic takes less than it did
+        self._refused = refused
         self._stored = stored
         self._lost = lost
         self._clock = asyncio.get_running_loop().time
-        self._queues = [_Queue() for _ in range(partitions)]
+        self._queues = [_Queue() for _ in range(topic.partitions)]
 
     @property
     @override
     def batch_bytes(self) -> int:
-        return self._settings.batch_bytes
+        """Three quarters of the topic's limit, so that what is no record alone always fits; never nothing."""
+        return min(self._settings.batch_bytes, max(LEAST, self._topic.max_message_bytes * 3 // 4))
+
+    @override
+    async def refresh(self) -> None:
+        if self._too_large:
+            await self._look()
+            self._too_large = False
+
+    async def _look(self) -> None:
+        """Looks at the topic again. Raises `DeliveryError` and `ConfigError`."""
+        _, _, self._topic = await describe(self._settings, self._topics())
 
     @override
     def _topics(self) -> Sequence[str]:
@@ -117,8 +144,35 @@ class LogProducer(ReplaceableProducer):
             if not queue.records:
                 queue.filled.clear()
                 continue
+            if self._is_too_large(producer, queue.records[0]):
+                await self._refuse(producer, partition, queue)
+                continue
             with self.taken(producer, topic, partition):
                 await self._send(producer, partition, queue)
+
+    def _is_too_large(self, producer: Producer, record: _Record) -> bool:
+        """Returns whether Kafka would refuse the record for its size. Of an unknown limit only Kafka knows."""
+        most = self._topic.max_message_bytes
+        if not self._topic.configuration or needed_bytes(len(record.value), len(record.key)) <= most:
+            return False
+        alone = producer.client.create_batch()
+        alone.append(timestamp=None, key=record.key, value=record.value)
+        return len(alone._build()) > most  # compressed, as Kafka counts
+
+    async def _refuse(self, producer: Producer, partition: int, queue: _Queue) -> None:
+        """Drops the first record, if it is too large for the topic as that is now."""
+        with contextlib.suppress(DeliveryError, ConfigError):
+            await self._look()
+        if queue.records and self._is_too_large(producer, queue.records[0]):  # others may have been dropped meanwhile
+            record = queue.records.popleft()
+            self.forget(partition, lambda session: session != record.session)
+            self._limited.warning(
+                "a block is larger than the segments topic takes",
+                segment=record.key.decode(),
+                bytes=len(record.value),
+                limit=self._topic.max_message_bytes,
+            )
+            self._refused(partition, record.session)
 
     async def _send(self, producer: Producer, partition: int, queue: _Queue) -> None:
         """Produces one batch. From here on its records are either stored, or in doubt for ever."""
@@ -140,6 +194,7 @@ class LogProducer(ReplaceableProducer):
                 return
             where = answer.result()
         except (KafkaError, OSError) as error:
+            self._too_large = isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError)
             self._give_up(producer, "failed", explain(error))
             return
         except Exception as error:  # a bug of the client's: a fresh producer may not meet it

@@ -103,7 +103,7 @@ class Segments(Backend, Own):
                 self._problem = f"Kafka: {explain(error)}"
             await asyncio.sleep(RETRY)
         self._producer = LogProducer(
-            settings.kafka, topic.partitions, runtime.metrics, runtime.log, self._stored, self._lost
+            settings.kafka, topic, runtime.metrics, runtime.log, self._stored, self._lost, self._refused
         )
         for number in range(topic.partitions):
             partition = Partition(
@@ -269,6 +269,9 @@ class Segments(Backend, Own):
     def _lost(self) -> None:
         for partition in self._partitions:
             partition.serving.producer_lost()
+
+    def _refused(self, partition: int, session: bytes | None) -> None:
+        self._partitions[partition].serving.not_produced(session)
 
     def _went_live(self, number: int) -> None:
         """Appends what was asked before."""
