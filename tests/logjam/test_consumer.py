@@ -35,6 +35,7 @@ class Consumer:
         self.notices: list[tuple[Notice, int]] = []
         self.lost = 0
         self.now = 1000.0
+        self.now_ms = NOW_MS
         self.session = ConsumerSession(
             "device-1",
             "us",
@@ -42,6 +43,7 @@ class Consumer:
             lambda notice, device: self.notices.append((notice, device)),
             self._lost,
             chosen=chosen,
+            now_ms=lambda: self.now_ms,
         )
 
     def _lost(self, numbers: int) -> None:
@@ -177,6 +179,18 @@ def test_what_kafka_refuses_for_good_is_marked() -> None:
     consumer.session.stored(again.ticket, 3, True)
     assert consumer.session.status().idle
     assert consumer.session.deadline() is None
+
+
+def test_a_marker_has_the_time_at_which_it_is_published() -> None:
+    """Our clock was two hours ahead: Kafka refused the messages for it, and the marker in their place until it was that late."""
+    consumer = Consumer()
+    (frame,) = consumer.send(published(1))
+    consumer.session.abandon(frame.ticket)
+    for consumer.now_ms in (NOW_MS - 7_200_000, NOW_MS - 7_100_000):
+        (again,) = consumer.tick(AGAIN)
+        assert again.received_ms == consumer.now_ms
+        assert [(mark["from"], mark["to"]) for mark in marks(parts_of(again, pauses=False))] == [(1, 2)]
+        consumer.session.abandon(again.ticket)
 
 
 def test_what_is_stored_of_a_refused_frame_is_not_marked() -> None:

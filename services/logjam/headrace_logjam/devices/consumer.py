@@ -7,6 +7,7 @@ for good becomes a marker, like what never came.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,9 +77,11 @@ class ConsumerSession(MessageSession):
         chosen: Chosen = ALL,
         held: Mapping[int, Behind] | None = None,
         first: Callable[[], None] | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`known`: where this consumer stood when it ended, and `held`: which later numbers are stored all the same. `chosen`:
-        if that is not all, nothing is counted. `first`: None if no positions are written.
+        if that is not all, nothing is counted. `first`: None if no positions are written. `now_ms`: the time (Unix) of markers of
+        what was refused, since the time of that may be what Kafka refuses.
         """
         self._endpoint = endpoint.encode()
         self._maker = SubscriptionMaker(endpoint, consumer, limits)
@@ -107,7 +110,7 @@ class ConsumerSession(MessageSession):
         self._refused: list[Gap] = []  # markers
         self._unmarked: list[Gap] = []  # rows of messages
         self._refused_for: list[_Gathered] = []
-        self._refused_ms = 0
+        self._now_ms = now_ms
         self._again: float | None = None
         self._now = 0.0  # when `tick` was called last
 
@@ -210,7 +213,6 @@ class ConsumerSession(MessageSession):
         self._refused += [item for item in items if isinstance(item, Gap)]
         self._unmarked = merged(self._unmarked + messages)
         self._refused_for += stands_for
-        self._refused_ms = frame.received_ms
         if self._again is None:
             self._again = self._now + AGAIN
 
@@ -232,7 +234,8 @@ class ConsumerSession(MessageSession):
             self._again = None
             refused = sorted(self._refused + self._unmarked, key=lambda gap: gap[:3])
             self._refused, self._unmarked = [], []
-            self._hand_out(refused, b"", self._refused_ms, OVERHEAD * len(refused), [self._one_for_refused()])
+            now_ms = self._now_ms()
+            self._hand_out(refused, b"", now_ms, OVERHEAD * len(refused), [self._one_for_refused(now_ms)])
 
     def _hand_out_gathered(self) -> None:
         if self._seen:
@@ -244,9 +247,9 @@ class ConsumerSession(MessageSession):
         self._gathered.clear()
         self._gathered_bytes = 0
 
-    def _one_for_refused(self) -> _Gathered:
+    def _one_for_refused(self, now_ms: int) -> _Gathered:
         """Puts one in place of all that was refused until now: Kafka may refuse for hours."""
-        one, refused = _Gathered(self._refused_ms), set(self._refused_for)
+        one, refused = _Gathered(now_ms), set(self._refused_for)
         self._refused_for = []
         self._turns = deque(
             (gathered if gathered.isdisjoint(refused) else gathered - refused | {one}, seen)
