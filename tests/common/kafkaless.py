@@ -170,6 +170,7 @@ class FakeProducer:
         self.client = FakeClient(broker)
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.discarded = False
+        self.stored = False
 
 
 class FakeSource:
@@ -197,7 +198,7 @@ class FakeSource:
             self.producers.append(self._current)
         return self._current
 
-    def discard(self, producer: FakeProducer, why: str) -> None:
+    def discard(self, producer: FakeProducer, why: str, problem: str) -> None:
         if not producer.discarded:
             producer.discarded = True
             self.why.append(why)

@@ -90,6 +90,7 @@ class TestRetried:
         bench = Bench(lambda values: answers.pop(0))
         assert await bench.store(bench.batch(3)) == []
         assert len(bench.source.producers) == 3
+        assert [producer.stored for producer in bench.source.producers] == [False, False, True]
         assert [client for client, *_ in bench.broker.sent] == [producer.client for producer in bench.source.producers]
         assert bench.source.why == ["failed", "failed"]
         assert marked(bench) == [True] * 3

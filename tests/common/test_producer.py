@@ -16,12 +16,14 @@ from aiokafka.producer import message_accumulator
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import producer as module
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.producer import Producer, ProducerSource
+from headrace_common.kafka.producer import FIRST_PAUSE, LAST_PAUSE, Producer, ProducerSource
 from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch, Cycle
+from structlog.testing import CapturingLogger
 
 from tests.common.kafkaless import FakeFrame, in_flight, reject
 from tests.common.slowly import SlowLoop
@@ -164,7 +166,7 @@ class TestSource:
         first = await bench.source.current()
         bench.answers += [trouble, None, trouble]
         bench.starts += [trouble]
-        bench.source.discard(first, "failed")
+        bench.source.discard(first, "failed", "why")
         await asyncio.wait_for(bench.source.current(), PATIENCE)
         assert bench.source.problem is None
         assert [client.stopped for client in bench.clients[1:]] == [1, 0]
@@ -198,15 +200,39 @@ class TestSource:
     async def test_one_that_is_discarded_is_replaced_once(self, bench: Bench) -> None:
         first = await bench.source.current()
         for _ in range(3):
-            bench.source.discard(first, "failed")
+            bench.source.discard(first, "failed", "why")
         assert first.discarded
         second = await bench.source.current()
-        bench.source.discard(first, "failed")
+        bench.source.discard(first, "failed", "why")
         assert await bench.source.current() is second
         assert bench.replaced("failed") == 1
         await asyncio.wait_for(first.gone, PATIENCE)
         await bench.source.close()
         assert second.gone.done()
+
+    async def test_those_that_store_nothing_are_replaced_more_and_more_rarely(self, bench: Bench) -> None:
+        """Where a right is missing, each frame that a client sent again cost a producer: twenty in a second, with a line each."""
+        log = CapturingLogger()
+        clock = asyncio.get_running_loop().time
+
+        async def replaced(*, stored: bool) -> float:
+            producer = await bench.source.current()
+            producer.stored = stored
+            bench.source.discard(producer, "refused", "no right")
+            before = clock()
+            await bench.source.current()
+            return clock() - before
+
+        waits = [await replaced(stored=False) for _ in range(9)]
+        assert waits == pytest.approx([FIRST_PAUSE * 2**n for n in range(6)] + [LAST_PAUSE] * 3, abs=0.05)
+        assert await replaced(stored=True) < FIRST_PAUSE
+        assert await replaced(stored=False) == pytest.approx(FIRST_PAUSE, abs=0.05)
+        assert bench.replaced("refused") == 11
+        bench.source._limited = RateLimited(log, clock=clock)  # type: ignore[arg-type]
+        for _ in range(30):
+            await replaced(stored=True)
+        assert len(log.calls) == 10
+        assert log.calls[0].kwargs == {"why": "refused", "problem": "no right"}
 
     async def test_a_batch_is_three_quarters_of_what_the_topic_takes(self, bench: Bench) -> None:
         bench.answers.append((Topic("e", 4, 100_000), Topic("q", 3, 4 << 20)))
@@ -246,7 +272,7 @@ class TestSource:
         for _ in range(3):
             producer = await bench.source.current()
             producer.client._stop = "never"
-            bench.source.discard(producer, "failed")
+            bench.source.discard(producer, "failed", "why")
         last = await bench.source.current()
         last.client._stop = "never"
         await asyncio.wait_for(bench.source.close(), PATIENCE)

@@ -21,6 +21,10 @@ RUNBOOK = Path(__file__).parents[2] / "docs" / "runbooks.md"
         ("a producer that is replaced", f"{3 * producer.CLOSE_TIME:g} s"),  # its end, its connections, its sender
         ("the topics' settings", f"{producer.FIRST_PAUSE:g} s later, then {2 * producer.FIRST_PAUSE:g} s"),
         ("the topics' settings", f"up to {producer.LAST_PAUSE:g} s"),
+        (
+            "a producer that comes after one",
+            f"{producer.FIRST_PAUSE:g} s, then {2 * producer.FIRST_PAUSE:g} s, up to {producer.LAST_PAUSE:g} s",
+        ),
         ("a partition without a leader", f"{2 * producer.LEADER_PAUSE:g} s"),
         ("what is kept", f"{pump.AGAIN:g} s"),
         ("a frame", f"`KAFKA__ACK_DEADLINE` ({KafkaSettings().ack_deadline:g} s)"),

@@ -351,6 +351,8 @@ async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeyp
     bench.away, bench.most = False, MESSAGE_BYTES
     await put((b"large", NOISE))
     assert len(bench.refused) == 4, "the limit was raised"
+    assert producer._current is not None
+    assert producer._current.stored
     pump.cancel()
     await asyncio.wait({pump})
     await producer.close()

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, describe, explain, make_producer
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
-from headrace_common.operations.log import Log
+from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 
@@ -43,6 +43,8 @@ class Producer:
         self.client = client
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.discarded = False
+        self.stored = False
+        """Kafka has stored a batch of it."""
 
     async def close(self) -> None:
         """Closes it within `CLOSE_TIME`, or cuts it off. Never raises: `gone` is set in any case."""
@@ -142,11 +144,13 @@ class ReplaceableProducer(ABC):
         self._settings = settings
         self._metrics = metrics
         self._log = log
+        self._limited = RateLimited(log)
         self._current: Producer | None = None
         self._starting: asyncio.Task[Producer] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._has_answered = False
         self._closed = False
+        self._pause = 0.0  # before the next one starts
         self._turns = Turns()
         self.problem: str | None = None
         """Why Kafka is not usable now."""
@@ -188,10 +192,15 @@ class ReplaceableProducer(ABC):
         return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker)
 
     def _retire(self, producer: Producer, why: str) -> bool:
-        """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before."""
+        """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before.
+
+        If it has stored nothing, the next one starts after a pause: one that is refused all it sends would be made again for each
+        frame that a client sends again.
+        """
         if producer.discarded:
             return False
         producer.discarded = True
+        self._pause = 0.0 if producer.stored else min(max(FIRST_PAUSE, 2 * self._pause), LAST_PAUSE)
         if self._current is producer:
             self._current = None
             self._turns.forget()
@@ -217,6 +226,7 @@ class ReplaceableProducer(ABC):
     async def _start(self) -> Producer:
         pause = FIRST_PAUSE
         try:
+            await asyncio.sleep(self._pause)
             while True:
                 try:
                     await self.refresh()
@@ -312,10 +322,10 @@ class ProducerSource(ReplaceableProducer):
     def _topics(self) -> Sequence[str]:
         return self._settings.events_topic, self._settings.quarantine_topic
 
-    def discard(self, producer: Producer, why: str) -> None:
+    def discard(self, producer: Producer, why: str, problem: str) -> None:
         """Discards `producer`; its `gone` says when it has ended. Further calls for it do nothing. Does not block."""
         if self._retire(producer, why):
-            self._log.warning("producer replaced", why=why)
+            self._limited.warning("producer replaced", why=why, problem=problem)
 
     @asynccontextmanager
     async def isolated(self) -> AsyncIterator[Producer]:

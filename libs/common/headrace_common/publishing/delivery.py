@@ -197,7 +197,7 @@ class Delivery:
                     await self._attempt(producer, batch)
                 return
             except DeliveryError as error:
-                self._source.discard(producer, _WHY[error.policy])
+                self._source.discard(producer, _WHY[error.policy], str(error))
                 if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline or batch.has_dead():
                     raise
             await asyncio.sleep(RETRY_PAUSE)
@@ -217,6 +217,7 @@ class Delivery:
             await asyncio.wait({answer, producer.gone}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if answer.done() and not answer.cancelled():
                 answer.result()
+                producer.stored = True
                 self._metrics.batches.inc()
                 return
             leave_unheard(answer)

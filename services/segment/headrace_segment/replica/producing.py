@@ -26,7 +26,7 @@ from headrace_common.kafka.producer import (
     look_for_leader,
 )
 from headrace_common.operations.errors import ConfigError, DeliveryError
-from headrace_common.operations.log import Log, RateLimited
+from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
@@ -76,7 +76,6 @@ class LogProducer(ReplaceableProducer):
         super().__init__(settings, metrics, log)
         self._has_answered = True  # its topic was looked at before
         self._topic = topic
-        self._limited = RateLimited(log)
         self._too_large = False  # the topic takes less than it did
         self._refused = refused
         self._stored = stored
@@ -193,6 +192,7 @@ class LogProducer(ReplaceableProducer):
                 self._give_up(producer, "failed", "it has ended")
                 return
             where = answer.result()
+            producer.stored = True
         except (KafkaError, OSError) as error:
             self._too_large = isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError)
             self._give_up(producer, "failed", explain(error))
@@ -213,7 +213,7 @@ class LogProducer(ReplaceableProducer):
     def _give_up(self, producer: Producer, why: str, problem: str) -> None:
         if not self._retire(producer, why):
             return
-        self._log.warning("segment producer replaced", why=why, problem=problem)
+        self._limited.warning("segment producer replaced", why=why, problem=problem)
         for queue in self._queues:  # never produced, and never will be: their sessions end
             queue.records.clear()
             queue.since = None  # what is under way says nothing about the next producer
