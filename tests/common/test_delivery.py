@@ -47,8 +47,8 @@ class Bench:
         self.delivery = Delivery(self.source, self.metrics)  # type: ignore[arg-type]
         self.most = 4 * MIB
 
-    def batch(self, count: int, size: int = 10) -> Batch:
-        batch = Batch("events", 2, 1 << 30)
+    def batch(self, count: int, size: int = 10, topic: str = "events") -> Batch:
+        batch = Batch(topic, 2, 1 << 30)
         for index in range(count):
             assert batch.add(event(index, size), in_flight(FakeFrame([], ticket=index)))
         return batch
@@ -108,6 +108,33 @@ class TestRetried:
 
 
 EVERY_ERROR = [each() for code, each in sorted(errors.kafka_errors.items()) if code]
+
+
+class TestQuarantine:
+    async def test_that_refuses_costs_events_no_producer(self) -> None:
+        """One client with a faulty frame, sent again and again, put what others had under way in doubt each time."""
+        refusing = True
+        bench = Bench(lambda values: errors.TopicAuthorizationFailedError("quarantine") if refusing else None)
+        for _ in range(3):
+            with pytest.raises(DeliveryError, match="quarantine") as caught:
+                await bench.store(bench.batch(1, topic="quarantine"))
+            assert caught.value.policy is DeliveryPolicy.REFUSED
+        assert (len(bench.source.producers), len(bench.source.alone)) == (1, 2)
+        with pytest.raises(DeliveryError):
+            await bench.store(bench.batch(1))
+        assert (len(bench.source.producers), len(bench.source.alone)) == (2, 2), "events are another matter"
+        refusing = False
+        for _ in range(2):
+            assert await bench.store(bench.batch(1, topic="quarantine")) == []
+        assert (len(bench.source.producers), len(bench.source.alone)) == (3, 3), "it takes them again"
+
+    async def test_that_refuses_a_record_takes_the_others(self) -> None:
+        answers: list[Answer] = [errors.TopicAuthorizationFailedError("quarantine"), errors.MessageSizeTooLargeError()]
+        bench = Bench(lambda values: answers.pop(0) if answers else None)
+        with pytest.raises(DeliveryError):
+            await bench.store(bench.batch(2, topic="quarantine"))
+        assert await bench.store(bench.batch(2, topic="quarantine")) == []
+        assert len(bench.broker.stored) == 2
 
 
 class TestStoredUnseen:

@@ -86,6 +86,8 @@ class Delivery:
         self._source = source
         self._metrics = metrics
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._quarantine_refuses = False
+        """Kafka refused the last batch for quarantine. The next goes by a producer of its own: events are not in doubt for it."""
 
     async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content.
@@ -94,13 +96,19 @@ class Delivery:
         waits for it any more, the batch is not sent again. An answer that is under way is awaited all the same: without it, its
         producer would have to be replaced.
         """
+        quarantine = self._source.quarantine is not None and batch.topic == self._source.quarantine.name
         if batch.sealed().size() <= max_message_bytes():
+            send = self._send_alone if quarantine and self._quarantine_refuses else self._send
             try:
-                await self._send(batch, deadline)
+                await send(batch, deadline)
             except DeliveryError as error:
+                if quarantine:
+                    self._quarantine_refuses = error.policy is DeliveryPolicy.REFUSED
                 if error.policy not in SUSPECT:
                     raise
             else:
+                if quarantine:
+                    self._quarantine_refuses = False
                 return []
             with contextlib.suppress(Exception):
                 await self._source.refresh()  # max.message.bytes may have changed
