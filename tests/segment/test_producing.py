@@ -14,14 +14,14 @@ import pytest
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
 from headrace_common.kafka import producer as module
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.replica import producing
-from headrace_segment.replica.producing import LogProducer
+from headrace_segment.replica.producing import FAILED_TIME, LogProducer
 from headrace_segment.replica.tail import SLICE
 from headrace_segment.replica.topics import MESSAGE_BYTES
 from headrace_segment.store.early import OwnRecord
@@ -353,6 +353,39 @@ async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeyp
     assert len(bench.refused) == 4, "the limit was raised"
     assert producer._current is not None
     assert producer._current.stored
+    pump.cancel()
+    await asyncio.wait({pump})
+    await producer.close()
+
+
+async def test_a_topic_that_refuses_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing right: each block was refused at once, so none waited, and the replica called itself ready."""
+    bench = Bench(monkeypatch)
+    producer, pump = bench.producer, asyncio.create_task(bench.producer.pump(0))
+    now = 100.0
+    producer._clock = lambda: now
+
+    async def refused() -> None:
+        sent = len(bench.sent)
+        bench.troubles += [TopicAuthorizationFailedError("segments")]
+        producer.put(0, b"s", b"1")
+        await until(lambda: len(bench.sent) > sent, "it is sent")
+
+    producer._lost = lambda: None
+    assert producer.failing() == (0.0, "")
+    await refused()
+    now += FAILED_TIME - 1
+    await refused()
+    now += 5
+    seconds, problem = producer.failing()
+    assert (seconds, "TopicAuthorizationFailedError: segments" in problem) == (FAILED_TIME + 4, True)
+    now += FAILED_TIME
+    assert producer.failing()[0] == 0.0, "nobody tries"
+    await refused()
+    assert producer.failing()[0] > FAILED_TIME
+    producer.put(0, b"s", b"2")
+    await until(lambda: bench.stored, "it is stored")
+    assert producer.failing() == (0.0, "")
     pump.cancel()
     await asyncio.wait({pump})
     await producer.close()

@@ -18,7 +18,7 @@ from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, Limited, Lost, OpenSession, SealSegment
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
-from headrace_segment.replica.segments import Segments
+from headrace_segment.replica.segments import STUCK_TIME, Segments
 from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.recent import RecentBlocks
@@ -34,6 +34,13 @@ class Produced:
 
     def __init__(self) -> None:
         self.records: list[Any] = []
+        self.fails = 0.0, ""
+
+    def waited(self) -> float:
+        return 0.0
+
+    def failing(self) -> tuple[float, str]:
+        return self.fails
 
     def put(self, partition: int, key: bytes, value: bytes, session: bytes | None = None) -> None:
         self.records.append(decode(value))
@@ -80,6 +87,17 @@ async def test_what_is_asked_early_is_appended_in_order_as_soon_as_the_partition
     bench.segments.ask(SealSegment(4, "s"), caller)
     assert len(bench.produced.records) == 4
     assert caller.heard == []
+
+
+async def test_it_is_not_ready_while_kafka_refuses_all_blocks() -> None:
+    bench = Bench()
+    bench.segments._problem = None
+    bench.goes_live()
+    for seconds in (0.0, STUCK_TIME):
+        bench.produced.fails = seconds, "no right"
+        assert bench.segments.ready_problems() == []
+    bench.produced.fails = STUCK_TIME + 1, "no right"
+    assert bench.segments.ready_problems() == ["Kafka has stored no block for 31 s: no right"]
 
 
 async def test_who_has_gone_meanwhile_is_not_appended() -> None:

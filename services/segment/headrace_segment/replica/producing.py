@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 from aiokafka.structs import TopicPartition
@@ -34,6 +35,9 @@ from typing_extensions import override
 from headrace_segment.replica.tail import SLICE
 from headrace_segment.replica.topics import needed_bytes
 from headrace_segment.store.early import OwnRecord
+
+FAILED_TIME: Final = 30.0
+"""Seconds after a failure for which it is told, if nothing was stored since. Then clients may try again."""
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -76,6 +80,7 @@ class LogProducer(ReplaceableProducer):
         super().__init__(settings, metrics, log)
         self._has_answered = True  # its topic was looked at before
         self._topic = topic
+        self._failed: tuple[float, float, str] | None = None  # since when all fails, the last time, and why then
         self._too_large = False  # the topic takes less than it did
         self._refused = refused
         self._stored = stored
@@ -128,6 +133,12 @@ class LogProducer(ReplaceableProducer):
         """Returns the seconds for which the oldest batch under way has had no answer."""
         now = self._clock()
         return max((now - queue.since for queue in self._queues if queue.since is not None), default=0.0)
+
+    def failing(self) -> tuple[float, str]:
+        """Returns the seconds in which all that was produced has failed, and why; 0 if nothing fails, or nothing was tried."""
+        if self._failed is None or self._clock() - self._failed[1] > FAILED_TIME:
+            return 0.0, ""
+        return self._clock() - self._failed[0], self._failed[2]
 
     async def pump(self, partition: int) -> None:
         """Produces what is put, batch after batch, until it is cancelled."""
@@ -192,7 +203,7 @@ class LogProducer(ReplaceableProducer):
                 self._give_up(producer, "failed", "it has ended")
                 return
             where = answer.result()
-            producer.stored = True
+            producer.stored, self._failed = True, None
         except (KafkaError, OSError) as error:
             self._too_large = isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError)
             self._give_up(producer, "failed", explain(error))
@@ -213,6 +224,8 @@ class LogProducer(ReplaceableProducer):
     def _give_up(self, producer: Producer, why: str, problem: str) -> None:
         if not self._retire(producer, why):
             return
+        now = self._clock()
+        self._failed = now if self._failed is None else self._failed[0], now, problem
         self._limited.warning("segment producer replaced", why=why, problem=problem)
         for queue in self._queues:  # never produced, and never will be: their sessions end
             queue.records.clear()

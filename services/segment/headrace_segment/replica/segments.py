@@ -46,7 +46,7 @@ from headrace_segment.store.records import Record
 LOOK: Final = 1.0
 RETRY: Final = 1.0
 STUCK_TIME: Final = 30.0
-"""Seconds without an answer from Kafka for a batch after which readiness turns red."""
+"""Seconds after which readiness turns red: without an answer from Kafka for a batch, or of failures without a stored one."""
 
 Appending = OpenSession | AppendBlock | ChangeQuestion
 _LIMITED: Final = OpenSession | CreateSegment | UpdateAttribute
@@ -176,9 +176,13 @@ class Segments(Backend, Own):
             for each in self._partitions
             if not each.live.is_set()
         ]
-        silent = 0.0 if self._producer is None else self._producer.waited()
-        if silent > STUCK_TIME:
+        if self._producer is None:
+            return found
+        if (silent := self._producer.waited()) > STUCK_TIME:
             found.append(f"Kafka has not answered for a block for {silent:.0f} s")
+        seconds, problem = self._producer.failing()
+        if seconds > STUCK_TIME:
+            found.append(f"Kafka has stored no block for {seconds:.0f} s: {problem}")
         return found
 
     # Questions
