@@ -228,3 +228,32 @@ def occupied() -> socket.socket:
     taken.bind((HOST, 0))
     taken.listen()
     return taken
+
+
+class Receivers:
+    """Receivers of one protocol for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
+
+    def __init__(self, protocol: str, kafka: KafkaSettings, folder: Path) -> None:
+        """`kafka`: where none is named."""
+        self._protocol = protocol
+        self._kafka = kafka
+        self._folder = folder
+        self._made: list[Receiver] = []
+
+    def make(self, kafka: KafkaSettings | None = None, /, **sections: Mapping[str, object]) -> Receiver:
+        folder = self._folder / f"receiver-{len(self._made)}"
+        folder.mkdir()
+        self._made.append(Receiver(self._protocol, kafka or self._kafka, folder, sections))
+        return self._made[-1]
+
+    async def __call__(self, kafka: KafkaSettings | None = None, /, **sections: Mapping[str, object]) -> Receiver:
+        made = self.make(kafka, **sections)
+        await made.start()
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._made:
+            each.stop()

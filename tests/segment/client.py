@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +15,7 @@ from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.layout import Table
 
-from tests.contract.receiver import Receiver, Sections
+from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
 from tests.contract.waiting import PATIENCE, until
 from tests.segment import speaking_today
@@ -196,29 +194,3 @@ async def restart(service: Receiver) -> None:
     service.spawn()
     await until(lambda: len(service.lines("ready")) > before, "it is ready again")
     service.ops = service.lines("starting")[-1]["ops"]
-
-
-class Services:
-    """Services that end with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.started: list[Receiver] = []
-
-    def make(self, kafka: KafkaSettings, /, **sections: Sections) -> Receiver:
-        folder = self._folder / f"service-{len(self.started)}"
-        folder.mkdir()
-        self.started.append(Receiver("segment", kafka, folder, sections))
-        return self.started[-1]
-
-    async def __call__(self, kafka: KafkaSettings, /, **sections: Sections) -> Receiver:
-        made = self.make(kafka, **sections)
-        await made.start()
-        return made
-
-
-def services(folder: Path) -> Iterator[Services]:
-    running = Services(folder)
-    yield running
-    for each in running.started:
-        each.stop()

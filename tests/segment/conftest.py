@@ -9,15 +9,16 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import now
-from tests.segment.client import Services, segment_topics, services
+from tests.segment.client import segment_topics
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Services]:
-    """Starts services for one test: ``await start(kafka, segment={"tail_wait": 1})``."""
-    yield from services(tmp_path)
+def start(tmp_path: Path) -> Iterator[Receivers]:
+    """A test names its topics: ``await start(kafka, segment={"tail_wait": 1})``."""
+    with Receivers("segment", KafkaSettings(), tmp_path) as receivers:
+        yield receivers
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def own_segments(kafka: EmbeddedKafka) -> KafkaSettings:
 @pytest.fixture(scope="module")
 def service(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """A service for tests that leave it as they found it: each has segments of its own."""
-    for running in services(tmp_path_factory.mktemp("service")):
-        made = running.make(segment_topics(kafka.bootstrap), segment={"tail_wait": 2})
+    topics, folder = segment_topics(kafka.bootstrap), tmp_path_factory.mktemp("service")
+    with Receiver("segment", topics, folder, {"segment": {"tail_wait": 2}}) as made:
         made.spawn()
         now(made.listens())
         yield made

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import enum
 import random
-from typing import Final, Self
+from typing import Final
 
 from headrace_segment.wire.codes import HEADER, Kind
+from typing_extensions import override
 
-HOST: Final = "127.0.0.1"
+from tests.system.proxy import HOST, Proxy
 
 
 class Cut(enum.Enum):
@@ -29,38 +30,19 @@ class CutError(Exception):
     """This connection is to be cut now."""
 
 
-class CuttingProxy:
+class CuttingProxy(Proxy):
     """Forwards connections to `port`. Counts blocks over all of them: after every `every`-th, its connection is cut somewhere."""
 
     def __init__(self, port: int, every: int, seed: int) -> None:
-        self._target = port
+        super().__init__((HOST, port))
         self._every = every
         self._chance = random.Random(seed)
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.port = 0
         self.blocks = 0
         self.cuts = dict.fromkeys(Cut, 0)
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, HOST, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
+    @override
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
+        far_reader, far_writer = await asyncio.open_connection(*self._target)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._requests(reader, far_writer))
@@ -94,8 +76,7 @@ class CuttingProxy:
             await asyncio.sleep(self._chance.random() * 0.03 if where is Cut.LATER else 0)
             raise CutError
 
+    @override
     async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
+        await super()._replies(reader, writer)
         raise CutError

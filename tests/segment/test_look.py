@@ -11,9 +11,9 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_segment.wire.original import AT_TAIL, END_OF_SEGMENT, NoSuchSegment, SegmentIsSealed, SegmentRead
 
-from tests.contract.receiver import variables
+from tests.contract.receiver import Receivers, variables
 from tests.contract.waiting import PATIENCE
-from tests.segment.client import Client, Services, new_writer
+from tests.segment.client import Client, new_writer
 from tests.segment.speaking import block, events, read
 
 pytestmark = pytest.mark.kafka
@@ -31,7 +31,7 @@ async def look(kafka: KafkaSettings, *words: str) -> subprocess.CompletedProcess
     )
 
 
-async def test_segments_are_looked_at_and_ended(own_segments: KafkaSettings, start: Services) -> None:
+async def test_segments_are_looked_at_and_ended(own_segments: KafkaSettings, start: Receivers) -> None:
     service = await start(own_segments, segment={"tail_wait": 60})
     writer = new_writer()
     async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:

@@ -13,10 +13,11 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings
 
 from tests import real_clients
+from tests.contract.receiver import Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE
 from tests.real_clients import built
-from tests.segment.client import Services, TodayClient
+from tests.segment.client import TodayClient
 from tests.segment.cutting import CuttingProxy
 from tests.tiers import sized
 
@@ -80,7 +81,7 @@ async def run(class_path: str, *arguments: object, program: str = "SegmentClient
 
 @pytest.mark.parametrize("connections", [1, 4])
 async def test_the_java_client_while_its_connections_are_cut(
-    connections: int, java: str, own_segments: KafkaSettings, start: Services, tmp_path: Path
+    connections: int, java: str, own_segments: KafkaSettings, start: Receivers, tmp_path: Path
 ) -> None:
     """Nothing is lost or doubled, each key's events keep their order, segments read back byte-equal, sealed ones end."""
     service = await start(own_segments)
@@ -117,7 +118,7 @@ TOGETHER = 3
 
 
 async def test_a_state_that_several_change_and_a_group_of_readers(
-    java: str, own_segments: KafkaSettings, start: Services
+    java: str, own_segments: KafkaSettings, start: Receivers
 ) -> None:
     """Each value follows the one before it, and is of one client alone; each event comes to one reader, whole and once."""
     service = await start(own_segments)

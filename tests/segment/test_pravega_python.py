@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.receiver import Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE
-from tests.segment.client import Services
 from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(20 * PATIENCE)]
@@ -57,7 +57,7 @@ def run(python: Path, port: int) -> subprocess.CompletedProcess[str]:
 
 
 async def test_what_it_writes_is_stored_once_and_in_order(
-    python: Path, own_segments: KafkaSettings, start: Services
+    python: Path, own_segments: KafkaSettings, start: Receivers
 ) -> None:
     service = await start(own_segments)
     done = await asyncio.to_thread(run, python, service.port)

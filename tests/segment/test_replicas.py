@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import now
-from tests.segment.client import segment_topics, services
+from tests.segment.client import segment_topics
 from tests.segment.replicas import EVENT_BYTES, Balancer, History, violations
 from tests.tiers import sized
 
@@ -21,13 +21,9 @@ HISTORIES = sized(2, 10, 100)
 @pytest.fixture(scope="module")
 def replicas(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Receiver]]:
     topics = segment_topics(kafka.bootstrap)
-    for running in services(tmp_path_factory.mktemp("replicas")):
-        made = [
-            running.make(
-                topics, limits={"event_bytes": EVENT_BYTES}, segment={"tail_wait": 0.2, "snapshot_records": 500}
-            )
-            for _ in range(2)
-        ]
+    settings = {"limits": {"event_bytes": EVENT_BYTES}, "segment": {"tail_wait": 0.2, "snapshot_records": 500}}
+    with Receivers("segment", topics, tmp_path_factory.mktemp("replicas")) as receivers:
+        made = [receivers.make(**settings) for _ in range(2)]
         for each in made:
             each.spawn()
         for each in made:

@@ -26,11 +26,11 @@ from headrace_segment.wire.original import (
 )
 
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import stored
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, Services, log_start, new_writer, restart, segment_topics
+from tests.segment.client import Client, ClosedError, log_start, new_writer, restart, segment_topics
 from tests.segment.instant import Conversation
 from tests.segment.recorded import CONVERSATIONS
 from tests.segment.speaking import block, keep_alive, read, setup
@@ -65,7 +65,7 @@ async def test_the_recorded_conversations(conversation: str, kafka: EmbeddedKafk
     writer.close()
 
 
-async def test_there_is_no_such_segment(service: Receiver, name: str, start: Services) -> None:
+async def test_there_is_no_such_segment(service: Receiver, name: str, start: Receivers) -> None:
     async with await Client.connect(service.address) as client:
         client.say(read(name))
         assert await client.reply() == NoSuchSegment(name)
@@ -75,7 +75,7 @@ async def test_there_is_no_such_segment(service: Receiver, name: str, start: Ser
         assert await client.reply() == NoSuchSegment(name)
 
 
-async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, start: Services) -> None:
+async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, start: Receivers) -> None:
     service = await start(own_segments, segment={"cache_bytes": 0, "tail_wait": 0})
     writers = [new_writer() for _ in range(3)]
     content = {"a": b"", "b": b""}
@@ -113,7 +113,7 @@ async def test_while_kafka_stands_still_nothing_is_acknowledged_and_nothing_fals
 
 
 async def test_a_failure_of_the_producer_ends_every_session_and_stores_nothing_twice(
-    own_segments: KafkaSettings, start: Services
+    own_segments: KafkaSettings, start: Receivers
 ) -> None:
     """Kafka refuses a block for good: its writer and all others come back, with what was not acknowledged."""
     service = await start(own_segments)
@@ -136,7 +136,7 @@ async def test_a_failure_of_the_producer_ends_every_session_and_stores_nothing_t
 
 
 @pytest.mark.long
-async def test_snapshots_are_written_and_read_and_the_log_is_cut(own_segments: KafkaSettings, start: Services) -> None:
+async def test_snapshots_are_written_and_read_and_the_log_is_cut(own_segments: KafkaSettings, start: Receivers) -> None:
     service = await start(own_segments, segment={"snapshot_records": 10, "retention_bytes": RETENTION})
     writer, level = new_writer(), 0
     data = framed(bytes(200_000))
@@ -173,7 +173,9 @@ async def _is_small(client: Client, length: int, block: int) -> bool:
     return length - await _begins(client, "a") < RETENTION + block
 
 
-async def test_it_is_not_ready_on_topics_that_would_lose_segments(own_segments: KafkaSettings, start: Services) -> None:
+async def test_it_is_not_ready_on_topics_that_would_lose_segments(
+    own_segments: KafkaSettings, start: Receivers
+) -> None:
     service = start.make(own_segments)
     async with altered(own_segments, own_segments.segments_topic, retention_ms=60_000):
         service.spawn()
@@ -188,7 +190,7 @@ async def test_it_is_not_ready_on_topics_that_would_lose_segments(own_segments: 
 
 
 @pytest.mark.long
-async def test_it_is_not_ready_before_it_has_read_the_log(own_kafka: EmbeddedKafka, start: Services) -> None:
+async def test_it_is_not_ready_before_it_has_read_the_log(own_kafka: EmbeddedKafka, start: Receivers) -> None:
     kafka = segment_topics(own_kafka.bootstrap)
     service = await start(kafka)
     async with await Client.connect(service.address) as client:
@@ -210,7 +212,7 @@ async def test_it_is_not_ready_before_it_has_read_the_log(own_kafka: EmbeddedKaf
 
 
 async def test_sigterm_answers_what_is_pending(
-    own_segments: KafkaSettings, start: Services, kafka: EmbeddedKafka
+    own_segments: KafkaSettings, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
     service = await start(own_segments, segment={"tail_wait": 1})
     writer = new_writer()
@@ -229,7 +231,7 @@ async def test_sigterm_answers_what_is_pending(
     assert await service.ended() == 0
 
 
-async def test_limits_of_the_service(own_segments: KafkaSettings, start: Services) -> None:
+async def test_limits_of_the_service(own_segments: KafkaSettings, start: Receivers) -> None:
     service = await start(
         own_segments, segment={"segments": 2, "writers": 2, "tail_readers": 1, "tail_wait": 60, "connection_writers": 3}
     )
@@ -259,7 +261,7 @@ async def test_limits_of_the_service(own_segments: KafkaSettings, start: Service
             await client.reply()
 
 
-async def test_readers_that_do_not_read_share_a_bounded_memory(own_segments: KafkaSettings, start: Services) -> None:
+async def test_readers_that_do_not_read_share_a_bounded_memory(own_segments: KafkaSettings, start: Receivers) -> None:
     """Each asks for more than the service may hold for all. Others read and write, and who takes nothing is cut for them."""
     limit, piece, slow = 8 * MIB, 1 * MIB, 40
     service = await start(own_segments, segment={"replies_bytes": limit})
@@ -328,7 +330,7 @@ async def _tail_readers(service: Receiver, count: int) -> bool:
 
 @pytest.mark.long
 async def test_an_idle_writer_is_forgotten_and_a_connected_one_is_not(
-    own_segments: KafkaSettings, start: Services
+    own_segments: KafkaSettings, start: Receivers
 ) -> None:
     """By two replicas: the one that forgets does not have the connection."""
     retention = {"segment": {"writer_retention": 10}}
@@ -358,7 +360,7 @@ async def test_an_idle_writer_is_forgotten_and_a_connected_one_is_not(
 
 
 async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
-    own_segments: KafkaSettings, start: Services
+    own_segments: KafkaSettings, start: Receivers
 ) -> None:
     """Nothing is guessed: the service says what is wrong, and says nothing else about this partition's segments."""
     service = await start(own_segments)
@@ -388,7 +390,7 @@ async def _unready(service: Receiver, text: str) -> bool:
 
 
 @pytest.mark.long
-async def test_many_writers_on_100_connections(own_segments: KafkaSettings, start: Services) -> None:
+async def test_many_writers_on_100_connections(own_segments: KafkaSettings, start: Receivers) -> None:
     each = WRITERS // 100
     service = await start(own_segments, segment={"connection_writers": each}, limits={"frame_time": 3600})
     content = framed(b"x" * 20)

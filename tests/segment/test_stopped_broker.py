@@ -10,10 +10,10 @@ from headrace_common.operations.settings import MIB
 from headrace_segment.wire.original import DataAppended, KeepAlive
 
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, Services, new_writer, segment_topics
+from tests.segment.client import Client, ClosedError, new_writer, segment_topics
 from tests.segment.speaking import block, keep_alive, read
 from tests.segment.speaking import events as framed
 from tests.system.memory import Memory
@@ -74,7 +74,7 @@ class Pusher:
 
 
 async def test_nothing_is_acknowledged_keep_alives_are_echoed_and_memory_is_bounded(
-    own_kafka: EmbeddedKafka, start: Services
+    own_kafka: EmbeddedKafka, start: Receivers
 ) -> None:
     """Afterwards all goes on, wherever a connection was ended for it; and nothing is doubled or lost."""
     kafka = segment_topics(own_kafka.bootstrap)

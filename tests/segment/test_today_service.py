@@ -13,10 +13,10 @@ from headrace_segment.wire import messages as said
 from headrace_segment.wire.original import AT_TAIL, SegmentRead
 from headrace_segment.wire.today import NO_LEVEL
 
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, Services, TodayClient, new_writer, restart
+from tests.segment.client import Client, ClosedError, TodayClient, new_writer, restart
 from tests.segment.speaking import events as framed
 from tests.segment.speaking_today import (
     REQUEST,
@@ -93,7 +93,7 @@ async def test_readers_at_the_end_of_many_segments_over_one_connection(service: 
 
 
 async def test_readers_that_wait_at_the_end_keep_no_writer_waiting(
-    own_segments: KafkaSettings, start: Services
+    own_segments: KafkaSettings, start: Receivers
 ) -> None:
     """However much they could bring: what they wait for is not there yet."""
     budgets = {"connection_budget": 4 << 20, "process_budget": 8 << 20}
@@ -114,7 +114,7 @@ async def test_readers_that_wait_at_the_end_keep_no_writer_waiting(
             task.cancel()
 
 
-async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Services) -> None:
+async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Receivers) -> None:
     service = await start(own_segments)
     writer = new_writer()
     async with await TodayClient.connect(service.address) as client:
@@ -130,7 +130,7 @@ async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start:
     assert [record.value for record in await events(own_segments)] == [b"x", b"y"]
 
 
-async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings, start: Services) -> None:
+async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings, start: Receivers) -> None:
     one, two = await start(own_segments), await start(own_segments)
     writer = new_writer()
     async with await TodayClient.connect(one.address) as first, await TodayClient.connect(two.address) as second:
@@ -145,7 +145,7 @@ async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings
         assert await second.content("a") == framed(b"x", b"y")
 
 
-async def test_a_condition_holds_for_one_of_two_replicas(own_segments: KafkaSettings, start: Services) -> None:
+async def test_a_condition_holds_for_one_of_two_replicas(own_segments: KafkaSettings, start: Receivers) -> None:
     """Both expect the same length, at once: the log decides, and one of them hears that nothing has moved."""
     one, two = await start(own_segments), await start(own_segments)
     writers = [new_writer(), new_writer()]
@@ -174,7 +174,7 @@ async def _is_there(client: TodayClient, segment: str) -> bool:
 
 
 @pytest.mark.parametrize("snapshots", [10, 100_000])
-async def test_attributes_are_there_after_kill_9(own_segments: KafkaSettings, start: Services, snapshots: int) -> None:
+async def test_attributes_are_there_after_kill_9(own_segments: KafkaSettings, start: Receivers, snapshots: int) -> None:
     """From a snapshot, or from the log."""
     service = await start(own_segments, segment={"snapshot_records": snapshots, "attributes": 2})
     async with await TodayClient.connect(service.address) as client:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,10 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.brokers import ProxiedListener
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receivers
 from tests.contract.topic import own_topics
 from tests.contract.waiting import BROKER_TIME
 from tests.system.proxy import Proxy
-
-Start = Callable[..., Awaitable[Receiver]]
 
 
 class Broker(EmbeddedKafka):
@@ -63,19 +61,6 @@ async def broker_proxy(broker: Broker) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-def start(topics: KafkaSettings, tmp_path: Path) -> Iterator[Start]:
-    """Starts a receiver for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
-    started: list[Receiver] = []
-
-    async def begin(
-        where: KafkaSettings = topics, /, protocol: str = "forward", **sections: Mapping[str, object]
-    ) -> Receiver:
-        folder = tmp_path / f"receiver-{len(started)}"
-        folder.mkdir()
-        started.append(Receiver(protocol, where, folder, sections))
-        await started[-1].start()
-        return started[-1]
-
-    yield begin
-    for running in started:
-        running.stop()
+def start(topics: KafkaSettings, tmp_path: Path) -> Iterator[Receivers]:
+    with Receivers("forward", topics, tmp_path) as receivers:
+        yield receivers
