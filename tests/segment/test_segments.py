@@ -12,6 +12,7 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.tasks import Tasks
+from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import Runtime
 from headrace_segment import look
 from headrace_segment.metrics import SegmentMetrics
@@ -49,14 +50,14 @@ class Produced:
 class Bench:
     """One partition, which is live when the test says so."""
 
-    def __init__(self, **section: object) -> None:
+    def __init__(self, number: int = 0, **section: object) -> None:
         settings = SegmentSettings.model_validate({"segment": section})
         log = structlog.get_logger()
         runtime = Runtime(settings, cast("ReceiverState", None), ReceiverMetrics(), log, Tasks(lambda: None), list)
         self.segments = Segments(runtime, SegmentMetrics(runtime.metrics))
         ids = itertools.count(1)
         self.partition = Partition(
-            0,
+            number,
             settings.kafka,
             LogReader(settings.kafka),
             ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=True),
@@ -98,6 +99,19 @@ async def test_it_is_not_ready_while_kafka_refuses_all_blocks() -> None:
         assert bench.segments.ready_problems() == []
     bench.produced.fails = STUCK_TIME + 1, "no right"
     assert bench.segments.ready_problems() == ["Kafka has stored no block for 31 s: no right"]
+
+
+async def test_partitions_that_were_added_are_noticed_at_the_start() -> None:
+    """Of both topics at once. A segment was sought elsewhere, made again there, and its writers began again at 0."""
+    bench = Bench()
+    name = next(name for name in map(str, itertools.count()) if partition_of(name.encode(), 2) == 1)
+    bench.partition.fold.apply(0, b"other", Create(bytes(16)).encode(), 1)
+    assert await bench.segments._misplaced() is None
+    bench.partition.fold.apply(1, name.encode(), Create(bytes(16)).encode(), 1)
+    bench.segments._partitions += [Bench(number=1).partition]
+    problem = await bench.segments._misplaced()
+    assert problem is not None
+    assert f"segment {name} lies in partition 0, and of 2 its name chooses 1" in problem
 
 
 async def test_who_has_gone_meanwhile_is_not_appended() -> None:

@@ -48,6 +48,9 @@ RETRY: Final = 1.0
 STUCK_TIME: Final = 30.0
 """Seconds after which readiness turns red: without an answer from Kafka for a batch, or of failures without a stored one."""
 
+LOOKED: Final = 500
+"""Names of segments that are looked at before the event loop turns."""
+
 Appending = OpenSession | AppendBlock | ChangeQuestion
 _LIMITED: Final = OpenSession | CreateSegment | UpdateAttribute
 
@@ -136,6 +139,23 @@ class Segments(Backend, Own):
         runtime.tasks.start(self._watch(), "segments")
         for partition in self._partitions:
             await partition.live.wait()
+        if (problem := await self._misplaced()) is not None:
+            self._unusable(problem)
+            await asyncio.Event().wait()
+
+    async def _misplaced(self) -> str | None:
+        """Returns why nothing can be served if a segment lies where its name does not lead: its writers would begin again."""
+        for partition in self._partitions:
+            for number, name in enumerate(partition.fold.segments):
+                if (leads := self._of(name).number) != partition.number:
+                    topic = self._settings.kafka.segments_topic
+                    return (
+                        f"topic {topic}: segment {name} lies in partition {partition.number}, and of"
+                        f" {len(self._partitions)} its name chooses {leads}: some were added, and their number may never change"
+                    )
+                if number % LOOKED == 0:
+                    await asyncio.sleep(0)
+        return None
 
     async def _usable(self) -> Topic:
         """Returns the segments topic, once both topics are as they must be."""
@@ -155,10 +175,13 @@ class Segments(Backend, Own):
                 problem = "; ".join(found)
             except DeliveryError as error:
                 problem = str(error)
-            if problem != self._problem:
-                self._runtime.log.warning("topics of segments cannot be used", problem=problem)
-            self._problem = problem
+            self._unusable(problem)
             await asyncio.sleep(RETRY)
+
+    def _unusable(self, problem: str) -> None:
+        if problem != self._problem:
+            self._runtime.log.warning("topics of segments cannot be used", problem=problem)
+        self._problem = problem
 
     @override
     async def stop(self) -> None:
