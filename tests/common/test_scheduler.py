@@ -288,6 +288,40 @@ async def test_a_frame_waits_a_few_slices_beside_those_whom_kafka_has_kept_waiti
             await served_all(client)
 
 
+async def test_a_long_frame_waits_no_longer_beside_small_ones_that_long_work_has_left_behind() -> None:
+    """A small frame waits for a partition that is not stored in, so small frames never have a rest. A connection uses 400 ms
+    meanwhile: those that then come faster than they are served have no credit of that.
+    """
+    stop = False
+
+    async def member(service: Service) -> None:
+        client = service.client()
+        while not stop:
+            while len(client.sent) < 16:
+                service.submit(client, 0, (2 * SMALL_COST, event(1)), small=True)
+            await client.served()
+
+    async with serving(2) as service:
+        service.silent = {1}
+        kept, busy, good = service.client(), service.client(), service.client()
+        for number in range(2):
+            service.submit(kept, 1, (SMALL_COST, event(number)), small=True)
+            await passes(service.loop, 0.010)
+        for _ in range(2):
+            service.submit(busy, 0, *EVENTS)
+            await busy.served()
+        crowd = [asyncio.create_task(member(service)) for _ in range(10)]
+        await passes(service.loop, 0.050)
+        service.submit(good, 0, *EVENTS[:10])
+        async with asyncio.timeout(1.0):
+            await good.served()
+        stop = True
+        service.silent.clear()
+        await asyncio.gather(*crowd)
+        while kept.sent:
+            await kept.served()
+
+
 @dataclass
 class NoisyClock:
     """Charges now and then much more than was used: a cold path, a collector's pause."""

@@ -313,7 +313,7 @@ class FairScheduler:
         """Charges small frames that `small_cost` estimates at `cost`, built since `take` or since the last such call."""
         small, now = self.small, self._clock()
         spent, self._taken = now - self._taken, now
-        self._floor = small.used if small.used > self._floor else self._floor
+        small.used, self._floor = self.counted(small.used), max(self._floor, small.used)
         # Many small frames and a few long ones share by their number.
         small.used += cost if self.long >= self.sharing else cost * (self.long or 1) / self.sharing
         self._left -= cost if cost > spent else spent
