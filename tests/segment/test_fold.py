@@ -211,7 +211,7 @@ def test_after_all_is_truncated_nothing_before_is_needed() -> None:
         (b"a", b""),
         (b"a", b"\1"),
         (b"a", b"\2" + OPEN.encode()[1:]),
-        (b"a", b"\1\x09" + bytes(16)),
+        (b"a", b"\1\xff" + bytes(16)),
         (b"a", OPEN.encode() + b"x"),
         (b"a", OPEN.encode()[:-2] + b"\7\0"),
         (b"a", block(0, b"").encode()[:-1]),
