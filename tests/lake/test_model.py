@@ -398,6 +398,25 @@ def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss(che
     assert lost == [EVENTS, 1, 0, 1]
 
 
+def test_what_kafka_deletes_of_a_topic_that_was_recreated_is_a_loss() -> None:
+    """The loss of the old topic is accepted, the checkpoint is deleted, and nothing of the new topic has landed yet."""
+    script = Script()
+
+    def act() -> None:
+        script.send(EVENTS, 0, "d.1")
+        script.finish(script.start("before"))
+        script.kafka.make(EVENTS, 1)
+        script.finish(script.start("before"))
+        script.disk.remove("before")
+        script.send(EVENTS, 0, "d.2", "d.3")
+        script.kafka.topics[EVENTS].partitions[0].start = 1
+        script.finish(script.start("before"))
+
+    assert script.play(act) == []
+    lost = [(row["reason"], row["from"], row["to"]) for row in script.disk.table(f"{LAKE}/gaps").rows]
+    assert lost == [("recreated", 1, None), ("retention", 0, 1)]
+
+
 def test_a_job_that_accepts_a_loss_goes_on_behind_it() -> None:
     """It begins a new checkpoint, behind the loss: Spark would go on inside it, and stop."""
     script = Script()

@@ -61,7 +61,7 @@ def find(
     """
     ends = coverage.ends
     gone = _recreated(coverage, topics, known)
-    landed_before = _landed_before(coverage, gone)
+    landed_before = {loss.topic for loss in gone} | {topic for topic, _ in coverage.ends}
     begun = _begun(fence.properties(BATCHES))
     # A partition that was added to a topic after its claim counts from offset 0.
     expected: EndOffsets = {
@@ -98,13 +98,16 @@ def note_begun(
 ) -> None:
     """Records where the topics begin that are claimed for the first time: from there on a partition counts that stays idle.
 
-    Call it when no other job can land any more. Writes only what has changed. Blocks.
+    One that was recreated begins at 0, like a new partition. Call it when no other job can land any more. Writes only what has
+    changed. Blocks.
     """
-    landed_before = _landed_before(coverage, _recreated(coverage, topics, known))
+    recreated = {loss.topic for loss in _recreated(coverage, topics, known)}
+    landed_before = {topic for topic, _ in coverage.ends}
     begun = _begun(fence.properties(BATCHES))
     new = {name: topic for name, topic in topics.items() if name not in landed_before and topic.id not in begun}
     first = brokers.offsets(
-        [(name, number) for name, topic in new.items() for number in range(topic.partitions)], earliest=True
+        [(name, number) for name, topic in new.items() if name not in recreated for number in range(topic.partitions)],
+        earliest=True,
     )
     firsts: dict[str, dict[str, int]] = {topic.id: {} for topic in new.values()}
     for (name, number), offset in sorted(first.items()):
@@ -166,11 +169,6 @@ def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
 def _begun(properties: Properties) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = json.loads(properties.get(BEGUN, "{}"))
     return found
-
-
-def _landed_before(coverage: Coverage, gone: Iterable[Loss]) -> set[str]:
-    """Returns the topics of which something has landed, or was lost."""
-    return {loss.topic for loss in gone} | {topic for topic, _ in coverage.ends}
 
 
 def _recreated(coverage: Coverage, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[Loss]:
