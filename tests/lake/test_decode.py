@@ -83,6 +83,8 @@ TIMES = {
     b"2026-05-06T13:59:58+02:00": datetime(2026, 5, 6, 11, 59, 58, tzinfo=UTC),
     b"0001-01-01T00:00:00Z": datetime(1, 1, 1, tzinfo=UTC),
     b"9999-12-31T23:59:59.999999999Z": datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    b"2026-05-06T11:59:58.1": datetime(2026, 5, 6, 11, 59, 58, 100_000, tzinfo=UTC),  # no RFC 3339: see docs/lake.md
+    b"2026-05-06T1:2:3.4567Z": datetime(2026, 5, 6, 1, 2, 3, 456_700, tzinfo=UTC),
     b"9999-12-31T23:59:59-00:01": None,  # the year 10000, which other readers do not have
     b"0001-01-01T00:00:00+00:01": None,
     b"0000-01-01T00:00:00Z": None,
