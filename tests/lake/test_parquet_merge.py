@@ -111,6 +111,13 @@ def test_the_range_of_a_long_text_holds_it() -> None:
     assert said["nullCount"] == {"stream": 0, "body": 2}
 
 
+@pytest.mark.parametrize("rest", ["\U0010ffff", "\U0010ffff" * 2 + "b", "\U0010ffff" * 40])
+def test_the_range_of_a_text_with_the_last_character_holds_it(rest: str) -> None:
+    counted = Statistics(("stream",))
+    counted.add(pa.table({"stream": ["b" * 32 + rest]}))
+    assert counted.as_delta(pa.schema([("stream", pa.string())]))["maxValues"]["stream"] >= "b" * 32 + rest
+
+
 @pytest.mark.parametrize("micros", [-62_135_596_800_000_001, 253_402_300_800_000_000, MOST])
 def test_a_year_that_four_digits_cannot_hold_has_no_range(micros: int) -> None:
     counted = Statistics(("at",))

@@ -23,6 +23,8 @@ _PASS: Final = 128 << 20  # bytes of rows that a pass holds, about, as Arrow has
 _OF_A_ROW: Final = 150  # bytes that a row takes beside what its row group says: values that repeat are one there
 _OF_ARROW: Final = (b"ARROW:schema", b"pandas")
 _MOST_OF_A_GROUP: Final = 512 << 20  # bytes of a row group, not compressed
+_LAST: Final = "\U0010ffff"
+"""No character comes after it."""
 _PREFIX: Final = 32  # characters of a text that statistics keep, as Delta does
 
 
@@ -252,4 +254,6 @@ def _said(value: Any, kind: pa.DataType) -> Any:
 
 def _upper(text: str) -> str:
     """Returns a short text that is not below `text`."""
-    return text if len(text) <= _PREFIX else text[:_PREFIX] + "\U0010ffff"
+    rest = text[_PREFIX:]
+    beyond = 1 + len(rest) - len(rest.lstrip(_LAST))
+    return text[:_PREFIX] + _LAST * beyond if rest else text
