@@ -466,6 +466,31 @@ def test_a_hole_in_batches_stops_the_job_before_it_lands(when: str) -> None:
             run.land()
 
 
+def test_lines_whose_files_are_merged_meanwhile_are_replaced_again() -> None:
+    script = Script()
+
+    def act() -> None:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        script.finish(script.start("before"))
+        table, spark = script.disk.table(f"{LAKE}/{BATCHES}"), Spark(script.world)
+        lines = "(topic_id = 'id1' and partition = 0 and `from` = 0L)"
+        rows = spark.load(f"{LAKE}/{BATCHES}").where(lines)
+        read = rows.read
+
+        def then_merged() -> Any:
+            found = read()
+            rows.read = read  # type: ignore[method-assign]
+            table.begin().commit(table.rows, removed=list(table.files), moves=True)
+            return found
+
+        rows.read = then_merged  # type: ignore[method-assign]
+        Fence(spark, LAKE).replace(BATCHES, rows, lines, transaction(1, 2))  # type: ignore[arg-type]
+        assert table.changes[-1].version == transaction(1, 2)
+        script.disk.remove("before")
+
+    assert script.play(act) == []
+
+
 def test_a_batch_that_was_landed_with_other_ranges_is_of_an_old_checkpoint() -> None:
     script = Script()
     with script.world.in_place():

@@ -1,4 +1,4 @@
-"""Changes to the properties of a table, and commits that Delta refuses because somebody alters the table meanwhile."""
+"""Changes to the properties of a table, and commits that Delta refuses because somebody alters the table or merges its files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from headrace_lake.tables.append import DELTA, stepwise
 COMMENT: Final = "comment"
 """The table's description, among its properties."""
 _ATTEMPTS: Final = 5
-_ALTERED: Final = re.compile(r"(Metadata|Protocol)ChangedException|DELTA_(METADATA|PROTOCOL)_CHANGED")
+_ALTERED: Final = re.compile(
+    r"(Metadata|Protocol)ChangedException|DELTA_(METADATA|PROTOCOL)_CHANGED"
+    r"|Concurrent(Append|Delete\w+)Exception|DELTA_CONCURRENT_(APPEND|DELETE)"
+)
 
 Properties = Mapping[str, str]
 
 
 def unless_altered(commit: Callable[[], object]) -> None:
-    """Calls `commit`, again if properties, columns or protocol of the table changed meanwhile: nothing was committed then.
+    """Calls `commit`, again if properties, columns or protocol of the table changed meanwhile, or files that it has read were
+    merged: nothing was committed then.
 
     Raises what `commit` raises for any other reason, and after a few attempts.
     """
