@@ -325,15 +325,15 @@ def test_no_alert_adds_two_releases_up(rule: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "why"),
     [
-        "sum(headrace_nothing)",
-        "rate(headrace_connections[5m])",
-        "rate(headrace_ack_seconds[5m])",
-        "sum by (color) (headrace_connections)",
-        'headrace_limit_hits_total{setting="x"}',
+        ("sum(headrace_nothing)", "there is no headrace_nothing"),
+        ("rate(headrace_connections[5m])", "is no counter"),
+        ("rate(headrace_ack_seconds[5m])", r"rate\(headrace_ack_seconds"),
+        ("sum by (color) (headrace_connections)", "no such label"),
+        ('headrace_limit_hits_total{setting="x"}', "no such label"),
     ],
 )
-def test_the_check_of_queries_can_fail(query: str) -> None:
-    with pytest.raises(AssertionError):
+def test_the_check_of_queries_can_fail(query: str, why: str) -> None:
+    with pytest.raises(AssertionError, match=why):
         check_query(query)

@@ -93,9 +93,14 @@ BAD = {
 }
 
 
+SAYS = {"v1 that does not end": "does not end", "v1": "malformed", "v2": "unknown version or command, or too long"}
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_header(name: str) -> None:
-    with pytest.raises(ProtocolError):
+    version, _, fault = name.partition(", ")
+    why = "is too short" if "too short" in fault else SAYS.get(version, "no PROXY protocol header")
+    with pytest.raises(ProtocolError, match=why):
         read(BAD[name])
 
 

@@ -151,7 +151,7 @@ def test_the_change_data_feed_is_on_if_asked_for_and_changes_no_reader(spark: Sp
 
 @pytest.mark.parametrize("name", ["a b", "a.b.c", "a;drop", "`a`", ".a"])
 def test_a_schema_is_a_plain_name(name: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="catalog_schema"):
         LakeSettings(catalog_schema=name)
 
 

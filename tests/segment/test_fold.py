@@ -205,22 +205,22 @@ def test_after_all_is_truncated_nothing_before_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "why"),
     [
-        (b"a", None),
-        (b"a", b""),
-        (b"a", b"\1"),
-        (b"a", b"\2" + OPEN.encode()[1:]),
-        (b"a", b"\1\xff" + bytes(16)),
-        (b"a", OPEN.encode() + b"x"),
-        (b"a", OPEN.encode()[:-2] + b"\7\0"),
-        (b"a", block(0, b"").encode()[:-1]),
-        (b"\xff", OPEN.encode()),
+        (b"a", None, "without a value of ours"),
+        (b"a", b"", "without a value of ours"),
+        (b"a", b"\1", "without a value of ours"),
+        (b"a", b"\2" + OPEN.encode()[1:], "version 2"),
+        (b"a", b"\1\xff" + bytes(16), "a record of kind 255$"),
+        (b"a", OPEN.encode() + b"x", "makes no sense"),
+        (b"a", OPEN.encode()[:-2] + b"\7\0", "makes no sense"),
+        (b"a", block(0, b"").encode()[:-1], "makes no sense"),
+        (b"\xff", OPEN.encode(), "no segment's name"),
     ],
 )
-def test_what_nobody_can_judge_stops_the_partition(key: bytes, value: bytes | None) -> None:
+def test_what_nobody_can_judge_stops_the_partition(key: bytes, value: bytes | None, why: str) -> None:
     fold = Fold()
-    with pytest.raises(LogError):
+    with pytest.raises(LogError, match=why):
         fold.apply(0, key, value, 0)
     assert fold.next_offset == 0
 
