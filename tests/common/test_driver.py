@@ -272,6 +272,24 @@ async def test_an_answer_to_one_who_has_gone_gives_its_bytes_back_and_says_nothi
     assert bench.session.heard == []
 
 
+async def test_who_has_ended_asks_nothing_more_whatever_it_is_answered(bench: Bench) -> None:
+    """A service answers what is open when it hears of the end, and the answer makes room for another question."""
+
+    class Answers(Remembers):
+        @override
+        def ended(self, caller: Caller) -> None:
+            super().ended(caller)
+            bench.session.asks.append(Asked(8))
+            caller.answered(7, "lost")
+
+    bench.driver._receiver.backend = backend = Answers()
+    bench.session.asks.append(Asked(7))
+    bench.driver.submit(0.0)
+    bench.driver.leave()
+    assert [question.ticket for question, _ in backend.asked] == [7]
+    assert (bench.driver.outstanding, bench.budget.pending) == (0, 0)
+
+
 async def test_an_answer_may_end_the_conversation(bench: Bench) -> None:
     bench.session.asks.append(Asked(0))
     bench.driver.submit(1.0)

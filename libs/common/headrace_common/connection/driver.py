@@ -353,10 +353,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def retire(self) -> None:
         """Ends the session and frees what it holds. Its frames may still wait for Kafka."""
         self._input_over = True
+        self._forget_session()  # first: what the service answers now leads to no more questions
         if not self._ended:
             self._ended = True
             self._receiver.backend.ended(self)
-        self._forget_session()
         self._receiver.budget.release(self, self._retained_bytes)
         self._retained_bytes = 0
         self._charge_waiting(0)
