@@ -79,6 +79,11 @@ class Door:
         """So many are there once all who made way are gone."""
         await until(lambda: self.receiver.admitted == number, f"{number} are there")
 
+    async def hit(self, limit: str, times: int) -> None:
+        hits = self.receiver.metrics.limit_hits.labels(limit)._value
+        await until(lambda: hits.get() >= times, "it was seen")
+        assert hits.get() == times
+
     def gave_everything_back(self) -> None:
         receiver = self.receiver
         kept = [receiver.connections, receiver.places, receiver.crowd, receiver.addresses]
@@ -142,6 +147,27 @@ async def test_open_files_bound_the_places(monkeypatch: pytest.MonkeyPatch) -> N
 def test_how_many_places_open_files_leave(may: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (may, may))
     assert most_connections(10) == most
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["proven", "silent"])
+async def test_an_address_that_has_all_its_places_makes_no_other_leave(silent: bool) -> None:
+    """One that has proven its own made the silent connections of others leave by being refused."""
+    door = Door(connections=PLACES, connections_per_address=PLACES - 1)
+    async with door.open() as connect:
+        greedy: dict[str, Any] = {"local_addr": ("127.0.0.2", 0)}
+        honest = await connect()
+        await door.admits(1)
+        for number in range(PLACES - 1):
+            own = await connect(**greedy)
+            await door.admits(2 + number)
+            if not silent:
+                await door.proves(own)
+        for number in range(PLACES):
+            await connect(**greedy)
+            await door.hit("LIMITS__CONNECTIONS_PER_ADDRESS", 1 + number)
+        await door.hit("LIMITS__CONNECTIONS", 0)
+        await door.admits(PLACES)
+        await door.proves(honest)
 
 
 async def test_who_waits_for_a_proxy_header_makes_way() -> None:

@@ -179,8 +179,8 @@ class Client:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def come(cls, port: int, said: bytes = GREETING + PUSH) -> Client:
-        made = cls(*await asyncio.open_connection(HOST, port))
+    async def come(cls, port: int, said: bytes = GREETING + PUSH, **more: Any) -> Client:
+        made = cls(*await asyncio.open_connection(HOST, port, **more))
         made.writer.write(said)
         return made
 
@@ -275,6 +275,22 @@ async def test_an_address_has_its_share_over_all_sockets() -> None:
         assert subscribers.guests
         assert not fourth.gone
         assert receiver.refused("connections") == 1
+
+
+async def test_an_address_that_has_all_its_places_makes_no_other_leave() -> None:
+    async with house(connections=3, connections_per_address=2) as receiver:
+        port, door = receiver.listen(zmq.PULL)
+        honest, greedy = await Client.come(port), []
+        await seen(lambda: len(door.guests) == 1)
+        for number in range(2):
+            greedy.append(await (await Client.come(port, local_addr=("127.0.0.2", 0))).met())
+            await greedy[-1].say(message([b"x"]))
+            await seen(lambda number=number: len(receiver.got) == 1 + number)
+        await (await Client.come(port, local_addr=("127.0.0.2", 0))).ended()
+        assert receiver.hits("LIMITS__CONNECTIONS_PER_ADDRESS") == 1
+        assert receiver.hits("LIMITS__CONNECTIONS") == 0
+        await (await honest.met()).say(message([b"honest"]))
+        await seen(lambda: receiver.got[-1].parts == [b"honest"])
 
 
 async def test_who_was_read_and_has_left_takes_no_place_though_zeromq_has_not_noticed() -> None:

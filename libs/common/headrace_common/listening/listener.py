@@ -149,20 +149,22 @@ class Listener(Endpoint):
     def _admit(self, client: socket.socket, name: Any) -> None:
         receiver = self._receiver
         client.setblocking(False)
-        address = self._client(name)
-        now, most = asyncio.get_running_loop().time(), receiver.most_connections
-        leaving = receiver.crowd.leaving(receiver.admitted, most, now)
-        for who in leaving:
-            self._close_silent(who, "LIMITS__CONNECTIONS")
-        if receiver.admitted >= most and not leaving:
-            receiver.metrics.limit_hits.labels("LIMITS__CONNECTIONS").inc()
-            receiver.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address.address)
-            client.close()
-            return
-        # behind a balancer: once its header has named the client
+        address, silent = self._client(name), len(receiver.crowd)
+        # First, since who is refused makes no other leave. Behind a balancer: once its header has named the client.
         taken = "" if within(address.address, self._proxies) else self._take(address)
         if taken is None:
             self._refuse(client, address)
+            return
+        now, most = asyncio.get_running_loop().time(), receiver.most_connections
+        staying = receiver.admitted - (silent - len(receiver.crowd))  # one of its address may have made way
+        leaving = receiver.crowd.leaving(staying, most, now)
+        for who in leaving:
+            self._close_silent(who, "LIMITS__CONNECTIONS")
+        if staying >= most and not leaving:
+            receiver.metrics.limit_hits.labels("LIMITS__CONNECTIONS").inc()
+            receiver.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address.address)
+            receiver.addresses.give_back(taken)
+            client.close()
             return
         receiver.admitted += 1
         receiver.metrics.connections_opened.inc()

@@ -185,17 +185,18 @@ class Doors:
         place = Unproven(lambda: None, descriptor.address, now)
         door.guests[number] = guest = Guest(place=place, descriptor=descriptor, since=now)
         place.leave = partial(self._leave, guest, "silent")
-        for who in receiver.crowd.leaving(self._taken, most, now):
-            self._make_way(who, CONNECTIONS)
-        if self._taken >= most:
-            self._refuse(guest, CONNECTIONS)
-            return
-        taken = receiver.addresses.take(place.peer)
+        taken = receiver.addresses.take(place.peer)  # first, since who is refused makes no other leave
         if taken is None and (silent := receiver.crowd.leaving_of(counted_as(place.peer))) is not None:
             self._make_way(silent, PER_ADDRESS)
             taken = receiver.addresses.take(place.peer)
         if taken is None:
             self._refuse(guest, PER_ADDRESS)
+            return
+        for who in receiver.crowd.leaving(self._taken, most, now):
+            self._make_way(who, CONNECTIONS)
+        if self._taken >= most:
+            receiver.addresses.give_back(taken)
+            self._refuse(guest, CONNECTIONS)
             return
         place.counted_as = taken
         self._taken += 1
