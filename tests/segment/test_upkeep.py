@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import structlog
+from aiokafka.errors import MessageSizeTooLargeError
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, Lost, OpenSession, SealSegment
+from headrace_segment.replica import upkeep
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.topics import MESSAGE_BYTES
-from headrace_segment.replica.upkeep import Upkeep
+from headrace_segment.replica.upkeep import LAST_PAUSE, Upkeep
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Truncate, decode
 from typing_extensions import override
@@ -188,3 +193,32 @@ async def test_a_clock_that_was_ahead_for_a_moment_does_not_keep_writers_from_be
     bench.now += 4 * 24 * HOUR
     bench.upkeep.look()
     assert [type(each) for each in bench.waiting()] == [Renew]
+
+
+async def test_a_snapshot_that_fails_is_tried_more_and_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing right, or a topic that takes less than a part: the whole state was encoded again every two seconds, and each try
+    left the parts before the one that failed.
+    """
+    bench, now, tries = Bench(), 100.0, list[float]()
+    monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: now))
+
+    async def attempt() -> None:
+        tries.append(now)
+        if failing:
+            raise MessageSizeTooLargeError
+
+    monkeypatch.setattr(bench.upkeep, "_snapshot", attempt)
+    failing = True
+    for _ in range(1300):
+        await bench.upkeep.snapshot()
+        now += 1
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, LAST_PAUSE, LAST_PAUSE]
+    failing = False
+    now += LAST_PAUSE
+    await bench.upkeep.snapshot()
+    failing = True
+    await bench.upkeep.snapshot()
+    now += 2
+    await bench.upkeep.snapshot()
+    assert len(tries) == len(pauses) + 4, "it begins again"

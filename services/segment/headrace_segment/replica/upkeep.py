@@ -29,6 +29,9 @@ from headrace_segment.store.snapshots import snapshot
 LOOK: Final = 2.0
 """Seconds between two looks at a partition, about."""
 
+LAST_PAUSE: Final = 300.0
+"""Longest time in seconds from a snapshot that failed to the next try."""
+
 SPREAD: Final = 0.5
 """Replicas take their snapshots at points of their own, so that mostly one of them does it: up to this part later."""
 
@@ -69,6 +72,7 @@ class Upkeep:
         self._spread = random.random() * SPREAD  # noqa: S311  (no secret)
         self._writers_due = 0
         self._ages_due = 0.0
+        self._snapshot_due = self._pause = 0.0
 
     async def run(self) -> None:
         """Looks again and again until it is cancelled."""
@@ -76,10 +80,7 @@ class Upkeep:
             await asyncio.sleep(LOOK * random.uniform(0.5, 1.5))  # noqa: S311
             if not self._partition.live.is_set():
                 continue
-            try:
-                await self._snapshot()
-            except (KafkaError, OSError) as error:
-                self._log.warning("snapshot failed", partition=self._partition.number, problem=explain(error))
+            await self.snapshot()
             self.look()
             try:
                 await self.age()
@@ -108,6 +109,23 @@ class Upkeep:
             found = segment.length if segment.modified < before else segment.index.find_log(young)
             if found is not None and found > segment.start:
                 self._put(name, Truncate(self._new_id(), found))
+
+    async def snapshot(self) -> None:
+        """Writes a snapshot if one is due. After a failure, which may last, tries more and more rarely: each try encodes the
+        whole state, and may leave a part of it on the topic.
+        """
+        if time.monotonic() < self._snapshot_due:
+            return
+        try:
+            await self._snapshot()
+        except (KafkaError, OSError) as error:
+            self._pause = min(max(LOOK, 2 * self._pause), LAST_PAUSE)
+            self._snapshot_due = time.monotonic() + self._pause
+            self._log.warning(
+                "snapshot failed", partition=self._partition.number, problem=explain(error), next_try=self._pause
+            )
+        else:
+            self._pause = 0.0
 
     async def _snapshot(self) -> None:
         """Writes the state down when enough records have come since, and cuts the log's head."""
