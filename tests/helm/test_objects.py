@@ -285,10 +285,9 @@ def test_the_spark_application_says_what_the_example_says() -> None:
 
 
 def test_health_and_metrics_are_on_no_service_for_clients() -> None:
-    for name in SCENARIOS:
-        for each in of(scenario(name), "Service"):
-            if any(port["port"] == 8080 for port in each["spec"]["ports"]):
-                assert each["spec"]["clusterIP"] == "None"
+    services = [each for name in SCENARIOS for each in of(scenario(name), "Service")]
+    found = [each for each in services if any(port["targetPort"] == "ops" for port in each["spec"]["ports"])]
+    assert {each["spec"]["clusterIP"] for each in found} == {"None"}
 
 
 def test_the_live_page_finds_every_part_and_may_reach_it() -> None:
