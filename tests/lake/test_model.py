@@ -543,6 +543,27 @@ def test_a_gap_counts_rows_that_were_erased_before_it_was_accepted() -> None:
     assert [row["rows"] for row in script.disk.table(f"{LAKE}/gaps").rows] == [3]
 
 
+@pytest.mark.parametrize("landed", [(), ("d.0",)])
+def test_a_gap_holds_what_a_kill_left_of_a_partition_that_was_never_landed(landed: tuple[str, ...]) -> None:
+    """A job is killed when it has written the events of a batch, and their topic is recreated. `landed`: what landed before."""
+    script = Script()
+
+    def act() -> None:
+        script.send(EVENTS, 0, *landed)
+        script.finish(script.start("before"))
+        script.send(EVENTS, 1, "d.1", "d.2")
+        first, before = script.start("before"), len(landed)
+        while len(script.disk.table(f"{LAKE}/{EVENTS_TABLE}").rows) == before:
+            script.take(first, 1)
+        script.stage.kill(first)
+        script.kafka.make(EVENTS, 2)
+        script.finish(script.start("before"))
+
+    assert script.play(act) == []
+    lost = [(row["topic_id"], row["partition"], row["rows"]) for row in script.disk.table(f"{LAKE}/gaps").rows]
+    assert ("id1", 1, 2) in lost
+
+
 def test_a_replay_routes_nothing_that_is_being_erased() -> None:
     """An erasure is killed when it has listed an event, whose row of a route somebody had deleted."""
     script = Script()

@@ -66,7 +66,9 @@ class Coverage:
     ends: EndOffsets
     """One past the last covered offset, by partition of the topics that exist now."""
     former: Mapping[tuple[str, str, int], int]
-    """The same for deleted topics with these names; by (name, Kafka's id, partition)."""
+    """The same for deleted topics with these names; by (name, Kafka's id, partition). 0 where only a batch that was interrupted
+    has left rows, of topics that are not given up.
+    """
     given_up: frozenset[tuple[str, int | None]]
     """(Kafka's id, partition) of deleted topics whose remaining offsets were accepted as lost."""
     rows: int = 0
@@ -90,8 +92,12 @@ class Coverage:
 RESTORE: Final = "Restore it (DESCRIBE HISTORY shows its versions, RESTORE TABLE … brings one back), and start again"
 
 
-def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) -> Coverage:
-    """Returns the offsets of `topics` that the tables cover. Blocks: one query."""
+def coverage(
+    spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], known: Mapping[str, str] | None = None
+) -> Coverage:
+    """Returns the offsets of `topics` that the tables cover; `known`: ids that they had before. Blocks: one query, and two more
+    for each topic that was recreated.
+    """
     names = {topic.id: name for name, topic in topics.items()}
     place = ("topic", "topic_id", "partition")
     nothing = sf.lit(None).cast("bigint")
@@ -120,10 +126,16 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
         elif topic in topics and not row["reason"]:
             former[topic, topic_id, number] = end
     landed = [row for row in rows if not row["reason"]]
+    given_up = frozenset((row["topic_id"], row["partition"]) for row in rows if row["reason"] == GapReason.RECREATED)
+    gone = {topic_id: topic for topic, topic_id, number in former if (topic_id, number) not in given_up}
+    gone |= {topic_id: topic for topic, topic_id in (known or {}).items() if (topic_id, None) not in given_up}
+    for topic_id in sorted(gone.keys() - names.keys()):
+        for number in _partitions_of(spark, lake, topic_id):
+            former.setdefault((gone[topic_id], topic_id, number), 0)
     return Coverage(
         ends,
         former,
-        frozenset((row["topic_id"], row["partition"]) for row in rows if row["reason"] == GapReason.RECREATED),
+        given_up,
         sum(row["rows"] for row in landed),
         {
             EVENTS: sum(row["events"] or 0 for row in landed),
@@ -136,6 +148,12 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
             if row["topic_id"] in names and row["time"] is not None
         },
     )
+
+
+def _partitions_of(spark: SparkSession, lake: str, topic_id: str) -> set[int]:
+    """Returns the partitions of a topic of which there are rows. Blocks: two queries."""
+    found = (_read(spark, lake, table).where(sf.col("topic_id") == topic_id) for table in (EVENTS, QUARANTINE))
+    return {number for rows in found for (number,) in rows.select("partition").distinct().collect()}
 
 
 def _without_number(spark: SparkSession, lake: str) -> int:

@@ -98,6 +98,10 @@ class Judge:
                 else:
                     self.holds(topic.partitions[number].start >= row["to"], f"{topic_id}/{number}: {row} is no loss")
                     self.rows_of_gap(row, topic_id)
+        for place in there:
+            lines = (row for row in [*self.batches, *self.gaps] if row["from"] is not None)
+            covered = any(in_range(place, {**row, "to": row["to"] or place[2] + 1}, row["topic_id"]) for row in lines)
+            self.holds(covered, f"{place} is in no range")
         for name, topic in self.kafka.topics.items():
             for number, partition in enumerate(topic.partitions):
                 rows = by_place.get((topic.id, number), [])
