@@ -238,9 +238,9 @@ class FairScheduler:
         account.used = min(max(account.used, self._least()), self._floor + DEBT)
 
     def counted(self, used: float) -> float:
-        """Returns what an account with `used` counts as: one that the others have left behind by more than a quantum counts as if
-        by just that. Of a crowd that waits in one queue, or for a partition in which Kafka stored nothing, each would come first
-        otherwise.
+        """Returns the use by which an account is compared: `used`, but at least a quantum less than the active accounts have.
+        Otherwise each connection of a crowd would come first that waited in one queue, or for a partition in which Kafka stored
+        nothing.
         """
         return max(used, self._least())
 
