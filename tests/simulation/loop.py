@@ -32,6 +32,8 @@ class Mortal:
 
     def __init__(self) -> None:
         self.dead = False
+        self.held: list[_Handle] | None = None
+        """What runs once the process goes on; None: it is not stopped."""
         self.context = Context()
         self.context.run(OWNER.set, self)
         self.signals: dict[int, Callable[[], None]] = {}
@@ -62,6 +64,12 @@ class _Handle(asyncio.TimerHandle):
     def cancel(self) -> None:
         self._cancelled = True
         self._callback = self._args = None
+
+
+class _Arrival(_Handle):
+    """Something that comes from outside."""
+
+    __slots__ = ()
 
 
 class _Future(asyncio.Future):  # type: ignore[type-arg]
@@ -192,6 +200,22 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         sock.connect(protocol)
         return sock, protocol
 
+    # Processes that are stopped and go on (SIGSTOP, SIGCONT, a machine that is moved)
+
+    def hold(self, owner: Mortal, callback: Callable[[], None]) -> bool:
+        """Whether `owner` is stopped. If so, `callback` is called once it goes on: something has come from outside."""
+        if owner.held is None:
+            return False
+        owner.held.append(_Arrival(callback, (), WORLD.copy()))
+        return True
+
+    def go_on(self, owner: Mortal, *, timers_first: bool) -> None:
+        """Lets a stopped process go on. `timers_first`: what has come meanwhile is seen behind all timers, as libuv does it."""
+        held, owner.held = owner.held or [], None
+        if timers_first:
+            held.sort(key=lambda handle: isinstance(handle, _Arrival))
+        self._ready.extend(held)
+
     # Running
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -243,6 +267,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 owner = context.get(OWNER)
                 if owner is not None:
                     if owner.dead:
+                        continue
+                    if owner.held is not None:
+                        owner.held.append(handle)
                         continue
                     if self.before_step is not None:
                         self.before_step(self.steps)

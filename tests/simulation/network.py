@@ -52,6 +52,7 @@ class Pipe:
         self.deliver: Callable[[bytes, int], None] = lambda data, version: None
         self.end: Callable[[], None] = lambda: None
         self.drained: Callable[[], None] = lambda: None
+        self.reader: Mortal | None = None
 
     def write(self, data: bytes, version: int = 0) -> None:
         if data and not self.lost and not self.ended:
@@ -80,6 +81,8 @@ class Pipe:
         self._loop.call_later(self._chance.uniform(*self._line.latency), self._arrive, context=WORLD.copy())
 
     def _arrive(self) -> None:
+        if self.reader is not None and self._loop.hold(self.reader, self._arrive):
+            return
         self._moving = False
         if self.lost or not self.reading or self.told_end:
             return
@@ -181,7 +184,7 @@ class ServerEnd(asyncio.Transport):
         """`loop.connect_accepted_socket`, in the owner's context."""
         self._protocol = protocol
         up, down = self._connection.up, self._connection.down
-        up.deliver, up.end, down.drained = self._data, self._eof, self._drained
+        up.deliver, up.end, up.reader, down.drained = self._data, self._eof, self._owner, self._drained
         protocol.connection_made(self)
         self._loop.call_soon(self._begin)
 
@@ -207,6 +210,8 @@ class ServerEnd(asyncio.Transport):
             self.close()
 
     def _drained(self) -> None:
+        if self._loop.hold(self._owner, self._drained):
+            return
         if self._writing_paused and self._connection.down.size <= self._connection.line.buffer // 4:
             self._writing_paused = False
             self._call(self._protocol.resume_writing)

@@ -61,7 +61,9 @@ class ClientPlan:
 
 @dataclass(frozen=True)
 class Fault:
-    """`kind`: a field of `kafka.Weather` and its `value`; or kill (at a step of the process) or term (restart)."""
+    """`kind`: a field of `kafka.Weather` and its `value`; or kill (at a step of the process), term (restart), or
+    held up (it does not run for a while; `value`: its timers run before it sees what has come meanwhile).
+    """
 
     kind: str
     at: float
@@ -147,7 +149,23 @@ WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderl
 
 
 def draw(seed: int, protocol: str) -> Scenario:
-    """The scenario of a seed: anything, or one of `SHAPES`."""
+    """The scenario of a seed: anything, or one of `SHAPES`. In one of six, a process is held up as well."""
+    scenario = undelayed(seed, protocol)
+    chance = random.Random(f"held/{protocol}/{seed}")
+    if protocol in ("logjam", "producers") or scenario.undisturbed or chance.random() > 1 / 6:
+        return scenario
+    fault = Fault(
+        "held up",
+        chance.uniform(0, max(5.0, scenario.faults_end)),
+        chance.choice((0.5, 5.0, 20.0, 70.0, 140.0)),
+        chance.random() < 0.5,
+        chance.randrange(scenario.replicas),
+    )
+    return replace(scenario, faults=(*scenario.faults, fault))
+
+
+def undelayed(seed: int, protocol: str) -> Scenario:
+    """A scenario in which every process runs whenever it may."""
     chance = random.Random(f"{protocol}/{seed}")
     if protocol == "segment":
         return replicas(seed, chance)

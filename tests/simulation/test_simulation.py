@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from dataclasses import replace
 from itertools import count
@@ -17,6 +18,7 @@ from tests.ledger import entries
 from tests.native import using
 from tests.simulation.__main__ import main, run, shrink
 from tests.simulation.found import FOUND
+from tests.simulation.loop import WORLD, Mortal, SimulatedLoop
 from tests.simulation.protocols import PROTOCOLS, STREAMS
 from tests.simulation.scenario import Fault, draw
 from tests.simulation.world import World
@@ -91,6 +93,26 @@ def test_who_acknowledges_before_kafka_has_stored_is_found(protocol: str, monkey
     monkeypatch.setattr(Delivery, "store", at_once)
     for seed in range(5):
         assert any("is not stored" in failure for failure in run(seed, protocol).failures)
+
+
+@pytest.mark.parametrize("timers_first", [False, True])
+def test_a_process_that_is_held_up_runs_when_it_goes_on(timers_first: bool) -> None:
+    loop, owner, ran = SimulatedLoop(random.Random(1)), Mortal(), list[str]()
+
+    async def story() -> None:
+        owner.held = []
+        loop.call_later(2.0, ran.append, "timer", context=owner.context)
+        loop.call_soon(ran.append, "ready", context=owner.context)
+        loop.call_later(1.0, lambda: loop.hold(owner, lambda: ran.append("arrival")), context=WORLD.copy())
+        await asyncio.sleep(3.0)
+        assert not ran
+        loop.go_on(owner, timers_first=timers_first)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    loop.run(story())
+    assert ran == (["ready", "timer", "arrival"] if timers_first else ["ready", "arrival", "timer"])
+    assert not loop.hold(owner, lambda: None)
 
 
 def test_what_does_not_matter_is_shrunk_away() -> None:

@@ -50,6 +50,8 @@ LOWERED = 98_304
 """`max.message.bytes` of topics that had more: each event here is smaller."""
 WATCH = 0.7
 """Seconds between two looks at the budgets and at what waits."""
+SETTLED = 1.0
+"""Seconds after a process went on within which nothing is said about the time that frames wait."""
 LONGEST_AIM = 5.0
 """Seconds after which a process that does nothing is killed all the same."""
 
@@ -168,6 +170,7 @@ class Life(Mortal):
         self.problem: str | None = None
         self.confirmed_before = 0  # when it was told to stop
         self.stopped: float | None = None  # when it was
+        self.went_on = -SETTLED  # when, after it was held up
         self.heard = 0
         """Bytes that it has read of sockets that are not in `ends`."""
 
@@ -183,6 +186,10 @@ class Life(Mortal):
         except Exception as error:
             self.problem = repr(error)
         self.ended.set()
+
+    def settled(self) -> bool:
+        """Whether all of its timers that were due while it was held up have run."""
+        return self.held is None and self.world.loop.now >= self.went_on + SETTLED
 
     def received(self) -> int:
         return self.heard + (0 if self.world.spoken.messages else sum(end.received for end in self.ends))
@@ -374,11 +381,7 @@ class World:
         self.tell("SIGTERM")
         life.terminate()
         began = self.loop.now
-        try:
-            await asyncio.wait_for(life.ended.wait(), ENDING)
-        except TimeoutError:
-            self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
-            life.kill()
+        await self._ends(life)
         if not life.dead:
             self.oracle.ended(life, in_time=self.loop.now - began < self.settings.limits.drain_time)
 
@@ -386,7 +389,7 @@ class World:
         while True:
             await asyncio.sleep(WATCH)
             for life in self.replicas:
-                if not life.dead:
+                if not life.dead and life.settled():
                     self.oracle.looks(life)
 
     # Faults
@@ -398,6 +401,8 @@ class World:
             await self._kill(fault.where, fault.value)
         elif fault.kind == "term":
             await self._restart(fault.where)
+        elif fault.kind == "held up":
+            await self._hold_up(self.replicas[fault.where], fault.lasts, timers_first=fault.value)
         elif fault.kind == "partitions":
             self.broker.partitions += 1
         elif fault.kind == "lowered":
@@ -440,16 +445,39 @@ class World:
         if life is self.replicas[where]:
             self.replicas[where] = self._begin()
 
+    async def _hold_up(self, life: Life, seconds: float, *, timers_first: bool) -> None:
+        """SIGSTOP, and SIGCONT: nothing of the process runs, and its clients and Kafka go on."""
+        if life.held is not None:
+            return
+        life.held = []
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            life.went_on = self.loop.now
+            self.loop.go_on(life, timers_first=timers_first)
+            self.tell("the process goes on")
+
+    async def _ends(self, life: Life) -> None:
+        """Waits until a process has ended that was told so. Kills it if it takes too long, beside the time that it is held up."""
+        while not life.ended.is_set() and not life.dead:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(life.ended.wait(), ENDING)
+            if (
+                not life.ended.is_set()
+                and life.held is None
+                and self.loop.now >= life.went_on + ENDING
+                and not life.dead
+            ):
+                self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
+                life.kill()
+
     async def _restart(self, where: int) -> None:
         """SIGTERM, and a new process once the old one has ended; or SIGKILL, if it has not after a while."""
         life = self.replicas[where]
+        while life.held is not None:  # noqa: ASYNC110  (the signal waits, too)
+            await asyncio.sleep(WATCH)
         self.tell("SIGTERM")
         life.terminate()
-        try:
-            await asyncio.wait_for(life.ended.wait(), ENDING)
-        except TimeoutError:
-            if not life.dead:
-                self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
-                life.kill()
+        await self._ends(life)
         if life is self.replicas[where]:
             self.replicas[where] = self._begin()
