@@ -6,8 +6,9 @@ import socket
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,9 +232,10 @@ def run_module(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 class Admin:
-    """As much of aiokafka's as `describe` uses. It tells no values of settings, and `error` of each topic."""
+    """As much of aiokafka's as `describe` uses. It names settings and tells only the values `told`, and `error` of each topic."""
 
     error = 0
+    told: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, **_: object) -> None:
         pass
@@ -249,8 +251,14 @@ class Admin:
         return {"brokers": [1, 2, 3]}
 
     async def describe_configs(self, resources: list[Any]) -> list[Any]:
-        names = ("min.insync.replicas", "max.message.bytes", "cleanup.policy", "unclean.leader.election.enable")
-        return [SimpleNamespace(resources=[(0, "", 2, "t", [(name, None, False, 5) for name in names])])]
+        names = {
+            "min.insync.replicas",
+            "max.message.bytes",
+            "cleanup.policy",
+            "unclean.leader.election.enable",
+            *self.told,
+        }
+        return [SimpleNamespace(resources=[(0, "", 2, "t", [(name, self.told.get(name), False, 5) for name in names])])]
 
     async def close(self) -> None:
         pass
@@ -281,6 +289,23 @@ async def test_a_topic_that_we_may_not_see_is_not_called_missing(
     monkeypatch.setattr(Admin, "error", error.errno)
     with pytest.raises(DeliveryError, match=re.escape(said)):
         await describe(KafkaSettings())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "weak"),
+    [
+        ("cleanup.policy", "compact,delete", ("it is compacted, but records have no key",)),
+        ("message.timestamp.type", "LogAppendTime", ("its records have the broker's time, not that of their receipt",)),
+        ("message.timestamp.type", "CreateTime", ()),
+    ],
+)
+async def test_what_does_not_keep_the_promise_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, weak: tuple[str, ...]
+) -> None:
+    """A service's own topics may have keys, and the broker's time."""
+    monkeypatch.setattr(client, "AIOKafkaAdminClient", Admin)
+    monkeypatch.setattr(Admin, "told", {name: value})
+    assert [topic.weak for topic in await describe(KafkaSettings(), ["own"])] == [weak, weak, ()]
 
 
 def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:

@@ -258,6 +258,8 @@ def _topic(
         weak.append("it is compacted, but records have no key")
     if not keys and most < SMALLEST_MESSAGE_BYTES:
         weak.append(f"max.message.bytes below {SMALLEST_MESSAGE_BYTES}")
+    if not keys and configuration.get("message.timestamp.type") == "LogAppendTime":
+        weak.append("its records have the broker's time, not that of their receipt")
     return Topic(
         name,
         len(partitions),
