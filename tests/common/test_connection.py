@@ -296,6 +296,19 @@ class TestProtocolError:
         assert acks(transport) == ["a"]
         assert transport.lost
 
+    def test_over_tls_what_is_abandoned_takes_no_budget_while_its_socket_closes(self, bench: Make) -> None:
+        """The oldest unfinished frame is the one that may go on where the budget is crowded; this one never will."""
+        made, connection, transport = bench.one(half_close=False)
+        transport.deaf = True
+        connection.data_received(data("a") + data("b")[:9])
+        assert made.budget.partial_bytes
+        made.abandon()
+        assert not transport.lost
+        assert made.budget.used == 0
+        made.clock.advance(DRAIN_TIME)
+        assert transport.lost
+        assert made.all_given_back()
+
 
 class TestFrameTime:
     def closed_after(self, made: Bench, transport: Transport, seconds: float) -> None:

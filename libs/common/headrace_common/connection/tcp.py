@@ -246,6 +246,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if self._life.phase >= DRAINING:
             return
         self.driver.retire()
+        self.driver.forget_input()
+        self.incoming.clear()
         if self._peer_done or not self._transport.can_write_eof():
             self._hang_up()
             return
