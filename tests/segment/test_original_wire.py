@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 import pytest
-from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire import codes
+from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
 from headrace_segment.wire.original import BeginAppendBlock, Block, KeepAlive, OriginalDecoder, SetupAppend
 from headrace_segment.wire.text import read_text, write_text
 from hypothesis import strategies as st
@@ -195,6 +196,13 @@ def test_many_messages_are_looked_at_in_turns() -> None:
     found += list(decoder.receive(b""))
     assert not decoder.busy
     assert len(found) == 2500
+
+
+def test_a_length_has_three_bytes() -> None:
+    """The upper byte of a length is 0: readers refuse another."""
+    assert codes.message(Kind.KEEP_ALIVE, bytes(MAX_BODY))[4:8] == b"\x00\xff\xff\xff"
+    with pytest.raises(ValueError, match="a body of 16777216 bytes"):
+        codes.message(Kind.KEEP_ALIVE, bytes(MAX_BODY + 1))
 
 
 # What test_session.py makes conversations of.
