@@ -288,19 +288,31 @@ async def test_a_frame_waits_a_few_slices_beside_those_whom_kafka_has_kept_waiti
             await served_all(client)
 
 
-async def test_a_long_frame_waits_no_longer_beside_small_ones_that_long_work_has_left_behind() -> None:
-    """A small frame waits for a partition that is not stored in, so small frames never have a rest. A connection uses 400 ms
-    meanwhile: those that then come faster than they are served have no credit of that.
-    """
+async def beside_small_ones_that_come_faster(service: Service, good: Client) -> None:
+    """Ten clients send small frames, in partition 0, faster than they are served. A long one beside them does not wait long."""
     stop = False
 
-    async def member(service: Service) -> None:
+    async def member() -> None:
         client = service.client()
         while not stop:
             while len(client.sent) < 16:
                 service.submit(client, 0, (2 * SMALL_COST, event(1)), small=True)
             await client.served()
 
+    crowd = [asyncio.create_task(member()) for _ in range(10)]
+    await passes(service.loop, 0.050)
+    service.submit(good, 0, *EVENTS[:10])
+    async with asyncio.timeout(1.0):
+        await good.served()
+    stop = True
+    service.silent.clear()
+    await asyncio.gather(*crowd)
+
+
+async def test_a_long_frame_waits_no_longer_beside_small_ones_that_long_work_has_left_behind() -> None:
+    """A small frame waits for a partition that is not stored in, so small frames never have a rest. A connection uses 400 ms
+    meanwhile: those that then come faster than they are served have no credit of that.
+    """
     async with serving(2) as service:
         service.silent = {1}
         kept, busy, good = service.client(), service.client(), service.client()
@@ -310,16 +322,25 @@ async def test_a_long_frame_waits_no_longer_beside_small_ones_that_long_work_has
         for _ in range(2):
             service.submit(busy, 0, *EVENTS)
             await busy.served()
-        crowd = [asyncio.create_task(member(service)) for _ in range(10)]
-        await passes(service.loop, 0.050)
-        service.submit(good, 0, *EVENTS[:10])
-        async with asyncio.timeout(1.0):
-            await good.served()
-        stop = True
-        service.silent.clear()
-        await asyncio.gather(*crowd)
+        await beside_small_ones_that_come_faster(service, good)
         while kept.sent:
             await kept.served()
+
+
+async def test_a_long_frame_does_not_wait_for_as_many_as_have_small_ones_where_kafka_stores_nothing() -> None:
+    """They share by their number with those who can be served, not with those who wait for Kafka."""
+    async with serving(2) as service:
+        service.silent = {1}
+        kept = [service.client() for _ in range(4 * CROWD)]
+        for number in range(2):
+            for client in kept:
+                service.submit(client, 1, (SMALL_COST, event(number)), small=True)
+            await passes(service.loop, 0.050)
+        await beside_small_ones_that_come_faster(service, service.client())
+        for client in kept:
+            while client.sent:
+                await client.served()
+        assert (service.scheduler.sharing, service.scheduler.long) == (0, 0)
 
 
 @dataclass

@@ -221,9 +221,9 @@ class FairScheduler:
         self._taken = 0.0  # when `take` last agreed (loop time)
         self._arrivals_until: float | None = None  # in this turn of the loop; None: nothing has arrived in it
         self.sharing = 0
-        """Connections whose small frames wait."""
+        """Connections whose small frames wait for a slice, not for Kafka."""
         self.long = 0
-        """Connections whose next frame is not small."""
+        """The same of connections whose next frame is not small."""
         self.until = 0.0
         """When the current slice ends (loop time)."""
 

@@ -216,10 +216,28 @@ class FairQueue:
         self._order = itertools.count()
         self._current: InFlightFrame | None = None
         self._parked: set[Account] = set()  # their first frame cannot continue
+        self._takes = True
+        self.paused_since: float | None = None
+        """Since when nothing is taken (event loop time)."""
 
     def __bool__(self) -> bool:
         """Whether a frame can continue."""
         return self._current is not None or bool(self._small) or bool(self._heap)
+
+    def pause(self, now: float) -> None:
+        """Learns that nothing is taken until `resume`: its pump waits for Kafka. Those who wait here take no share until then."""
+        self.paused_since, self._takes = now, False
+        self._scheduler.sharing -= len(self._small)
+        self._scheduler.long -= len(self._first) - len(self._small)
+
+    def resume(self) -> None:
+        """Learns that frames are taken again."""
+        scheduler = self._scheduler
+        if self._small and not scheduler.sharing:
+            scheduler.enter(scheduler.small)
+        self.paused_since, self._takes = None, True
+        scheduler.sharing += len(self._small)
+        scheduler.long += len(self._first) - len(self._small)
 
     def virtual_time(self) -> float:
         """Returns the CPU seconds of the next frame's account. If nothing waits any more, its pump shall learn that at once."""
@@ -289,7 +307,7 @@ class FairQueue:
         if in_flight.small:
             self._forget(account)
         else:
-            self._scheduler.long -= 1
+            self._scheduler.long -= self._takes
             if in_flight is self._current:
                 self._current = None
             elif account in self._parked:
@@ -315,12 +333,12 @@ class FairQueue:
         account, scheduler = in_flight.account, self._scheduler
         self._first[account] = in_flight
         if in_flight.small:
-            if not scheduler.sharing:
+            if self._takes and not scheduler.sharing:
                 scheduler.enter(scheduler.small)
-            scheduler.sharing += 1
+            scheduler.sharing += self._takes
             self._small[account] = None
         else:
-            scheduler.long += 1
+            scheduler.long += self._takes
             self._push(in_flight)
 
     def _push(self, in_flight: InFlightFrame) -> None:
@@ -329,4 +347,4 @@ class FairQueue:
 
     def _forget(self, account: Account) -> None:
         del self._small[account]
-        self._scheduler.sharing -= 1
+        self._scheduler.sharing -= self._takes

@@ -79,7 +79,6 @@ class Pump:
         self._parked: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._arrived = asyncio.Event()
-        self._delivering_since: float | None = None
         self.connections = 0  # that have it as their own
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
@@ -119,7 +118,7 @@ class Pump:
                 limit = self._source.batch_bytes
                 cycle = Cycle(Batch(self._events, self.partition, limit), limit)
                 await self._take(cycle)
-                self._delivering_since = self._clock()
+                self._queue.pause(self._clock())
                 while cycle.living():
                     cycle.drop_dead()
                     failure = await self._store_events(cycle) or await self._store_rejects(cycle)
@@ -128,7 +127,7 @@ class Pump:
                     self._give_up(cycle, failure)
                     if failure.policy is not DeliveryPolicy.RETRY and cycle.living():
                         await self._keep(cycle, failure)
-                self._delivering_since = None
+                self._queue.resume()
         except Exception:
             self._ended = True
             self._abandon_all()
@@ -397,4 +396,4 @@ class Pump:
 
     def waiting_since(self) -> float | None:
         """Returns since when it waits for Kafka, also after all frames are abandoned, or frames wait for it."""
-        return min((since for since in (self._delivering_since, self.oldest()) if since is not None), default=None)
+        return min((since for since in (self._queue.paused_since, self.oldest()) if since is not None), default=None)
