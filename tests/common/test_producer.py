@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import structlog
 from aiokafka import AIOKafkaProducer, errors
-from aiokafka.errors import KafkaConnectionError, ProducerClosed
+from aiokafka.errors import KafkaConnectionError, OutOfOrderSequenceNumber, ProducerClosed
 from aiokafka.producer import message_accumulator
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import producer as module
-from headrace_common.kafka.client import Topic
+from headrace_common.kafka.client import Topic, make_producer
 from headrace_common.kafka.producer import FIRST_PAUSE, LAST_PAUSE, Producer, ProducerSource
 from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
@@ -299,6 +299,22 @@ async def test_aiokafka_still_has_what_is_cut() -> None:
     assert callable(client.client.force_metadata_update)
     assert client.client.cluster.leader_for_partition(TopicPartition("t", 0)) in (None, -1)
     await Producer(client).close()
+
+
+async def test_a_sender_that_ends_fails_what_waits_for_it_and_nothing_else() -> None:
+    """Kafka's disk was full: a stack of aiokafka's own, with an AttributeError, stood in the log beside what we say."""
+    producer = make_producer(KafkaSettings(bootstrap_servers="127.0.0.1:1"), 1 << 20)
+    assert callable(type(producer._txn_manager).fatal_error), "aiokafka still has what is replaced"
+
+    async def ends() -> None:
+        raise OutOfOrderSequenceNumber
+
+    sender = asyncio.create_task(ends())
+    await asyncio.wait({sender})
+    producer._sender._fail_all(sender)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        await producer._message_accumulator.add_batch(producer.create_batch(), TopicPartition("t", 0), timeout=1)
+    await Producer(producer).close()
 
 
 async def test_topics_of_a_services_own_must_exist_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

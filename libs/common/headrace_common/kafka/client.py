@@ -141,6 +141,8 @@ def make_producer(settings: KafkaSettings, batch_bytes: int) -> AIOKafkaProducer
         metadata_max_age_ms=60_000,
     )
     take_own_epoch(made)
+    # Where its sender has ended, aiokafka also fails the transaction, by an AttributeError in the log: there is none.
+    made._txn_manager.fatal_error = lambda error: None
     return made
 
 
