@@ -14,7 +14,7 @@ import pytest
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
+from aiokafka.errors import MessageSizeTooLargeError, ProducerClosed, TopicAuthorizationFailedError
 from headrace_common.kafka import producer as module
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -356,6 +356,32 @@ async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeyp
     pump.cancel()
     await asyncio.wait({pump})
     await producer.close()
+
+
+async def test_what_fails_behind_a_block_that_is_too_large_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit was not looked at again, so the block ended the sessions of all once more."""
+    bench = Bench(monkeypatch)
+    bench.produce(2, lambda: None)
+    answers: dict[int, asyncio.Future[object]] = {}
+
+    async def send(client: Client, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
+        return answers.setdefault(partition, asyncio.get_running_loop().create_future())
+
+    monkeypatch.setattr(Client, "send_batch", send)
+    monkeypatch.setattr(Client, "leader_for_partition", lambda client, where: where.partition)
+    pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
+    for number in range(2):
+        bench.producer.put(number, b"s", b"block")
+    await until(lambda: len(answers) == 2, "they are under way")
+    answers[0].set_exception(MessageSizeTooLargeError())
+    answers[1].set_exception(ProducerClosed())
+    await until(lambda: bench.producer._current is None, "the producer is given up")
+    await bench.producer.current()
+    assert bench.looks == 1
+    for pump in pumps:
+        pump.cancel()
+    await asyncio.wait(pumps)
+    await bench.producer.close()
 
 
 async def test_a_topic_that_refuses_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ class LogProducer(ReplaceableProducer):
             where = answer.result()
             producer.stored, self._failed = True, None
         except (KafkaError, OSError) as error:
-            self._too_large = isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError)
+            self._too_large |= isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError)
             self._give_up(producer, "failed", explain(error))
             return
         except Exception as error:  # a bug of the client's: a fresh producer may not meet it
