@@ -15,7 +15,7 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import Account, FairScheduler
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.producer import Turns
+from headrace_common.kafka.producer import WHY, Turns
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -198,10 +198,10 @@ class FakeSource:
             self.producers.append(self._current)
         return self._current
 
-    def discard(self, producer: FakeProducer, why: str, problem: str) -> None:
+    def discard(self, producer: FakeProducer, error: DeliveryError) -> None:
         if not producer.discarded:
             producer.discarded = True
-            self.why.append(why)
+            self.why.append(WHY[error.policy])
             self._current = None
             producer.gone.set_result(None)
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 from headrace_cli.ground import ROOT
+from headrace_common.kafka.producer import WHY
 from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
 from headrace_common.protocol import installed
-from headrace_common.publishing.delivery import _WHY
 from headrace_common.record.contract import Reason, RecordFault
 from headrace_lake.upkeep.metrics import TASKS, LakeMetrics
 from headrace_logjam.metrics import LogjamMetrics
@@ -73,7 +73,7 @@ def named_ends() -> set[str]:
     ("name", "values"),
     [
         ("events_quarantined", {reason.value for reason in Reason}),
-        ("producers_replaced", set(_WHY.values())),
+        ("producers_replaced", set(WHY.values())),
         ("connections_closed", {*named_ends(), "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", {*SAID.values(), LATE}),

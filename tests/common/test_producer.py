@@ -166,7 +166,7 @@ class TestSource:
         first = await bench.source.current()
         bench.answers += [trouble, None, trouble]
         bench.starts += [trouble]
-        bench.source.discard(first, "failed", "why")
+        bench.source.discard(first, DeliveryError("why", DeliveryPolicy.RETRY))
         await asyncio.wait_for(bench.source.current(), PATIENCE)
         assert bench.source.problem is None
         assert [client.stopped for client in bench.clients[1:]] == [1, 0]
@@ -200,10 +200,10 @@ class TestSource:
     async def test_one_that_is_discarded_is_replaced_once(self, bench: Bench) -> None:
         first = await bench.source.current()
         for _ in range(3):
-            bench.source.discard(first, "failed", "why")
+            bench.source.discard(first, DeliveryError("why", DeliveryPolicy.RETRY))
         assert first.discarded
         second = await bench.source.current()
-        bench.source.discard(first, "failed", "why")
+        bench.source.discard(first, DeliveryError("why", DeliveryPolicy.RETRY))
         assert await bench.source.current() is second
         assert bench.replaced("failed") == 1
         await asyncio.wait_for(first.gone, PATIENCE)
@@ -215,10 +215,10 @@ class TestSource:
         log = CapturingLogger()
         clock = asyncio.get_running_loop().time
 
-        async def replaced(*, stored: bool) -> float:
+        async def replaced(*, stored: bool, policy: DeliveryPolicy = DeliveryPolicy.REFUSED) -> float:
             producer = await bench.source.current()
             producer.stored = stored
-            bench.source.discard(producer, "refused", "no right")
+            bench.source.discard(producer, DeliveryError("no right", policy))
             before = clock()
             await bench.source.current()
             return clock() - before
@@ -228,6 +228,12 @@ class TestSource:
         assert await replaced(stored=True) < FIRST_PAUSE
         assert await replaced(stored=False) == pytest.approx(FIRST_PAUSE, abs=0.05)
         assert bench.replaced("refused") == 11
+        for policy in (
+            DeliveryPolicy.POISON,
+            DeliveryPolicy.UNKNOWN,
+            DeliveryPolicy.RETRY,
+        ):  # of what it sent: others wait
+            assert await replaced(stored=False, policy=policy) < FIRST_PAUSE
         bench.source._limited = RateLimited(log, clock=clock)  # type: ignore[arg-type]
         for _ in range(30):
             await replaced(stored=True)
@@ -272,7 +278,7 @@ class TestSource:
         for _ in range(3):
             producer = await bench.source.current()
             producer.client._stop = "never"
-            bench.source.discard(producer, "failed", "why")
+            bench.source.discard(producer, DeliveryError("why", DeliveryPolicy.RETRY))
         last = await bench.source.current()
         last.client._stop = "never"
         await asyncio.wait_for(bench.source.close(), PATIENCE)

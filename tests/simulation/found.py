@@ -33,5 +33,10 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         26737,
         "connections whose partition Kafka had not stored in came back with the credit of all that others had used meanwhile",
     ),
+    (
+        "courier",
+        39915,
+        "a refused record made the next producer wait for up to 5 s, as long as its frame may: it was refused again and again",
+    ),
 )
 """Protocol, seed, and the fault that it found."""

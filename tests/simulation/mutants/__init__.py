@@ -96,7 +96,7 @@ MUTANTS: Final = (
     Mutant("a connection's frames lose their order", _QUEUE, "        queue.append(in_flight)", "        queue.appendleft(in_flight)"),
     Mutant("events that did not fit are dropped", _PUMP, "            if added < len(made):\n                frame.made = made[added:]\n                return Step.FULL", "            if added < len(made):\n                return Step.FULL"),
     Mutant("an odd answer counts as stored", _DELIVERY, "                answer.result()\n", ""),
-    Mutant("a broken producer is kept", _DELIVERY, "                self._source.discard(producer, _WHY[error.policy], str(error))\n", ""),
+    Mutant("a broken producer is kept", _DELIVERY, "                self._source.discard(producer, error)\n", ""),
     Mutant("what is in doubt is not marked", _BATCH, "map(republished, self.records)", "self.records"),
     Mutant("refused records are not searched for", _DELIVERY, "            return await self._search(batch, deadline)", "            return list(zip(batch.records, batch.owners, strict=True))"),
     Mutant("half of a batch is not sent", _DELIVERY, "                for half in batch.halves():\n                    if", "                for half in [*batch.halves()][:1]:\n                    if"),

@@ -31,6 +31,18 @@ CLOSE_TIME: Final = 2.0
 LEAST: Final = 1 << 10
 """Bytes of a batch for which there is room, however little the topic takes."""
 
+WHY: Final = {
+    DeliveryPolicy.CLOCK: "clock",
+    DeliveryPolicy.POISON: "record_refused",
+    DeliveryPolicy.UNKNOWN: "unknown",
+    DeliveryPolicy.RETRY: "failed",
+    DeliveryPolicy.REFUSED: "refused",
+}
+"""Why a producer is replaced: the metric's label."""
+
+LASTING: Final = (DeliveryPolicy.REFUSED, DeliveryPolicy.CLOCK)
+"""Policies that hold for the next producer as well, whatever it sends."""
+
 FIRST_PAUSE: Final = 0.1
 LAST_PAUSE: Final = 5.0
 LEADER_PAUSE: Final = 0.5
@@ -191,16 +203,16 @@ class ReplaceableProducer(ABC):
         broker = leader(producer, TopicPartition(topic, partition))
         return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker)
 
-    def _retire(self, producer: Producer, why: str) -> bool:
+    def _retire(self, producer: Producer, why: str, *, rarely: bool) -> bool:
         """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before.
 
-        If it has stored nothing, the next one starts after a pause: one that is refused all it sends would be made again for each
-        frame that a client sends again.
+        With `rarely` the next one starts after a pause, if this one has stored nothing: one that is refused all it sends would be
+        made again for each frame that a client sends again.
         """
         if producer.discarded:
             return False
         producer.discarded = True
-        self._pause = 0.0 if producer.stored else min(max(FIRST_PAUSE, 2 * self._pause), LAST_PAUSE)
+        self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LAST_PAUSE) if rarely and not producer.stored else 0.0
         if self._current is producer:
             self._current = None
             self._turns.forget()
@@ -322,10 +334,14 @@ class ProducerSource(ReplaceableProducer):
     def _topics(self) -> Sequence[str]:
         return self._settings.events_topic, self._settings.quarantine_topic
 
-    def discard(self, producer: Producer, why: str, problem: str) -> None:
-        """Discards `producer`; its `gone` says when it has ended. Further calls for it do nothing. Does not block."""
-        if self._retire(producer, why):
-            self._limited.warning("producer replaced", why=why, problem=problem)
+    def discard(self, producer: Producer, error: DeliveryError) -> None:
+        """Discards `producer` for `error`; its `gone` says when it has ended. Further calls for it do nothing. Does not block.
+
+        A record that Kafka refuses makes the next one wait for nothing: all other frames, and the search for it, need one.
+        """
+        why = WHY[error.policy]
+        if self._retire(producer, why, rarely=error.policy in LASTING):
+            self._limited.warning("producer replaced", why=why, problem=str(error))
 
     @asynccontextmanager
     async def isolated(self) -> AsyncIterator[Producer]:

@@ -205,7 +205,7 @@ class Delivery:
                     await self._attempt(producer, batch)
                 return
             except DeliveryError as error:
-                self._source.discard(producer, _WHY[error.policy], str(error))
+                self._source.discard(producer, error)
                 if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline or batch.has_dead():
                     raise
             await asyncio.sleep(RETRY_PAUSE)
@@ -265,13 +265,3 @@ def _explained(error: Exception) -> DeliveryError:
         return DeliveryError(str(error), DeliveryPolicy.RETRY)
     # A bug of Kafka's client, say: a fresh one may not meet it.
     return DeliveryError(f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY)
-
-
-_WHY: Final = {
-    DeliveryPolicy.CLOCK: "clock",
-    DeliveryPolicy.POISON: "record_refused",
-    DeliveryPolicy.UNKNOWN: "unknown",
-    DeliveryPolicy.RETRY: "failed",
-    DeliveryPolicy.REFUSED: "refused",
-}
-"""Why a producer is replaced: the metric's label."""

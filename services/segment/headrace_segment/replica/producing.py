@@ -222,7 +222,7 @@ class LogProducer(ReplaceableProducer):
                 await asyncio.sleep(0)
 
     def _give_up(self, producer: Producer, why: str, problem: str) -> None:
-        if not self._retire(producer, why):
+        if not self._retire(producer, why, rarely=True):
             return
         now = self._clock()
         self._failed = now if self._failed is None else self._failed[0], now, problem
