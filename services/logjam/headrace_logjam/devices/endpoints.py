@@ -187,14 +187,15 @@ class Subscription:
         clock = asyncio.get_running_loop().time
         self._read.last = clock()
         while True:
+            looked = clock()
             try:
                 await asyncio.wait_for(connection.closed.wait(), LOOK)
             except TimeoutError:
                 pass
             else:
                 return
-            if not self._read.reading:
-                self._read.last = clock()  # it is we who do not read
+            if not self._read.reading or clock() >= looked + 2 * LOOK:
+                self._read.last = clock()  # it is we who do not read, or the process stood still
             elif clock() - self._read.last >= SILENCE:
                 self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self._name, address=self._address)
                 made.disconnect(self._address)
