@@ -10,7 +10,7 @@ import concurrent.futures
 import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,12 @@ from tests.contract.embedded import EmbeddedKafka
 from tests.contract.waiting import until, wait_for
 
 BROKERS: Final = 3
+HEEDS_RULES: Final[Mapping[str, str]] = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Properties of a broker that heeds access rules; without any, everybody may do all."""
+
 _INTERNAL: Final = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
 
 
@@ -60,6 +66,7 @@ class _Node(EmbeddedKafka):
             **{f"{topic}.replication.factor": str(count) for topic in _INTERNAL},
             **{f"{topic}.min.isr": str(count // 2 + 1) for topic in _INTERNAL[1:]},
             "controlled.shutdown.retry.backoff.ms": "200",
+            **(HEEDS_RULES if count == 1 else {}),  # several have to elect a controller before they know rules
         }
         super().__init__(folder, free_port(), controller_port, properties)
 

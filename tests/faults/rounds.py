@@ -13,6 +13,7 @@ from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.faults.clients import Client, finished, violations
 from tests.faults.stack import DIALECTS, Stack
+from tests.system.cluster import write_denied
 
 CLIENTS: Final = 2
 """Of each receiver."""
@@ -133,6 +134,13 @@ async def clock_shifted(stack: Stack, chance: random.Random) -> None:
     clock.write_text("0")
 
 
+async def denied(stack: Stack, chance: random.Random) -> None:
+    """Nobody may write to one of the topics."""
+    kafka = stack.kafka
+    async with write_denied(kafka, chance.choice((kafka.events_topic, kafka.quarantine_topic, kafka.segments_topic))):
+        await asyncio.sleep(chance.uniform(1, 8))
+
+
 Fault = Callable[[Stack, random.Random], Awaitable[None]]
 OF_OTHERS: Final[Mapping[str, Fault]] = {
     "delayed": delayed,
@@ -146,6 +154,8 @@ OF_OTHERS: Final[Mapping[str, Fault]] = {
     "clock shifted": clock_shifted,
 }
 OF_BROKERS: Final[Mapping[str, Fault]] = {"broker frozen": broker_frozen, "broker killed": broker_killed}
+OF_ONE: Final[Mapping[str, Fault]] = {"denied": denied}
+"""Only with one broker, which heeds rules."""
 OF_THREE: Final[Mapping[str, Fault]] = {
     "broker stopped": broker_stopped,
     "leader killed": leader_killed,
@@ -153,13 +163,13 @@ OF_THREE: Final[Mapping[str, Fault]] = {
     "data lost": data_lost,
 }
 """Only with three brokers. Of one that has lost its disk nothing could be promised."""
-FAULTS: Final[Mapping[str, Fault]] = {**OF_OTHERS, **OF_BROKERS, **OF_THREE}
+FAULTS: Final[Mapping[str, Fault]] = {**OF_OTHERS, **OF_BROKERS, **OF_ONE, **OF_THREE}
 
 
 async def _attack(stack: Stack, chance: random.Random) -> list[str]:
     """One fault; where it is a broker's, often another one at the same time. Returns what happened."""
     several = len(stack.brokers.nodes) > 1
-    happens = [chance.choice([name for name in FAULTS if several or name not in OF_THREE])]
+    happens = [chance.choice([name for name in FAULTS if name not in (OF_ONE if several else OF_THREE)])]
     if happens[0] not in OF_OTHERS and chance.random() < 0.5:
         happens.append(chance.choice(list(OF_OTHERS)))
     await asyncio.gather(*(FAULTS[name](stack, chance) for name in happens))

@@ -9,7 +9,7 @@ import pytest
 from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.brokers import ProxiedListener
+from tests.contract.brokers import HEEDS_RULES, ProxiedListener
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.topic import own_topics
@@ -29,8 +29,7 @@ class Broker(EmbeddedKafka):
             controller,
             {
                 **self.listener.properties(port, controller),
-                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "allow.everyone.if.no.acl.found": "true",
+                **HEEDS_RULES,
                 "broker.session.timeout.ms": "6000",  # a killed broker's partitions are soon known to have no leader
             },
         )
