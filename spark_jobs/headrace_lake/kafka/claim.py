@@ -38,7 +38,7 @@ class Claim:
         ids = {name: topic.id for name, topic in topics.items()}
         known = {} if marker is None else marker.topics
         latest = fence.latest(BATCHES)  # before the tables are read: what lands meanwhile is noticed then
-        there = self._coverage(topics, known)
+        there = self._coverage(topics, fence)
         there.check()
         self._check_tables(fence, there)
         if marker is not None:
@@ -60,12 +60,13 @@ class Claim:
         self._log.info("claimed the tables", epoch=epoch)
         return epoch, position
 
-    def _coverage(self, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> Coverage:
-        return coverage(self._spark, self._lake, topics, known)
+    def _coverage(self, topics: Mapping[str, TopicInfo], fence: Fence) -> Coverage:
+        return coverage(self._spark, self._lake, topics, gaps.begun(fence))
 
     def losses(self, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[gaps.Loss]:
         """Returns what Kafka lost before it was landed or given up; `known`: topic -> the id that it had."""
-        return gaps.find(self._coverage(topics, known), self._brokers, topics, known, Fence(self._spark, self._lake))
+        fence = Fence(self._spark, self._lake)
+        return gaps.find(self._coverage(topics, fence), self._brokers, topics, known, fence)
 
     def _settle(
         self, fence: Fence, topics: Mapping[str, TopicInfo], known: Mapping[str, str], epoch: int, position: Position
@@ -75,7 +76,7 @@ class Claim:
         Called when no other job can land any more. It asks the rows also for the first epoch: they may be copies of others.
         """
         position.transaction = fence.latest(BATCHES)
-        there = self._coverage(topics, known)
+        there = self._coverage(topics, fence)
         there.check()
         losses = gaps.find(there, self._brokers, topics, known, fence)
         gaps.note_begun(self._spark, self._lake, there, self._brokers, topics, known, fence)

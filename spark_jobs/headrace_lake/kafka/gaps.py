@@ -62,12 +62,12 @@ def find(
     ends = coverage.ends
     gone = _recreated(coverage, topics, known)
     landed_before = {loss.topic for loss in gone} | {topic for topic, _ in coverage.ends}
-    begun = _begun(fence.properties(BATCHES))
+    first_claimed = begun(fence)
     # A partition that was added to a topic after its claim counts from offset 0.
     expected: EndOffsets = {
-        (name, number): ends.get((name, number), begun.get(topic.id, {}).get(str(number), 0))
+        (name, number): ends.get((name, number), first_claimed.get(topic.id, {}).get(str(number), 0))
         for name, topic in topics.items()
-        if name in landed_before or topic.id in begun or topic.id == known.get(name)
+        if name in landed_before or topic.id in first_claimed or topic.id == known.get(name)
         for number in range(topic.partitions)
     }
     first = brokers.offsets(expected, earliest=True)
@@ -103,8 +103,8 @@ def note_begun(
     """
     recreated = {loss.topic for loss in _recreated(coverage, topics, known)}
     landed_before = {topic for topic, _ in coverage.ends}
-    begun = _begun(fence.properties(BATCHES))
-    new = {name: topic for name, topic in topics.items() if name not in landed_before and topic.id not in begun}
+    claimed = begun(fence)
+    new = {name: topic for name, topic in topics.items() if name not in landed_before and topic.id not in claimed}
     first = brokers.offsets(
         [(name, number) for name, topic in new.items() if name not in recreated for number in range(topic.partitions)],
         earliest=True,
@@ -164,6 +164,11 @@ def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
     end = _BEYOND if loss.end is None else loss.end
     ranges, ids = [Range(loss.topic, loss.partition, loss.start, end)], {loss.topic: loss.topic_id}
     return sum(rows_in(spark, lake, table, ranges, ids).count() for table in (EVENTS, QUARANTINE))
+
+
+def begun(fence: Fence) -> dict[str, dict[str, int]]:
+    """Returns where topics began that were claimed before anything of them had landed: id -> partition -> offset, if not 0."""
+    return _begun(fence.properties(BATCHES))
 
 
 def _begun(properties: Properties) -> dict[str, dict[str, int]]:

@@ -92,11 +92,9 @@ class Coverage:
 RESTORE: Final = "Restore it (DESCRIBE HISTORY shows its versions, RESTORE TABLE … brings one back), and start again"
 
 
-def coverage(
-    spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], known: Mapping[str, str] | None = None
-) -> Coverage:
-    """Returns the offsets of `topics` that the tables cover; `known`: ids that they had before. Blocks: one query, and two more
-    for each topic that was recreated.
+def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], claimed: Iterable[str] = ()) -> Coverage:
+    """Returns the offsets of `topics` that the tables cover; `claimed`: ids of topics that were claimed before they were landed.
+    Blocks: one query, and two more for each topic that was recreated and is not given up.
     """
     names = {topic.id: name for name, topic in topics.items()}
     place = ("topic", "topic_id", "partition")
@@ -127,11 +125,12 @@ def coverage(
             former[topic, topic_id, number] = end
     landed = [row for row in rows if not row["reason"]]
     given_up = frozenset((row["topic_id"], row["partition"]) for row in rows if row["reason"] == GapReason.RECREATED)
-    gone = {topic_id: topic for topic, topic_id, number in former if (topic_id, number) not in given_up}
-    gone |= {topic_id: topic for topic, topic_id in (known or {}).items() if (topic_id, None) not in given_up}
-    for topic_id in sorted(gone.keys() - names.keys()):
-        for number in _partitions_of(spark, lake, topic_id):
-            former.setdefault((gone[topic_id], topic_id, number), 0)
+    gone = {topic_id for _, topic_id, number in former if (topic_id, number) not in given_up}
+    gone |= {*claimed} - {topic_id for topic_id, _ in given_up} - {topic_id for _, topic_id, _ in former}
+    for topic_id in sorted(gone - names.keys()):
+        for topic, number in _partitions_of(spark, lake, topic_id):
+            if topic in topics:
+                former.setdefault((topic, topic_id, number), 0)
     return Coverage(
         ends,
         former,
@@ -150,10 +149,10 @@ def coverage(
     )
 
 
-def _partitions_of(spark: SparkSession, lake: str, topic_id: str) -> set[int]:
-    """Returns the partitions of a topic of which there are rows. Blocks: two queries."""
+def _partitions_of(spark: SparkSession, lake: str, topic_id: str) -> set[tuple[str, int]]:
+    """Returns the name of a topic and the partition, where there are rows of it. Blocks: two queries."""
     found = (_read(spark, lake, table).where(sf.col("topic_id") == topic_id) for table in (EVENTS, QUARANTINE))
-    return {number for rows in found for (number,) in rows.select("partition").distinct().collect()}
+    return {tuple(row) for rows in found for row in rows.select("topic", "partition").distinct().collect()}
 
 
 def _without_number(spark: SparkSession, lake: str) -> int:
