@@ -308,8 +308,13 @@ class Segments(Backend, Own):
 
     async def _watch(self) -> None:
         """Ends conversations that have waited for too long, and counts."""
+        late = False
         while True:
+            looked = self._clock()
             await asyncio.sleep(LOOK)
+            late = self._clock() >= looked + 2 * LOOK and not late
+            if late:  # the process stood still: first it hears what came meanwhile
+                continue
             before = self._clock() - self._settings.kafka.ack_deadline
             self._end_early(before)
             assert self._producer is not None
