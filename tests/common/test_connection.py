@@ -12,6 +12,7 @@ import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD
+from headrace_common.connection.flow import RECHECK
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
@@ -365,6 +366,22 @@ class TestFrameTime:
         assert not transport.ended
         connection.resume_writing()
         self.closed_after(made, transport, 5)
+
+    def test_a_frame_may_go_on_once_the_process_runs_again_that_stood_still(self, bench: Make) -> None:
+        """The system's buffers hold only a part of what its client wanted to send meanwhile."""
+        made, connection, transport = bench.one(frame_time=10.0)
+        connection.data_received(data()[:5])
+        made.clock.now += 60
+        connection.data_received(data()[5:9])  # what has arrived is read before the timers' turn
+        made.clock.advance(0)
+        assert not transport.ended
+        connection.data_received(data()[9:])
+        made.stored()
+        assert len(transport.writes) == 1
+        connection.data_received(data()[:5])
+        made.clock.now += 60
+        made.clock.advance(RECHECK)
+        assert made.count("limit_hits", limit="LIMITS__FRAME_TIME") == 1
 
 
 class TestIdleAndAge:

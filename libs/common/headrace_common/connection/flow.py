@@ -18,11 +18,14 @@ from headrace_common.session.interface import ByteSession
 RECHECK: Final = 0.5
 """Seconds until a deadline that has passed without effect is looked at again: due to close, but not idle."""
 
+LATE: Final = 2.0
+"""Seconds by which a timer is late if the process stood still. What the system's buffers could not hold arrives only then."""
+
 
 class LazyTimer:
     """Calls `fire` when the first deadline has passed. What happens meanwhile does not move it: it asks `due` when it fires."""
 
-    __slots__ = ("_at", "_due", "_fire", "_handle", "_loop", "_over")
+    __slots__ = ("_at", "_due", "_fire", "_handle", "_loop", "_over", "is_late")
 
     def __init__(self, due: Callable[[], float | None], fire: Callable[[float], None]) -> None:
         """`due`: the first deadline in monotonic seconds, None if there is none. `fire` gets the time."""
@@ -32,6 +35,8 @@ class LazyTimer:
         self._handle: asyncio.TimerHandle | None = None
         self._at = 0.0
         self._over = False
+        self.is_late = False
+        """It fires, or has fired, later than it should have by `LATE`."""
 
     def is_after(self, at: float) -> bool:
         """Returns whether it fires later than `at`, or is not set."""
@@ -67,6 +72,7 @@ class LazyTimer:
 
     def _fired(self) -> None:
         self._handle, now = None, self._loop.time()
+        self.is_late = now >= self._at + LATE
         self._fire(now)
         at = None if self._over or self._handle is not None else self._due()
         if at is not None:

@@ -286,6 +286,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             self.close(REASONS[limit], End.AT_ONCE)
         elif limit is Limit.DRAINED:
             self._hang_up()
+        elif limit is Limit.FRAME_TIME and self._life.timer.is_late:
+            pass  # it is looked at again
         elif limit is Limit.FRAME_TIME:
             driver.fault(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
         elif limit is not None:
