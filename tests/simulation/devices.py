@@ -332,8 +332,11 @@ class Account:
                 self._excused.add((int(life[1]), item.meta.sequence))
 
     def _known(self, at: Position) -> int:
-        """Which start of the device a position is of."""
+        """Which start of the device a position is of. Its number is stored, or a marker is in its place."""
         lives = [life for (life, number), time in self.stored.items() if number == at.sequence and time <= at.received]
+        lives += [
+            self._newest(each.after) for each in self.markers if each.start <= at.sequence < each.end and each.before
+        ]
         begun = [life for (life, number), time in self.stored.items() if number > at.sequence and time >= at.received]
         return max(lives, default=min([self._newest(at.received), *begun]))
 

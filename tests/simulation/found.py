@@ -38,5 +38,10 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         39915,
         "a refused record made the next producer wait for up to 5 s, as long as its frame may: it was refused again and again",
     ),
+    (
+        "logjam",
+        40864,
+        "the judge: a position whose number Kafka had refused was taken for one of the device's next start",
+    ),
 )
 """Protocol, seed, and the fault that it found."""
