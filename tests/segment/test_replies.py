@@ -46,6 +46,19 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
+async def test_who_gives_up_keeps_nobody_behind_it() -> None:
+    """It waited for more than there was room for; those behind it waited on until some reply had left."""
+    bench = Bench()
+    await bench.memory.room(Hears("a"), 60)
+    large, small = bench.waits(Hears("b"), 60), bench.waits(Hears("c"), 10)
+    await turn()
+    assert bench.order == []
+    large.cancel()
+    await turn()
+    assert bench.order == ["c"]
+    await small
+
+
 async def test_beyond_it_they_come_in_order() -> None:
     bench = Bench()
     first, *others = (Hears(name) for name in "abcd")

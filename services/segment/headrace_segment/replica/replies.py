@@ -57,6 +57,8 @@ class ReplyMemory:
         except asyncio.CancelledError:
             if self._waiting.pop(granted, None) is None:
                 self.release(caller, granted.result())  # it came with the cancellation
+            else:
+                self._grant()  # those behind it may have room
             raise
 
     def left(self, caller: Caller, size: int) -> None:
