@@ -420,6 +420,25 @@ class TestGivenUp:
             assert bench.listener.heard[2:] == [("stored", 1, 1, True)]
             assert bench.numbers() == [0, 1]  # the first answer came, and is awaited by nobody
 
+    async def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_deadline(self) -> None:
+        async with pumping() as bench:
+
+            async def arrives(batch: Batch) -> list[Refusal]:
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                return []
+
+            bench.delivery.script = arrives
+            await bench.under_way(event(0), seconds=5)
+            slow_loop().work(60)
+            await bench.answered()
+            assert bench.listener.heard == [("stored", 0, 1, True)]
+            await bench.under_way(event(1), seconds=5)
+            slow_loop().work(60)
+            await until(lambda: bench.listener.of(1))
+            assert bench.listener.of(1) == [("abandoned", 1)]
+            await bench.answered()
+
     async def test_it_waits_for_kafka_also_when_no_frame_is_left(self) -> None:
         async with pumping() as bench:
             assert bench.pump.waiting_since() is None

@@ -13,13 +13,11 @@ from typing import Final, cast
 from headrace_common.connection.deadlines import Limit, Phase, Situation, TimeLimits, next_due, old_from, passed
 from headrace_common.connection.driver import Driver
 from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.publishing.in_flight import LATE
 from headrace_common.session.interface import ByteSession
 
 RECHECK: Final = 0.5
 """Seconds until a deadline that has passed without effect is looked at again: due to close, but not idle."""
-
-LATE: Final = 2.0
-"""Seconds by which a timer is late if the process stood still. What the system's buffers could not hold arrives only then."""
 
 
 class LazyTimer:

@@ -20,6 +20,12 @@ NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
 
 
+LATE: Final = 2.0
+"""Seconds by which a timer is late if the process stood still: what came meanwhile, or could not come, is not heard yet."""
+
+AGAIN: Final = 1.0
+"""Seconds until deadlines are looked at again then."""
+
 NOTHING: Final[Iterator[Part | Pause | list[Part]]] = iter(())
 
 
@@ -165,6 +171,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
         self._loop = asyncio.get_running_loop()
         self._expiry: asyncio.TimerHandle | None = None
         self._at = NO_DEADLINE  # when it fires
+        self._late = False  # it was late the last time
 
     def oldest(self) -> float | None:
         """Returns when the frame that waits longest was submitted."""
@@ -194,7 +201,12 @@ class Pending(OrderedDict[InFlightFrame, None]):
         """Abandons the frames whose deadline has passed, wherever they are. Their batch goes on: the other
         frames in it wait on.
         """
-        self._expiry, self._at, now = None, NO_DEADLINE, self._loop.time()
+        now = self._loop.time()
+        self._late = now >= self._at + LATE and not self._late
+        self._expiry, self._at = None, NO_DEADLINE
+        if self._late:
+            self.watch(now + AGAIN)
+            return
         for frame in [frame for frame in self if frame.deadline <= now]:
             self._overdue(frame)
         self.watch(min((frame.deadline for frame in self), default=NO_DEADLINE))
