@@ -210,7 +210,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return True
 
     def go_on(self, owner: Mortal, *, timers_first: bool) -> None:
-        """Lets a stopped process go on. `timers_first`: what has come meanwhile is seen behind all timers, as libuv does it."""
+        """Lets a stopped process go on. `timers_first`: what has come meanwhile is seen behind all timers."""
         held, owner.held = owner.held or [], None
         if timers_first:
             held.sort(key=lambda handle: isinstance(handle, _Arrival))
