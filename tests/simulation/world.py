@@ -23,6 +23,7 @@ from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import pump
+from headrace_common.publishing.in_flight import AGAIN
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
@@ -50,7 +51,7 @@ LOWERED = 98_304
 """`max.message.bytes` of topics that had more: each event here is smaller."""
 WATCH = 0.7
 """Seconds between two looks at the budgets and at what waits."""
-SETTLED = 1.0
+SETTLED = AGAIN + 1.0
 """Seconds after a process went on within which nothing is said about the time that frames wait."""
 LONGEST_AIM = 5.0
 """Seconds after which a process that does nothing is killed all the same."""
