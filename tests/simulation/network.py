@@ -210,7 +210,7 @@ class ServerEnd(asyncio.Transport):
             self.close()
 
     def _drained(self) -> None:
-        if self._loop.hold(self._owner, self._drained):
+        if self._loop.hold(self._owner, self._drained) or self._is_reset:
             return
         if self._writing_paused and self._connection.down.size <= self._connection.line.buffer // 4:
             self._writing_paused = False
