@@ -28,6 +28,7 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         29374,
         "the judge: a request's first attempt was stored behind the refusal of its second, which is no fault of the order",
     ),
+    ("lumberjack", 56921, "the judge: a request of a lost producer was stored behind its successor's"),
     (
         "courier",
         26737,

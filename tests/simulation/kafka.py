@@ -76,11 +76,6 @@ class Stored:
     """Whether its producer has heard that it is stored."""
     timestamp_type: int = 0
 
-    @property
-    def failed(self) -> bool:
-        """Whether its producer has heard that it is not stored: an earlier attempt of the same request came later."""
-        return self.answer.done() and self.answer.exception() is not None
-
 
 @dataclass
 class Weather:

@@ -47,6 +47,7 @@ class Oracle:
         self._last: dict[tuple[str, bytes], tuple[int, int]] = {}  # the application too, where messages have one
         self._partition: dict[tuple[str, bytes], int] = {}
         self._unmarked: set[tuple[str, str, int]] = set()
+        self._newest: dict[tuple[str, bytes], int] = defaultdict(int)  # producer whose records a stream has
         self._there: dict[tuple[str, str, int], int] = {}  # the position of the first copy that it sent
         self._heard: dict[str, int] = defaultdict(int)  # events that went nowhere but to the topic of events
         self.acknowledgements = 0
@@ -169,7 +170,7 @@ class Oracle:
         if CURSED in record.value:
             self.fails(f"{key} is stored, and Kafka refuses it")
         self._stored.setdefault(key, at)
-        late = self._there.setdefault((address, *key), at) < at or record.failed
+        self._there.setdefault((address, *key), at)
         event_id = record.headers["ce_id"]
         if event_id.startswith(b"d.") and self._id_of.setdefault(key, event_id) != event_id:
             self.fails(f"{key} has two ids")
@@ -177,7 +178,7 @@ class Oracle:
             self.fails(f"{key} has the id {event_id!r}")
         if self._ids.setdefault(event_id, key) != key:
             self.fails(f"{key} has the id of {self._ids[event_id]}")
-        self._in_order(record, key, self._frames[key[0]][1], address, late)
+        self._in_order(record, key, self._frames[key[0]][1], address)
 
     def _sent(self, data: bytes, client: Client) -> tuple[str, int] | None:
         """Which event this is. None, and a failure, if the client has not sent just this."""
@@ -193,10 +194,8 @@ class Oracle:
             return None
         return key
 
-    def _in_order(self, record: Stored, key: tuple[str, int], frame: Sent, address: str, late: bool) -> None:
-        """`late`: a copy is there, or the producer has heard that the request failed. Kafka may store an attempt of a lost
-        producer behind that.
-        """
+    def _in_order(self, record: Stored, key: tuple[str, int], frame: Sent, address: str) -> None:
+        """Kafka may store what a lost producer sent behind what its successor sends."""
         stream = address, record.headers["ce_subject"] if self._world.spoken.messages else b""
         growing = self._world.spoken.messages and self._world.scenario.of("partitions")
         if self._partition.setdefault(stream, record.partition) != record.partition and not growing:
@@ -208,10 +207,11 @@ class Oracle:
             if not first:
                 self.fails(f"{key} was sent once and stored twice, and none of the copies is marked")
             self._unmarked.add(once)
+        self._newest[stream] = max(record.producer, self._newest[stream])
         place = (frame.number, key[1])
         if place > self._last.get(stream, (-1, -1)):
             self._last[stream] = place
-        elif not again and first and not late:
+        elif not again and first and record.producer >= self._newest[stream]:
             self.fails(f"{key} is stored behind what the connection sent after it")
 
     # Meanwhile
