@@ -42,6 +42,7 @@ QUARANTINED = {
     "attributes": orjson.dumps({"device": 7, "sequence": 6, "consumer": "us"}),
 }
 MARKER = orjson.dumps({"consumer": "us", "device": 7, "from": 3, "to": 9})
+REFUSED = orjson.dumps({"consumer": "us", "device": 7, "from": 3, "to": 9, "after": NOW - 2, "before": NOW - 1})
 
 
 @pytest.mark.parametrize(
@@ -59,11 +60,14 @@ MARKER = orjson.dumps({"consumer": "us", "device": 7, "from": 3, "to": 9})
         (record(6, headers=QUARANTINED | {"part": b"1/2"}), []),
         (record(6, headers=QUARANTINED | {"part": b"2/2"}), [(6, 7)]),
         (record(6, headers={"ce_type": GAP_TYPE.encode()}, value=MARKER), [(6, 9)]),
+        (record(6, at=NOW + 5000, headers={"ce_type": GAP_TYPE.encode()}, value=REFUSED), []),
         (record(6, headers={"ce_type": GAP_TYPE.encode()}, value=None), []),
     ],
     ids=[
         "a message in the same moment", "earlier", "not behind it", "another endpoint", "no source", "no JSON",
-        "another consumer", "the broker's time", "quarantined", "its first part", "its last part", "a marker", "no value",
+        "another consumer", "the broker's time", "quarantined", "its first part", "its last part", "a marker",
+        "a marker of an earlier start, stored later",
+        "no value",
     ],
 )  # fmt: skip
 def test_only_what_this_consumer_has_stored_behind_its_position_counts(stored: Any, numbers: list[Any]) -> None:

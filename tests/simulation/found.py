@@ -28,6 +28,11 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         29374,
         "the judge: a request's first attempt was stored behind the refusal of its second, which is no fault of the order",
     ),
+    (
+        "logjam",
+        951,
+        "a marker of refused numbers, stored with a later time, hid a loss of the device's next start",
+    ),
     ("lumberjack", 56921, "the judge: a request of a lost producer was stored behind its successor's"),
     (
         "courier",

@@ -33,12 +33,17 @@ class Held:
         self._received: dict[int, int] = {}
 
     def add(self, record: Stored) -> None:
-        """Adds a record of this endpoint. Any bytes will do."""
+        """Adds a record of this endpoint. Any bytes will do.
+
+        A marker of what Kafka refused is stored later than its numbers came: the device may have started again in between.
+        """
+        received = record.received
         try:
             if record.type == GAP_TYPE.encode():
                 about = orjson.loads(record.value)
                 consumer = about[GapField.CONSUMER]
                 device, start, end = (int(about[key]) for key in (GapField.DEVICE, GapField.FROM, GapField.TO))
+                received = min(received, int(about.get(GapField.BEFORE, received)))
             else:
                 about = orjson.loads(record.attributes)
                 consumer = about[Attribute.CONSUMER]
@@ -47,11 +52,11 @@ class Held:
         except (ValueError, KeyError, TypeError):
             return
         known = self._known.get(device)
-        if consumer != self._consumer or known is None or record.received < known.received:
+        if consumer != self._consumer or known is None or received < known.received:
             return
         if end > known.sequence + 1:
             self._found.setdefault(device, set()).add((max(start, known.sequence + 1), end))
-            self._received[device] = max(record.received, self._received.get(device, 0))
+            self._received[device] = max(received, self._received.get(device, 0))
 
     def behind(self) -> dict[int, Behind]:
         """Returns, by device, what is stored behind where it stood, joined and rising."""
