@@ -335,7 +335,9 @@ class Account:
         """Which start of the device a position is of. Its number is stored, or a marker is in its place."""
         lives = [life for (life, number), time in self.stored.items() if number == at.sequence and time <= at.received]
         lives += [
-            self._newest(each.after) for each in self.markers if each.start <= at.sequence < each.end and each.before
+            self._newest(each.after)
+            for each in self.markers
+            if each.start <= at.sequence < each.end and each.before is not None and each.before <= at.received
         ]
         begun = [life for (life, number), time in self.stored.items() if number > at.sequence and time >= at.received]
         return max(lives, default=min([self._newest(at.received), *begun]))
@@ -363,6 +365,8 @@ class Account:
         is_late = record.producer <= self._dead_producers
         if is_late:
             self._excused.add(number)  # its process was killed, and its successor has looked already
+            if self._starts and number[0] > self._starts[-1].known:  # which knew nothing of that start
+                self._forgotten[number[0]] = max(number[1], self._forgotten[number[0]])
         if self._is_known or not is_late:
             self.first = min(self.first or number, number)
 

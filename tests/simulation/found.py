@@ -33,6 +33,11 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         951,
         "a marker of refused numbers, stored with a later time, hid a loss of the device's next start",
     ),
+    (
+        "logjam",
+        76066,
+        "the judge: of a start that the last position had not come to, all was stored after the successor had looked",
+    ),
     ("lumberjack", 56921, "the judge: a request of a lost producer was stored behind its successor's"),
     (
         "courier",
