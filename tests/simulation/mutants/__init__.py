@@ -195,7 +195,7 @@ SEEDS: Final[dict[str, int]] = {
     "the end of input is not handed on": 3,
     "an abandoned window is acknowledged": 11,
     "an abandoned payload is acknowledged": 9,
-    "a block of a session that has ended counts": 47,
+    "a block of a session that has ended counts": 16,
     "a block is acknowledged before it is stored": 16,
     "of blocks that go together the first alone is stored": 1,
     "own records are folded over others'": 10,
