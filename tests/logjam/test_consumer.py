@@ -329,10 +329,12 @@ HELD = {7: Behind([(8, 9)], 3)}
 
 def test_it_stands_behind_what_the_topics_hold() -> None:
     """Killed, and ended in order before the device has said anything: the next process does not look at the topics any more."""
-    whole = ConsumerSession("device-1", "us", LIMITS, known={7: Position(7, 1), 8: Position(2, 1)}, held=HELD)
+    whole = ConsumerSession(
+        "device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(7, 1), 8: Position(2, 1)}, held=HELD
+    )
     whole.resume(NOW_MS)
     assert whole.positions() == {7: Position(8, 3), 8: Position(2, 1)}
-    holed = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)}, held=HELD)
+    holed = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(5, 1)}, held=HELD)
     holed.resume(NOW_MS)
     assert holed.positions() == {7: Position(5, 1)}
     holed.tick(0.0)
@@ -343,7 +345,7 @@ def test_it_stands_behind_what_the_topics_hold() -> None:
 
 def test_where_it_stands_waits_for_the_markers_of_its_start() -> None:
     """Killed in between, it would begin behind numbers that nothing names."""
-    session = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)}, held=HELD)
+    session = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(5, 1)}, held=HELD)
     session.resume(NOW_MS)
     session.tick(0.0)
     (marker,) = session.frames()
@@ -358,7 +360,7 @@ def test_where_it_stands_waits_for_the_markers_of_its_start() -> None:
 
 def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
     """What the topics hold of the start before must not be taken for the new one's, though it was received in the same moment."""
-    session = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)})
+    session = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(5, 1)})
     for number in (6, 900, 1):
         session.receive(Message(event({"n": number}, device=7, sequence=number)), NOW_MS)
     session.tick(0.0)
@@ -368,7 +370,7 @@ def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
 
 
 def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
-    session = ConsumerSession("device-1", "us", LIMITS, first=lambda: None)
+    session = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, first=lambda: None)
     came = {1: NOW_MS, 2: NOW_MS + 5_000, 3: NOW_MS + 9_000}
     for number, now_ms in came.items():
         session.receive(Message(event({}, device=7, sequence=number)), now_ms)
@@ -382,7 +384,12 @@ def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_
     """A kill until then would make it new once more: what it published meanwhile would be no loss of ours."""
     written = []
     session = ConsumerSession(
-        "device-1", "us", LIMITS, known={8: Position(5, 1)}, first=lambda: written.append(dict(session.positions()))
+        "device-1",
+        "us",
+        LIMITS,
+        now_ms=lambda: NOW_MS,
+        known={8: Position(5, 1)},
+        first=lambda: written.append(dict(session.positions())),
     )
     for device, number in ((8, 6), (7, 40), (7, 41), (8, 7), (9, 1)):
         session.receive(Message(event({}, device=device, sequence=number)), NOW_MS)

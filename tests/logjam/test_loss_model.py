@@ -67,7 +67,9 @@ class Consumer:
         for record in self.world.topic:
             held.add(record)
         behind = held.behind()
-        self.session = ConsumerSession("one", self.name, LIMITS, known=known, held=behind, first=self._hears_first)
+        self.session = ConsumerSession(
+            "one", self.name, LIMITS, now_ms=lambda: 0, known=known, held=behind, first=self._hears_first
+        )
         self.session.resume(self.world.passes())
         self.frames: list[SubscriptionFrame] = []
         self.last: Number | None = None

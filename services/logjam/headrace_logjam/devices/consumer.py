@@ -7,7 +7,6 @@ for good becomes a marker, like what never came.
 from __future__ import annotations
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,7 +76,8 @@ class ConsumerSession(MessageSession):
         chosen: Chosen = ALL,
         held: Mapping[int, Behind] | None = None,
         first: Callable[[], None] | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        *,
+        now_ms: Callable[[], int],
     ) -> None:
         """`known`: where this consumer stood when it ended, and `held`: which later numbers are stored all the same. `chosen`:
         if that is not all, nothing is counted. `first`: None if no positions are written. `now_ms`: the time (Unix) of markers of

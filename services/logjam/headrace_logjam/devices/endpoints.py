@@ -56,6 +56,10 @@ def chosen_of(settings: LogjamSettings) -> Chosen:
     return Chosen(topics, whole=not (topics or words(settings.logjam.app_envs)))
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Subscription:
     """One endpoint: all that its devices publish, or what the settings choose of it."""
 
@@ -151,8 +155,9 @@ class Subscription:
             chosen_of(settings),
             held,
             self._hears_first,
+            now_ms=_now_ms,
         )
-        session.resume(time.time_ns() // 1_000_000)
+        session.resume(_now_ms())
         self._connection = connection = MessageConnection(
             runtime.receiver, Peer(self._address, 0, self._name), session, self._read
         )
