@@ -54,5 +54,10 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         40864,
         "the judge: a position whose number Kafka had refused was taken for one of the device's next start",
     ),
+    (
+        "logjam",
+        87457,
+        "messages of an ended connection that waited to be parsed were taken for the next connection's: its restart was not seen",
+    ),
 )
 """Protocol, seed, and the fault that it found."""

@@ -82,7 +82,7 @@ class MessageConnection(Transport, Stoppable):
         self._receiver.metrics.bytes_received.inc(size)
         if self._why is not None or self.closed.is_set():
             return
-        if self._behind() or not self.driver.arrives(self._loop.time()):  # earlier ones wait, or much came in this turn
+        if self.is_behind() or not self.driver.arrives(self._loop.time()):  # earlier ones wait, or much came in this turn
             self._unseen.extend(messages)
             self.driver.unparsed += size
             self.driver.hold(self.driver.partial_bytes + size)
@@ -106,13 +106,14 @@ class MessageConnection(Transport, Stoppable):
                 return
             session.receive(message, now_ms)
 
-    def _behind(self) -> bool:
+    def is_behind(self) -> bool:
+        """Returns whether the session has not been given all that was received."""
         return not self.driver.is_broken and (bool(self._unseen) or self.driver.status.busy)
 
     @override
     def digest(self) -> None:
         closing = self._why is not None
-        if self._behind() and (closing or self.driver.may_digest()):
+        if self.is_behind() and (closing or self.driver.may_digest()):
             self.driver.work(self._digest_some)
         if closing:
             self.driver.guard(self._end_input)
@@ -123,7 +124,7 @@ class MessageConnection(Transport, Stoppable):
         """Parses at least one message, and more until the slice is over."""
         until = self._receiver.scheduler.until
         self._digest_few(until)
-        while self._behind() and self._loop.time() < until and (self._why is not None or self.driver.may_digest()):
+        while self.is_behind() and self._loop.time() < until and (self._why is not None or self.driver.may_digest()):
             self._digest_few(until)
 
     def _digest_few(self, until: float) -> None:
@@ -137,7 +138,7 @@ class MessageConnection(Transport, Stoppable):
     @override
     def pace(self) -> None:
         if self._why is None and not self.closed.is_set():
-            allowed = self.driver.may_read(self.driver.unparsed if self._behind() else None)
+            allowed = self.driver.may_read(self.driver.unparsed if self.is_behind() else None)
             self._ahead = allowed and self._most < inf and self._is_ahead()
             if self._ahead:
                 allowed = False
@@ -192,7 +193,7 @@ class MessageConnection(Transport, Stoppable):
 
     def _end_input(self) -> None:
         """Ends the input once the session has all that was read, since it may never be sent again."""
-        if self._behind():
+        if self.is_behind():
             self.driver.ask_slice()
         elif not self._input_over and not self.closed.is_set():
             self.driver.tick(self._loop.time())  # what the session has gathered is handed out

@@ -175,8 +175,9 @@ class Subscription:
             self._socket.close()
 
     def _reads(self, messages: int) -> None:
-        if self._session is not None:
-            self._session.read(ended=self._disconnected(), empty=not messages)
+        session, connection = self._session, self._connection
+        if session is not None and connection is not None:
+            session.read(ended=self._disconnected(), empty=not messages and not connection.is_behind())
 
     def _disconnected(self) -> bool:
         """Returns whether a connection has ended since the last call."""
