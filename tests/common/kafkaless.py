@@ -191,6 +191,10 @@ class FakeSource:
         self.turns = Turns()
         self._current: FakeProducer | None = None
 
+    @property
+    def usable(self) -> FakeProducer | None:
+        return self._current if self.available.is_set() else None
+
     async def current(self) -> FakeProducer:
         await self.available.wait()
         if self._current is None:

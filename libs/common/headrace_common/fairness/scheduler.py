@@ -363,6 +363,7 @@ class Slices(Worker):
     """The slices of a task, which awaits them. Make it inside a running event loop."""
 
     def __init__(self, scheduler: FairScheduler, virtual_time: Callable[[], float]) -> None:
+        self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
         self._virtual_time = virtual_time
         self._slice: asyncio.Future[bool] | None = None  # true: it has a slice
@@ -370,7 +371,7 @@ class Slices(Worker):
 
     async def next(self, *, first: bool = False) -> bool:
         """Waits for a slice. False: `leave` was called instead. `first`: before all other work."""
-        self._slice, self._first = asyncio.get_running_loop().create_future(), first
+        self._slice, self._first = self._loop.create_future(), first
         self._scheduler.ask(self)
         granted = await self._slice
         self._first = False

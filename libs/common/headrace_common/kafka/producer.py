@@ -116,6 +116,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._under_way: dict[int, set[object]] = {}
         self._next: dict[int, asyncio.Future[None]] = {}
 
@@ -135,7 +136,7 @@ class Turns:
         if not self._under_way.get(broker):
             return None
         if broker not in self._next:
-            self._next[broker] = asyncio.get_running_loop().create_future()
+            self._next[broker] = self._loop.create_future()
         return self._next[broker]
 
     def forget(self) -> None:
@@ -179,6 +180,11 @@ class ReplaceableProducer(ABC):
     async def refresh(self) -> None:
         """Looks at the topics again, before each fresh producer. Raises `DeliveryError` and `ConfigError`."""
         self._has_answered = True
+
+    @property
+    def usable(self) -> Producer | None:
+        """The producer that `current` would return at once."""
+        return None if self._closed else self._current
 
     async def current(self) -> Producer:
         """Returns the producer to use now. Waits, without limit, until Kafka answers and the topics exist. Whatever goes wrong,

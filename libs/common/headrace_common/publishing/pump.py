@@ -72,13 +72,14 @@ class Pump:
         self._growth = growth
         self._metrics = metrics
         self._limited = RateLimited(log, burst=1, interval=60.0)
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._clock: Callable[[], float] = self._loop.time
         self._queue = FairQueue(scheduler)
         self._slices = Slices(scheduler, self._queue.virtual_time)
         self._pending = Pending(partial(self._abandon, error=DeliveryError(OVERDUE, DeliveryPolicy.RETRY)))
         self._parked: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
-        self._arrived = asyncio.Event()
+        self._arrived = self._loop.create_future()
         self.connections = 0  # that have it as their own
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
@@ -93,7 +94,7 @@ class Pump:
         deadline = now + self._ack_deadline if frame.kept is Kept.DEADLINE else NO_DEADLINE
         self.submit(InFlightFrame(frame, listener, now, deadline))
         if self._ended:
-            asyncio.get_running_loop().call_soon(self._abandon_all)
+            self._loop.call_soon(self._abandon_all)
 
     def submit(self, frame: InFlightFrame) -> None:
         """Takes a frame with its deadline."""
@@ -101,8 +102,7 @@ class Pump:
             self.idle.clear()
         self._pending[frame] = None
         self._queue.add(frame)
-        if not self._arrived.is_set():
-            self._arrived.set()
+        self._wake()
         self._pending.watch(frame.deadline)
 
     async def run(self) -> None:
@@ -258,7 +258,7 @@ class Pump:
                 return
             frame.reserve(taken, pool.give_back)
             self._queue.back(frame)
-            self._arrived.set()
+            self._wake()
 
         task = asyncio.create_task(wait())
         self._parked.add(task)
@@ -266,8 +266,12 @@ class Pump:
 
     async def _arrival(self) -> None:
         """Waits until a frame arrives or can continue, or the cycle's turn comes."""
-        self._arrived.clear()
-        await self._arrived.wait()
+        self._arrived = self._loop.create_future()
+        await self._arrived
+
+    def _wake(self) -> None:
+        if not self._arrived.done():
+            self._arrived.set_result(None)
 
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
@@ -280,7 +284,7 @@ class Pump:
     def _its_turn(self, turn: asyncio.Future[None]) -> None:
         """Lets the cycle in hand leave as it is."""
         if turn is self._turn:  # else it was full before
-            self._arrived.set()
+            self._wake()
             self._slices.leave()
 
     # Store events
@@ -373,7 +377,7 @@ class Pump:
         frame.dead = True
         frame.shrink(0)
         self._queue.remove(frame)
-        self._arrived.set()
+        self._wake()
         del self._pending[frame]
         if not self._pending:
             self.idle.set()
