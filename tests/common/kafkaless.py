@@ -13,7 +13,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import Account, FairScheduler
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.workers import Account
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import WHY, Turns
 from headrace_common.operations.errors import DeliveryError

@@ -14,7 +14,8 @@ import pytest
 import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import FairScheduler, Worker
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.workers import Worker
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics

@@ -13,17 +13,8 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import (
-    DEBT,
-    MOST_REST,
-    QUANTUM,
-    REST,
-    SMALL_COST,
-    TIME_SLICE,
-    Account,
-    FairScheduler,
-    Worker,
-)
+from headrace_common.fairness.scheduler import DEBT, MOST_REST, QUANTUM, REST, SMALL_COST, TIME_SLICE, FairScheduler
+from headrace_common.fairness.workers import Account, Worker
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch

@@ -6,7 +6,7 @@ import random
 from itertools import islice
 
 import pytest
-from headrace_common.fairness.scheduler import Account, Worker, WorkerQueue
+from headrace_common.fairness.workers import Account, Worker, WorkerQueue
 
 
 class Connection(Worker):

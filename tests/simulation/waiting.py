@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace_common.fairness.scheduler import DEBT, QUANTUM, Account, FairScheduler, Slices
+from headrace_common.fairness.scheduler import DEBT, QUANTUM, FairScheduler, Slices
+from headrace_common.fairness.workers import Account
 from headrace_common.publishing.in_flight import FairQueue, InFlightFrame
 
 

@@ -16,7 +16,7 @@ from headrace_common.connection.backend import Caller
 from headrace_common.connection.deadlines import Clocks
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import FEW, Reader
-from headrace_common.fairness.scheduler import Account, Worker
+from headrace_common.fairness.workers import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.operations.health.crowd import Unproven
 from headrace_common.publishing.in_flight import DeliveryListener

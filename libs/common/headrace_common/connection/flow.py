@@ -13,7 +13,7 @@ from typing import Final, cast
 from headrace_common.connection.deadlines import Limit, Phase, Situation, TimeLimits, next_due, old_from, passed
 from headrace_common.connection.driver import Driver
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.publishing.in_flight import LATE
+from headrace_common.operations.tasks import stood_still
 from headrace_common.session.interface import ByteSession
 
 RECHECK: Final = 0.5
@@ -34,7 +34,7 @@ class LazyTimer:
         self._at = 0.0
         self._over = False
         self.is_late = False
-        """It fires, or has fired, later than it should have by `LATE`."""
+        """It fires, or has fired, after the process stood still."""
 
     def is_after(self, at: float) -> bool:
         """Returns whether it fires later than `at`, or is not set."""
@@ -70,7 +70,7 @@ class LazyTimer:
 
     def _fired(self) -> None:
         self._handle, now = None, self._loop.time()
-        self.is_late = now >= self._at + LATE
+        self.is_late = stood_still(now, self._at)
         self._fire(now)
         at = None if self._over or self._handle is not None else self._due()
         if at is not None:

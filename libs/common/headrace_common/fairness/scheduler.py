@@ -16,15 +16,13 @@ each other, and no number of connections with long work makes a small frame wait
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import time
-from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from typing_extensions import override
+
+from headrace_common.fairness.workers import FIRST, Account, Worker, WorkerQueue
 
 TIME_SLICE: Final = 0.002
 """Length of a slice in seconds. Short work of several connections shares one slice."""
@@ -62,137 +60,10 @@ ARRIVAL_TIME: Final = QUANTUM / 2
 """Seconds of one turn of the loop in which bytes are parsed as they arrive. What arrives later in that turn waits for a slice:
 each parse is short, but thousands of sockets may be ready at once."""
 
-FIRST: Final = float("-inf")
-"""The virtual time of work that must finish before any other begins."""
-
 
 def small_cost(size: int, made: bool = False) -> float:
     """Returns the CPU seconds that a small frame of `size` bytes is charged. `made`: its events were made when it arrived."""
     return MADE_COST if made else SMALL_COST + size * BYTE_COST
-
-
-class Account:
-    """CPU seconds that one connection has used, or all connections with their small frames. After a rest, at least the active
-    connections' minimum less a quantum, at most `DEBT` more than it.
-    """
-
-    __slots__ = ("used",)
-
-    def __init__(self, used: float = 0.0) -> None:
-        self.used = used
-
-
-class Worker(ABC):
-    """A connection or pump with long work."""
-
-    @abstractmethod
-    def virtual_time(self) -> float:
-        """Returns what the scheduler compares when it grants a slice: the worker with the least is next."""
-
-    @abstractmethod
-    def granted(self) -> bool:
-        """Works in the slice that it has now or, at the latest, in the next loop iteration. Returns whether it has worked."""
-
-    def charged(self) -> Account | None:
-        """Returns the account whose use is the worker's virtual time. None: it depends on more, and such workers are few."""
-        return None
-
-
-Entry = tuple[float, int, Worker]
-"""A worker that waits: its virtual time as it was read last, and a number, by which those of equal time are in order."""
-
-
-class WorkerQueue:
-    """The workers that wait for a slice: the least virtual time first, of equals the one that came first.
-
-    A look at it costs the same however many connections wait. Those that are charged to `shared` stand in a line. The others are
-    in a heap, by their time when they came; it is read again where one is the first there. Pumps are few, and each is looked at.
-    """
-
-    def __init__(self, shared: Account) -> None:
-        self._shared = shared
-        self._numbers = itertools.count()
-        self._entries: dict[Worker, Entry] = {}  # of those with an account; others in the line and the heap are stale
-        self._line: deque[Entry] = deque()
-        self._heap: list[Entry] = []
-        self.others: dict[Worker, int] = {}
-        """Those without an account, and their numbers."""
-
-    def __bool__(self) -> bool:
-        return bool(self._entries or self.others)
-
-    def __contains__(self, worker: Worker) -> bool:
-        return worker in self._entries or worker in self.others
-
-    def add(self, worker: Worker) -> None:
-        """Adds `worker`. If it waits already, it keeps its place, unless its time has changed."""
-        account, entry = worker.charged(), self._entries.get(worker)
-        if account is None:
-            self.others.setdefault(worker, next(self._numbers))
-        elif entry is None or self._time(account) != entry[0]:
-            self._enter(worker, account, next(self._numbers))
-
-    def remove(self, worker: Worker) -> None:
-        """Removes `worker`, if it waits."""
-        if self._entries.pop(worker, None) is None:
-            self.others.pop(worker, None)
-
-    def least(self) -> float:
-        """Returns the least virtual time of a worker here, of whom there must be one."""
-        first = self._first()
-        times = [worker.virtual_time() for worker in self.others]
-        return min(times if first is None else [first[0], *times])
-
-    def turn(self) -> Iterator[Worker]:
-        """Removes and yields one worker after the other. Add none meanwhile."""
-        others = sorted([(each.virtual_time(), number, each) for each, number in self.others.items()], reverse=True)
-        while self:
-            first = self._first()
-            if others and (first is None or others[-1] < first):
-                worker = others.pop()[-1]
-                if worker not in self.others:  # removed meanwhile
-                    continue
-            else:
-                assert first is not None
-                worker = first[-1]
-            self.remove(worker)
-            yield worker
-
-    def _first(self) -> Entry | None:
-        """Returns the first of those with an account."""
-        line, heap = self._line, self._heap
-        while line and not self._holds(line[0]):
-            line.popleft()
-        while heap and not self._holds(heap[0]):
-            heapq.heappop(heap)
-        found = heap[0] if heap else None
-        if line:
-            _, number, worker = line[0]
-            of_line = (self._shared.used, number, worker)
-            return of_line if found is None or of_line < found else found
-        return found
-
-    def _holds(self, entry: Entry) -> bool:
-        """Returns whether an entry is still right. Enters its worker again if its time has become more."""
-        time, number, worker = entry
-        if self._entries.get(worker) is not entry:
-            return False
-        account = worker.charged()
-        if account is None or self._time(account) <= time:
-            return True
-        self._enter(worker, account, number)
-        return False
-
-    def _enter(self, worker: Worker, account: Account, number: int) -> None:
-        time = self._time(account)
-        entry = self._entries[worker] = (time, number, worker)
-        if account is self._shared:
-            self._line.append(entry)
-        else:
-            heapq.heappush(self._heap, entry)
-
-    def _time(self, account: Account) -> float:
-        return FIRST if account is self._shared else account.used  # that of the whole line is read at each look
 
 
 class FairScheduler:

@@ -1,4 +1,4 @@
-"""A process: its tasks, the signals that stop it, and the name of its machine."""
+"""A process: its tasks, the signals that stop it, the name of its machine, and whether it stood still."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from typing import Final
+
+LATE: Final = 2.0
+
+
+def stood_still(now: float, due: float) -> bool:
+    """Returns whether a timer that was due at `due` comes at `now`, `LATE` seconds late or more, because the process stood still
+    (SIGSTOP, a machine that was moved). What came meanwhile, or could not come, is not heard yet: look once more before anybody
+    is cut, abandoned or given up.
+    """
+    return now >= due + LATE
 
 
 class Tasks:

@@ -234,7 +234,7 @@ class Delivery:
             raise _explained(error) from error
 
     async def _answer(self, answer: asyncio.Future[object], gone: asyncio.Future[None]) -> None:
-        """Waits until one of them is done, at most `SILENCE_TIME`. `asyncio.wait` would be a tenth of what a small batch costs."""
+        """Waits until one of them is done, at most `SILENCE_TIME`. `asyncio.wait` would be a tenth of a small batch's cost."""
         heard = self._loop.create_future()
 
         def hear(_: object = None) -> None:

@@ -10,21 +10,19 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headrace_common.fairness.scheduler import FIRST, QUANTUM, Account, FairScheduler
+from headrace_common.fairness.scheduler import QUANTUM, FairScheduler
+from headrace_common.fairness.workers import FIRST, Account
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
+from headrace_common.operations.tasks import stood_still
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 
 NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
 
-
-LATE: Final = 2.0
-"""Seconds by which a timer is late if the process stood still: what came meanwhile, or could not come, is not heard yet."""
-
 AGAIN: Final = 1.0
-"""Seconds until deadlines are looked at again then."""
+"""Seconds until deadlines are looked at again after the process stood still."""
 
 NOTHING: Final[Iterator[Part | Pause | list[Part]]] = iter(())
 
@@ -202,7 +200,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
         frames in it wait on.
         """
         now = self._loop.time()
-        self._late = now >= self._at + LATE and not self._late
+        self._late = stood_still(now, self._at) and not self._late
         self._expiry, self._at = None, NO_DEADLINE
         if self._late:
             self.watch(now + AGAIN)
@@ -228,7 +226,6 @@ class FairQueue:
         self._order = itertools.count()
         self._current: InFlightFrame | None = None
         self._parked: set[Account] = set()  # their first frame cannot continue
-        self._takes = True
         self.paused_since: float | None = None
         """Since when nothing is taken (event loop time)."""
 
@@ -238,7 +235,7 @@ class FairQueue:
 
     def pause(self, now: float) -> None:
         """Learns that nothing is taken until `resume`: its pump waits for Kafka. Those who wait here take no share until then."""
-        self.paused_since, self._takes = now, False
+        self.paused_since = now
         self._scheduler.sharing -= len(self._small)
         self._scheduler.long -= len(self._first) - len(self._small)
 
@@ -247,7 +244,7 @@ class FairQueue:
         scheduler = self._scheduler
         if self._small and not scheduler.sharing:
             scheduler.enter(scheduler.small)
-        self.paused_since, self._takes = None, True
+        self.paused_since = None
         scheduler.sharing += len(self._small)
         scheduler.long += len(self._first) - len(self._small)
 
@@ -319,7 +316,7 @@ class FairQueue:
         if in_flight.small:
             self._forget(account)
         else:
-            self._scheduler.long -= self._takes
+            self._scheduler.long -= self._takes()
             if in_flight is self._current:
                 self._current = None
             elif account in self._parked:
@@ -345,12 +342,12 @@ class FairQueue:
         account, scheduler = in_flight.account, self._scheduler
         self._first[account] = in_flight
         if in_flight.small:
-            if self._takes and not scheduler.sharing:
+            if self._takes() and not scheduler.sharing:
                 scheduler.enter(scheduler.small)
-            scheduler.sharing += self._takes
+            scheduler.sharing += self._takes()
             self._small[account] = None
         else:
-            scheduler.long += self._takes
+            scheduler.long += self._takes()
             self._push(in_flight)
 
     def _push(self, in_flight: InFlightFrame) -> None:
@@ -359,4 +356,7 @@ class FairQueue:
 
     def _forget(self, account: Account) -> None:
         del self._small[account]
-        self._scheduler.sharing -= self._takes
+        self._scheduler.sharing -= self._takes()
+
+    def _takes(self) -> bool:
+        return self.paused_since is None

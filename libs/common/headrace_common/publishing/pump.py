@@ -36,9 +36,6 @@ LARGE: Final = 1 << 10
 AGAIN: Final = 5.0
 """Seconds until what Kafka has refused is sent again, if it is kept: each try replaces the producer of all partitions."""
 
-ENDED: Final = DeliveryError("its pump has ended", DeliveryPolicy.RETRY)
-"""Why frames are abandoned after a bug has ended their pump."""
-
 
 class Step(Enum):
     """How a slice of work on a frame ended."""
@@ -275,10 +272,9 @@ class Pump:
 
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
-        if self._turn is None:
-            self._turn = self._source.turn(self._events, self.partition)
-            if self._turn is not None:
-                self._turn.add_done_callback(self._its_turn)
+        if self._turn is None and (turn := self._source.turn(self._events, self.partition)) is not None:
+            self._turn = turn
+            turn.add_done_callback(self._its_turn)
         return self._turn is None or self._turn.done()
 
     def _its_turn(self, turn: asyncio.Future[None]) -> None:
@@ -384,8 +380,9 @@ class Pump:
         frame.listener.abandoned(frame.frame.ticket, error)
 
     def _abandon_all(self) -> None:
+        ended = DeliveryError("its pump has ended", DeliveryPolicy.RETRY)  # by a bug
         for frame in list(self._pending):
-            self._abandon(frame, ENDED)
+            self._abandon(frame, ended)
 
     # What is known of it
 

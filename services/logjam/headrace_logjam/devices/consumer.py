@@ -163,7 +163,7 @@ class ConsumerSession(MessageSession):
     def read(self, *, ended: bool, empty: bool) -> None:
         """Learns how much was read. Call it in front of messages that were read, or when there are none. `empty`: there are none,
         and all that were read before were given to this session. `ended`: a connection has ended since the last call. The next
-        one brings nothing before that is said; so what was read by then, and what is read until nothing is left, may be of either.
+        one brings nothing before that is said; so all that is read until nothing is left may be of either.
         """
         if ended:
             self.sure = False

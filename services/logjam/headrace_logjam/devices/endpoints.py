@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from headrace_common.connection.messages import MessageConnection
 from headrace_common.kafka.client import explain
 from headrace_common.operations.errors import ConfigError, DeliveryError
-from headrace_common.operations.tasks import own_name
+from headrace_common.operations.tasks import own_name, stood_still
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
@@ -200,8 +200,8 @@ class Subscription:
                 pass
             else:
                 return
-            if not self._read.reading or clock() >= looked + 2 * LOOK:
-                self._read.last = clock()  # it is we who do not read, or the process stood still
+            if not self._read.reading or stood_still(clock(), looked + LOOK):
+                self._read.last = clock()  # it is we who do not read
             elif clock() - self._read.last >= SILENCE:
                 self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self._name, address=self._address)
                 made.disconnect(self._address)

@@ -26,10 +26,11 @@ from headrace_common.kafka.producer import (
     leave_unheard,
     look_for_leader,
 )
-from headrace_common.operations.errors import ConfigError, DeliveryError
+from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing.delivery import Refused
 from typing_extensions import override
 
 from headrace_segment.replica.tail import SLICE
@@ -80,7 +81,7 @@ class LogProducer(ReplaceableProducer):
         super().__init__(settings, metrics, log)
         self._has_answered = True  # its topic was looked at before
         self._topic = topic
-        self._failed: tuple[float, float, str] | None = None  # since when all fails, the last time, and why then
+        self._failed: Refused | None = None
         self._too_large = False  # the topic takes less than it did
         self._refused = refused
         self._stored = stored
@@ -136,9 +137,8 @@ class LogProducer(ReplaceableProducer):
 
     def failing(self) -> tuple[float, str]:
         """Returns the seconds in which all that was produced has failed, and why; 0 if nothing fails, or nothing was tried."""
-        if self._failed is None or self._clock() - self._failed[1] > FAILED_TIME:
-            return 0.0, ""
-        return self._clock() - self._failed[0], self._failed[2]
+        failed, now = self._failed, self._clock()
+        return (now - failed.since, str(failed.error)) if failed and now - failed.last <= FAILED_TIME else (0.0, "")
 
     async def pump(self, partition: int) -> None:
         """Produces what is put, batch after batch, until it is cancelled."""
@@ -224,8 +224,7 @@ class LogProducer(ReplaceableProducer):
     def _give_up(self, producer: Producer, why: str, problem: str) -> None:
         if not self._retire(producer, why, rarely=True):
             return
-        now = self._clock()
-        self._failed = now if self._failed is None else self._failed[0], now, problem
+        self._failed = Refused.again(self._failed, self._clock(), DeliveryError(problem, DeliveryPolicy.RETRY))
         self._limited.warning("segment producer replaced", why=why, problem=problem)
         for queue in self._queues:  # never produced, and never will be: their sessions end
             queue.records.clear()

@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError
 from headrace_common.connection.backend import Backend, Caller
 from headrace_common.kafka.client import Topic, describe, explain
 from headrace_common.operations.errors import DeliveryError
+from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import Own, Runtime
 from headrace_common.session.interface import Question
@@ -312,8 +313,8 @@ class Segments(Backend, Own):
         while True:
             looked = self._clock()
             await asyncio.sleep(LOOK)
-            late = self._clock() >= looked + 2 * LOOK and not late
-            if late:  # the process stood still: first it hears what came meanwhile
+            late = stood_still(self._clock(), looked + LOOK) and not late
+            if late:  # first it hears what came meanwhile
                 continue
             before = self._clock() - self._settings.kafka.ack_deadline
             self._end_early(before)
