@@ -59,8 +59,7 @@ def setup(
     native core.
     """
     from headrace_cli.machine import native
-    from headrace_cli.machine.java import find_java
-    from headrace_cli.machine.toolchain import copy_jars, jars
+    from headrace_cli.machine.toolchain import copy_jars, find_java, jars
     from headrace_cli.verbs import console
 
     java = find_java()
@@ -124,7 +123,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Show what runs. Exit status 3 when nothing runs."""
-    from headrace_cli.verbs import status as verb
+    from headrace_cli.verbs import running as verb
 
     raise typer.Exit(verb.status(state, as_json=as_json))
 
@@ -137,7 +136,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new lines.")] = False,
 ) -> None:
     """Show the logs of the stack's processes."""
-    from headrace_cli.verbs import logs as verb
+    from headrace_cli.verbs import running as verb
 
     raise typer.Exit(verb.logs(state, names or [], lines=lines, follow=follow))
 
@@ -145,7 +144,7 @@ def logs(
 @app.command()
 def down(state: StateOption = DEFAULT_STATE) -> None:
     """Stop the stack: the receivers acknowledge what they have taken, then Kafka stops. The data stays."""
-    from headrace_cli.verbs import down as verb
+    from headrace_cli.verbs import running as verb
 
     raise typer.Exit(verb.down(state))
 
@@ -156,7 +155,7 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
     """Delete the state folder with the topics, the lake and the logs."""
-    from headrace_cli.verbs import down as verb
+    from headrace_cli.verbs import running as verb
 
     raise typer.Exit(verb.purge(state, yes=yes))
 

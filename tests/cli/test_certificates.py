@@ -14,8 +14,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.stack import certificates
 from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.certificates import Certificates, ensure
-from headrace_cli.stack.services import SERVICES
-from headrace_cli.stack.stack import _receiver
+from headrace_cli.stack.stack import SERVICES, _receiver
 from headrace_cli.stack.state import StateFolder
 
 from tests.contract.waiting import PATIENCE

@@ -22,11 +22,14 @@ from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.broker import SEGMENT_BYTES
-from headrace_cli.stack.services import CONTROLLER_PORT, KAFKA_PORT, LAKE_OPS_PORT, SERVICES
 from headrace_cli.stack.stack import (
+    CONTROLLER_PORT,
+    KAFKA_PORT,
+    LAKE_OPS_PORT,
     MOST_PROCESSES,
     OPS_STEP,
     RETENTION_BYTES,
+    SERVICES,
     StackOptions,
     _kafka_disk_bytes,
     _PortAllocator,

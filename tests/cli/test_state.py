@@ -15,8 +15,8 @@ from headrace_cli.ground import CommandError
 from headrace_cli.machine import filelock as identity
 from headrace_cli.stack.stack import lake_environment
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.verbs import down as module
-from headrace_cli.verbs.down import down
+from headrace_cli.verbs import running as module
+from headrace_cli.verbs.running import down
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from headrace_cli.ground import EXIT_NOTHING_RUNS
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.verbs import console, status
+from headrace_cli.verbs import console, running
 from rich.console import Console
 
 
@@ -29,7 +29,7 @@ def test_an_address_is_whole_on_its_line(monkeypatch: pytest.MonkeyPatch) -> Non
     }
     shown = io.StringIO()
     monkeypatch.setattr(console, "OUT", Console(file=shown, width=80, soft_wrap=True))
-    status._table(record, {"lumberjack": "on"})
+    running._table(record, {"lumberjack": "on"})
     lines = shown.getvalue().splitlines()
     for address in ("127.0.0.1:5044", "http://127.0.0.1:8081/", "http://127.0.0.1:8086/", "http://127.0.0.1:8080/"):
         assert sum(address in line for line in lines) == 1, lines
@@ -44,7 +44,7 @@ def state(tmp_path: Path) -> StateFolder:
 
 
 def told(capsys: pytest.CaptureFixture[str], state: StateFolder) -> tuple[int, str]:
-    result = status.status(state.path, as_json=False)
+    result = running.status(state.path, as_json=False)
     return result, capsys.readouterr().out
 
 

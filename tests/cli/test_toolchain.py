@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.machine import java, toolchain
+from headrace_cli.machine import toolchain
 from headrace_cli.stack import certificates
 
 from tests.contract.waiting import PATIENCE
@@ -193,10 +193,10 @@ def test_the_committed_list_has_all_sets_without_repetition() -> None:
     assert "://" not in toolchain.LIST.read_text()
 
 
-def bundled() -> java.Java:
-    path = java._bundled()
+def bundled() -> toolchain.Java:
+    path = toolchain._bundled()
     assert path is not None
-    found = java._probe(path, bundled=True)
+    found = toolchain._probe(path, bundled=True)
     assert found is not None
     return found
 
@@ -206,14 +206,14 @@ class TestJava:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.delenv("JAVA_HOME", raising=False)
-        found = java.find_java.__wrapped__()
+        found = toolchain.find_java.__wrapped__()
         assert found.bundled
-        assert java.OLDEST <= found.version <= java.NEWEST
+        assert toolchain.OLDEST <= found.version <= toolchain.NEWEST
 
     def test_the_shim_drops_the_one_argument(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         module = "--add-modules=jdk.incubator.vector"
-        assert subprocess.run([java._bundled(), module, "-version"], capture_output=True).returncode != 0
+        assert subprocess.run([toolchain._bundled(), module, "-version"], capture_output=True).returncode != 0
         for _ in range(2):  # the second time the shim is already there
             found = bundled()
             done = subprocess.run([found.executable, "-Dx=a b", module, "-version"], capture_output=True, text=True)
@@ -233,8 +233,8 @@ class TestJava:
         fake.chmod(0o755)
         monkeypatch.setenv("JAVA_HOME", str(home))
         monkeypatch.setenv("PATH", str(tmp_path))
-        found = java.find_java.__wrapped__()
-        assert (found == java.Java(home, version, bundled=False)) is fits
+        found = toolchain.find_java.__wrapped__()
+        assert (found == toolchain.Java(home, version, bundled=False)) is fits
         assert found.bundled is not fits
 
 

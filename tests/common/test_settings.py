@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from headrace_cli.operating.check.parts import NAMES, settings_class
+from headrace_cli.operating.parts import NAMES, settings_class
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import (
     LimitSettings,

@@ -11,7 +11,7 @@ import yaml
 from headrace_cli.ground import ROOT
 from headrace_cli.machine.images import all_images
 from headrace_cli.machine.toolchain import LIST
-from headrace_cli.stack.services import LAKE_OPS_PORT
+from headrace_cli.stack.stack import LAKE_OPS_PORT
 from headrace_cli.verbs.up import START_SECONDS
 from headrace_common import __version__
 from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings

@@ -14,7 +14,7 @@ import deltalake
 import docker
 import pytest
 from headrace_cli.ground import ROOT
-from headrace_cli.stack.services import LAKE_OPS_PORT, SERVICES
+from headrace_cli.stack.stack import LAKE_OPS_PORT, SERVICES
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import LimitSettings
 from testcontainers.core.network import Network

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from headrace_cli.ground import ROOT
-from headrace_cli.stack.services import LAKE_OPS_PORT, SERVICES
+from headrace_cli.stack.stack import LAKE_OPS_PORT, SERVICES
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import LimitSettings, each_setting, variable
 from headrace_common.topics import BOUND

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from headrace_cli.ground import ROOT
 from headrace_cli.machine.images import all_images
-from headrace_cli.stack.services import SERVICES
+from headrace_cli.stack.stack import SERVICES
 from headrace_common import __version__
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -17,7 +17,7 @@ from headrace_common.record.contract import GapField, GapReason
 from headrace_lake.tables.digest import OF_TABLE, SEEDS, Covered, of_route, taken_in
 
 from headrace_cli.lake import xxh64
-from headrace_cli.lake.checks import ProofCheck, checked, dropped
+from headrace_cli.lake.proof import ProofCheck, checked, dropped
 from headrace_cli.lake.tables import RETAINED, ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
 from headrace_cli.lake.text import compact
 from headrace_cli.lake.xxh64 import Words

@@ -57,7 +57,7 @@ def tap(
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
     from headrace_cli.operating.watch import tap as verb
     from headrace_cli.operating.watch.filters import Filters, parse_where
-    from headrace_cli.stack.services import check_protocols
+    from headrace_cli.stack.stack import check_protocols
 
     if style not in list(verb.Format):
         raise CommandError(f"--format {style}: it is one of {', '.join(verb.Format)}.", status=2)
@@ -132,7 +132,7 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Check settings, certificates, limits, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
-    from headrace_cli.operating.check import validate as verb
+    from headrace_cli.operating import validate as verb
 
     raise typer.Exit(verb.validate(verb.ValidateOptions(parts or (), config, offline, strict, as_json)))
 

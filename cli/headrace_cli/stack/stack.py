@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.operations.settings import TopicSettings, environment, own_environment
 from headrace_common.operations.variables import read_bytes, variable
-from headrace_common.protocol import Protocol
+from headrace_common.protocol import Protocol, installed
 
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.child import ProcessSpec
@@ -21,17 +21,26 @@ from headrace_cli.machine.toolchain import FetchProgress, jars, java_home
 from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, Broker
 from headrace_cli.stack.certificates import CLIENT, Certificates, CurveKeys, ensure, ensure_curve
 from headrace_cli.stack.probes import http_probe, kafka_probe
-from headrace_cli.stack.services import (
-    CONTROLLER_PORT,
-    EVENTS_PARTITIONS,
-    KAFKA_PORT,
-    LAKE_MODULE,
-    LAKE_OPS_PORT,
-    LIVE_PORT,
-    SEGMENTS_PARTITIONS,
-    SERVICES,
-)
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
+
+SERVICES: Final = installed()
+KAFKA_PORT: Final = 9092
+CONTROLLER_PORT: Final = 9093
+LAKE_OPS_PORT: Final = 8086
+LIVE_PORT: Final = 8080
+LAKE_MODULE: Final = "headrace_lake"
+EVENTS_PARTITIONS: Final = 4
+SEGMENTS_PARTITIONS: Final = 4
+"""Partitions of these topics on a laptop. The defaults for clusters are in `headrace_common.operations.settings`."""
+
+
+def check_protocols(names: Iterable[str]) -> None:
+    """Raise `CommandError` for a ``--protocol`` that is not installed."""
+    known = [service.name for service in SERVICES]
+    for name in names:
+        if name not in known:
+            raise CommandError(f"--protocol {name}: it is one of {', '.join(known)}.", status=2)
+
 
 MIB: Final = 1024 * 1024
 MOST_PROCESSES: Final = 32

@@ -1,1 +1,1 @@
-"""One module for each verb of the command line."""
+"""The verbs of the stack, the lake and the checkout; what the others print with."""

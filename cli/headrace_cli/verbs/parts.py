@@ -37,8 +37,7 @@ def run(module: str, arguments: Sequence[str], path: Path) -> int:
     from headrace_common.operations.variables import variable
 
     from headrace_cli.stack.broker import HOST
-    from headrace_cli.stack.services import KAFKA_PORT
-    from headrace_cli.stack.stack import base_environment, lake_environment
+    from headrace_cli.stack.stack import KAFKA_PORT, base_environment, lake_environment
     from headrace_cli.stack.stack import module as command_of
     from headrace_cli.stack.state import StateFolder
 

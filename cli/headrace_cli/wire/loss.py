@@ -25,8 +25,8 @@ from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.against_kafka import Place
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row
-from headrace_cli.operating.check.parts import Finding, Verdict, show
 from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
+from headrace_cli.operating.parts import Finding, Verdict, show
 from headrace_cli.operating.watch.filters import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import query

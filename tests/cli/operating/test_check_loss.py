@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import EXIT_DOUBT
-from headrace_cli.operating.check.parts import Finding, Verdict
 from headrace_cli.operating.exposition import Scrape, parts_of
+from headrace_cli.operating.parts import Finding, Verdict
 from headrace_cli.wire import loss
 from headrace_cli.wire.loss import LOW, Waiting, waiting
 from headrace_cli.wire.quarantined.reading import Reader

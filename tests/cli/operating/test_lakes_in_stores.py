@@ -14,7 +14,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.operating.live import tables
 from headrace_cli.wire import loss
 from headrace_cli.wire.quarantined.verbs import Source, export_items, wanted_of
-from headrace_cli.wire.send import landed
+from headrace_cli.wire.send import verb
 from headrace_cli.wire.send.connections import Tally
 from typer.testing import CliRunner
 
@@ -86,7 +86,7 @@ def test_quarantine(tmp_path: Path) -> None:
 
 
 def test_send_finds_its_events_there() -> None:
-    assert landed.look(URL, RUN, Tally(sent=1, acknowledged=1)) == landed.Landed(1, 0, 0, [], [])
+    assert verb.look(URL, RUN, Tally(sent=1, acknowledged=1)) == verb.Landed(1, 0, 0, [], [])
 
 
 def test_the_live_page_has_its_rows_and_their_age(folder: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_asked_is_a_sentence_everywhere(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert sentence in tables.look(URL).problem
-    for verb in (["check-loss"], ["quarantine", "list"]):
-        done = CliRunner().invoke(app, [*verb, "--state", str(tmp_path), "--lake", URL])
+    for words in (["check-loss"], ["quarantine", "list"]):
+        done = CliRunner().invoke(app, [*words, "--state", str(tmp_path), "--lake", URL])
         assert isinstance(done.exception, CommandError)
         assert sentence in str(done.exception)

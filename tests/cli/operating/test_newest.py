@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from headrace_cli.operating.live import broker
-from headrace_cli.operating.live import follow as follow_module
+from headrace_cli.operating.live import broker, tables
 from headrace_cli.operating.live.broker import SAMPLES, KafkaWatch
-from headrace_cli.operating.live.follow import Way
-from headrace_cli.operating.watch import newest as newest_module
+from headrace_cli.operating.live.tables import Way
+from headrace_cli.operating.watch import topic
 from headrace_cli.operating.watch.filters import Filters
-from headrace_cli.operating.watch.newest import messages, newest
 from headrace_cli.operating.watch.records import Kept
-from headrace_cli.operating.watch.topic import TopicReader
+from headrace_cli.operating.watch.topic import TopicReader, messages, newest
 
 from tests.cli.operating.topics import event_headers, produce, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
@@ -74,8 +72,8 @@ def test_messages_as_the_page_shows_them(kafka: EmbeddedKafka, monkeypatch: pyte
     streams = [event_headers(number, stream=f"s{number % 2}") for number in range(9)]
     put(topics, topics.events_topic, list(zip(bodies, streams, strict=True)))
     put(topics, topics.quarantine_topic, [(b"\xff", reject_headers("bad_json"))])
-    monkeypatch.setattr(newest_module, "MESSAGES", 3)
-    monkeypatch.setattr(newest_module, "SECONDS", 600.0)  # however slow the machine is
+    monkeypatch.setattr(topic, "MESSAGES", 3)
+    monkeypatch.setattr(topic, "SECONDS", 600.0)  # however slow the machine is
 
     def asked(filters: Filters, text: str = "", *, quarantine: bool = False) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = asyncio.run(messages(topics, filters, text, quarantine=quarantine))["messages"]
@@ -97,14 +95,14 @@ def test_messages_as_the_page_shows_them(kafka: EmbeddedKafka, monkeypatch: pyte
 
 @pytest.mark.kafka
 def test_an_event_is_followed_to_its_record(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_module, "SECONDS", PATIENCE)
+    monkeypatch.setattr(tables, "SECONDS", PATIENCE)
     topics = own_topics(kafka.bootstrap)
     put(topics, topics.events_topic, [(b"{}", event_headers(number)) for number in range(5)])
     put(topics, topics.quarantine_topic, [(b"{", reject_headers("bad_json"))])
 
     def place(identity: str, **landed: Any) -> tuple[Any, ...]:
         way = Way(identity, **landed)
-        asyncio.run(follow_module._on_kafka(way, topics, None))
+        asyncio.run(tables._on_kafka(way, topics, None))
         found = way.record or {}
         return found.get("topic"), found.get("offset"), way.said
 

@@ -25,7 +25,7 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.wire.send import connections, landed, source
+from headrace_cli.wire.send import connections, source, verb
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
 from headrace_cli.wire.send.verb import SendOptions, send
@@ -329,7 +329,7 @@ def test_ctrl_c_while_standard_input_says_nothing() -> None:
 
 
 def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landed, "PATIENCE", 0.0)
+    monkeypatch.setattr(verb, "PATIENCE", 0.0)
     run = "0123456789abcdef"
 
     def row(offset: int, number: int, whose: str = run, *, payload: bool = False) -> dict[str, Any]:
@@ -339,15 +339,15 @@ def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest
 
     make(tmp_path / "lake", events=[row(0, 0), row(1, 1, payload=True), row(2, 3), row(3, 3), row(4, 2, "another")])
     tally = Tally(sent=4, acknowledged=4)
-    found = landed.look(tmp_path / "lake", run, tally)
-    assert found == landed.Landed(3, 1, 1, [2], [3])
+    found = verb.look(tmp_path / "lake", run, tally)
+    assert found == verb.Landed(3, 1, 1, [2], [3])
     assert not found.fine
     assert [problem.split(":")[1] for problem in found.problems()] == [" number 2.", " number 3."]
     tally = Tally(sent=4, acknowledged=3, open=[range(2, 3)])  # nobody promised number 2
-    assert landed.look(tmp_path / "lake", run, tally).missing == 0
-    assert landed.look(tmp_path / "lake", "another", Tally(sent=3, acknowledged=1, open=[range(2)])).fine
+    assert verb.look(tmp_path / "lake", run, tally).missing == 0
+    assert verb.look(tmp_path / "lake", "another", Tally(sent=3, acknowledged=1, open=[range(2)])).fine
     with pytest.raises(CommandError, match="no tables"):
-        landed.look(tmp_path / "nowhere", run, tally)
+        verb.look(tmp_path / "nowhere", run, tally)
 
 
 @pytest.mark.parametrize("protocol", ["courier", "forward", "lumberjack"])

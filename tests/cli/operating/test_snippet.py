@@ -12,7 +12,7 @@ import pytest
 import yaml
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.snippets import CLIENTS, NAMED, PORTS, Address, Client, how_to, snippet
-from headrace_cli.stack.services import SERVICES
+from headrace_cli.stack.stack import SERVICES
 from headrace_cli.stack.state import StateFolder
 from typer.testing import CliRunner
 

@@ -19,8 +19,7 @@ from headrace_cli.lake.text import printable
 from headrace_cli.machine.ports import free_port
 from headrace_cli.operating.watch import tap as verb
 from headrace_cli.operating.watch.filters import Filters, parse_moment, parse_where
-from headrace_cli.operating.watch.records import Kept, as_json, event, moment, reject
-from headrace_cli.operating.watch.shown import LINE, pretty
+from headrace_cli.operating.watch.records import LINE, Kept, as_json, event, moment, pretty, reject
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault

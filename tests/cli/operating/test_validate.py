@@ -12,12 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from headrace_cli.operating.check import limits
-from headrace_cli.operating.check.limits import SOON, check_certificates
-from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class
-from headrace_cli.operating.check.validate import ValidateOptions, validate
+from headrace_cli.operating import validate as checks
+from headrace_cli.operating.parts import NAMES, Finding, Verdict, settings_class
+from headrace_cli.operating.validate import SOON, ValidateOptions, check_certificates, validate
 from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
-from headrace_cli.stack.services import SERVICES
+from headrace_cli.stack.stack import SERVICES
 from headrace_common.connection.files import OWN_FILES
 from headrace_common.kafka.client import Topic, describe
 from headrace_common.operations.settings import (
@@ -135,7 +134,7 @@ class TestLimits:
     @pytest.mark.parametrize(("more", "doubts"), [(0, 0), (1, 1)])
     def test_open_files(self, monkeypatch: pytest.MonkeyPatch, more: int, doubts: int) -> None:
         monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 1000))
-        found = list(limits.of_machine(LimitSettings(connections=1000 - OWN_FILES + more)))
+        found = list(checks.of_machine(LimitSettings(connections=1000 - OWN_FILES + more)))
         assert len(found) == doubts
 
     @pytest.mark.parametrize(("less", "doubts"), [(0, 0), (1, 1)])
@@ -144,19 +143,19 @@ class TestLimits:
         settings = LimitSettings()
         total = 2 * settings.process_budget - 2 * less
         monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"total": total}))
-        assert len(list(limits.of_machine(settings))) == doubts
+        assert len(list(checks.of_machine(settings))) == doubts
 
     @pytest.mark.parametrize(("deadline", "doubts"), [(30, 0), (29, 1)])
     def test_times(self, deadline: float, doubts: int) -> None:
-        assert len(list(limits.of_kafka(KafkaSettings(ack_deadline=deadline, request_timeout=30)))) == doubts
+        assert len(list(checks.of_kafka(KafkaSettings(ack_deadline=deadline, request_timeout=30)))) == doubts
 
     @pytest.mark.parametrize(("less", "wrong"), [(0, 0), (1, 1)])
     def test_the_largest_event_fits(self, less: int, wrong: int) -> None:
-        topic = Topic("t", 1, MIB + limits.RECORD_BYTES - less)
-        assert len(list(limits.of_topic(topic, LimitSettings(event_bytes=MIB)))) == wrong
+        topic = Topic("t", 1, MIB + checks.RECORD_BYTES - less)
+        assert len(list(checks.of_topic(topic, LimitSettings(event_bytes=MIB)))) == wrong
 
     def test_a_topic_that_loses(self) -> None:
-        (found,) = limits.of_topic(Topic("t", 1, 4 * MIB, ("fewer than 3 replicas",)), None)
+        (found,) = checks.of_topic(Topic("t", 1, 4 * MIB, ("fewer than 3 replicas",)), None)
         assert found.verdict is Verdict.WRONG
 
 
@@ -168,7 +167,7 @@ class TestOnKafka:
         lead_to(own_topics(kafka.bootstrap), monkeypatch)
         monkeypatch.setenv("HEADRACE_TOPICS__SEGMENTS_PARTITIONS", "0")
         monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_PARTITIONS", "4")
-        monkeypatch.setattr(limits, "of_machine", lambda _: iter(()))
+        monkeypatch.setattr(checks, "of_machine", lambda _: iter(()))
         assert validate(ValidateOptions(("forward", "lake", "topics"), strict=True, as_json=True)) == 0
         document = json.loads(capsys.readouterr().out)
         assert {check["verdict"] for check in document["checks"]} == {"fine"}
@@ -188,9 +187,9 @@ class TestOnKafka:
         also = (made.segments_topic, made.snapshots_topic)
         found = {topic.name: topic for topic in asyncio.run(describe(made, also))}
         same = TopicSettings(events_partitions=2, segments_partitions=2)
-        assert list(limits.of_plans(made, same, found)) == []
+        assert list(checks.of_plans(made, same, found)) == []
         wanted = TopicSettings(events_partitions=3, segments_partitions=3, events_retention=8 * 86_400)
-        findings = list(limits.of_plans(made, wanted, found))
+        findings = list(checks.of_plans(made, wanted, found))
         assert [finding.verdict for finding in findings] == [Verdict.DOUBT] * 3
         assert "retention.ms is" in findings[0].reason
         assert "2 partitions, wanted 3" in findings[0].reason
@@ -219,7 +218,7 @@ def test_a_wrong_setting_ends_with_78(
 def test_a_file_and_a_misspelt_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(limits, "of_machine", lambda _: iter(()))
+    monkeypatch.setattr(checks, "of_machine", lambda _: iter(()))
     path = tmp_path / "headrace.yaml"
     path.write_text("limits: {connections: 5}\n")
     assert validate(ValidateOptions(("forward",), path, offline=True, strict=True)) == 0

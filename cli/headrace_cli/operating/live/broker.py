@@ -18,10 +18,8 @@ from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.live.looks import KafkaLook, Partition, Sample
-from headrace_cli.operating.watch.newest import newest
-from headrace_cli.operating.watch.records import Kept, reject
-from headrace_cli.operating.watch.shown import shown_value
-from headrace_cli.operating.watch.topic import reading
+from headrace_cli.operating.watch.records import Kept, reject, shown_value
+from headrace_cli.operating.watch.topic import newest, reading
 from headrace_cli.stack.reach import unreachable
 
 ANSWER: Final = 1.5

@@ -17,11 +17,11 @@ from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.operating.live.follow import follow
 from headrace_cli.operating.live.service import LiveService
+from headrace_cli.operating.live.tables import follow
 from headrace_cli.operating.live.words import verdict
 from headrace_cli.operating.watch.filters import Filters
-from headrace_cli.operating.watch.newest import messages
+from headrace_cli.operating.watch.topic import messages
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "

@@ -15,10 +15,8 @@ from typing import Final
 
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.watch.filters import BEGINNING, NO_FILTERS, NOW, Filters, parse_moment
-from headrace_cli.operating.watch.newest import newest
-from headrace_cli.operating.watch.records import Kept, Row, as_json, event, reject
-from headrace_cli.operating.watch.shown import pretty
-from headrace_cli.operating.watch.topic import TopicReader, reading
+from headrace_cli.operating.watch.records import Kept, Row, as_json, event, pretty, reject
+from headrace_cli.operating.watch.topic import TopicReader, newest, reading
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 

@@ -15,9 +15,8 @@ from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.check.parts import settings_class
-from headrace_cli.operating.watch.records import as_json
-from headrace_cli.operating.watch.shown import shown_value
+from headrace_cli.operating.parts import settings_class
+from headrace_cli.operating.watch.records import as_json, shown_value
 from headrace_cli.verbs import console
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary, stranger
 

@@ -18,7 +18,7 @@ from headrace_common.session.explain import count
 from rich.text import Text
 
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.check.parts import as_environment, settings_class
+from headrace_cli.operating.parts import as_environment, settings_class
 from headrace_cli.wire.explain.stream import Explainer
 from headrace_cli.wire.explain.verb import lines
 from headrace_cli.wire.quarantined.items import Item

@@ -155,7 +155,7 @@ def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) 
     from headrace_common.record.contract import Reason, RecordFault
 
     from headrace_cli.operating.watch.filters import parse_moment
-    from headrace_cli.stack.services import check_protocols
+    from headrace_cli.stack.stack import check_protocols
 
     known = [*Reason, *RecordFault]
     for name in reasons:

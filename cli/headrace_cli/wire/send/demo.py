@@ -20,12 +20,12 @@ from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.against_kafka import held
 from headrace_cli.lake.tables import Row
 from headrace_cli.machine.toolchain import REPOSITORY_VARIABLE
-from headrace_cli.operating.check.parts import as_environment
+from headrace_cli.operating.parts import as_environment
 from headrace_cli.operating.snippets import PORTS, how_to
 from headrace_cli.stack.stack import StackOptions
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console, query
-from headrace_cli.verbs.down import down
+from headrace_cli.verbs.running import down
 from headrace_cli.verbs.up import start
 from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import SendOptions, watched

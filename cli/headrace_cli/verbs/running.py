@@ -1,21 +1,130 @@
-"""``status``: shows what runs, for people or as JSON."""
+"""Verbs for a stack that runs: ``status``, ``logs``, ``down``; and ``purge`` deletes its state folder."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
-from headrace_cli.ground import EXIT_NOTHING_RUNS, command
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
+from headrace_cli.machine.child import written_since
 from headrace_cli.stack.probes import native
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
+
+STOP_SECONDS: Final = 75.0
+"""Time for a supervisor to stop its stack: receivers drain for up to 35 s, the broker for up to 20 s."""
+
+KNOWN_SECONDS: Final = 5.0
+"""Time for a supervisor that has just taken the lock to say there who it is."""
+
+
+def down(path: Path) -> int:
+    """Stop the stack with all its processes, even if its supervisor was killed."""
+    state = StateFolder(path)
+    ran = state.running()
+    if ran:
+        _stop_supervisor(state)
+    left = state.end_processes()
+    state.delete_record()
+    if left and not ran:
+        console.line("stack", "good", f"stopped; its supervisor was gone, {left} processes were left")
+    elif ran:
+        console.line("stack", "good", "stopped")
+    else:
+        console.line("stack", "note", f"nothing runs on {state.path}")
+    return 0
+
+
+def _stop_supervisor(state: StateFolder) -> None:
+    supervisor, deadline = state.supervisor(), time.monotonic() + KNOWN_SECONDS
+    while supervisor is None and state.running():
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"An unknown process holds {state.path / 'lock'}: it is no supervisor of this user's, and nothing was stopped."
+            )
+        time.sleep(0.05)
+        supervisor = state.supervisor()
+    if supervisor is None:
+        return
+    _signal(supervisor, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while state.running():
+        if time.monotonic() > deadline:
+            console.line(
+                "stack", "bad", f"the supervisor (pid {supervisor.pid}) did not stop in {STOP_SECONDS:.0f} s: killed"
+            )
+            _signal(supervisor, signal.SIGKILL)
+            break
+        time.sleep(0.05)
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):  # nor does psutil signal another one that has its pid by now
+        process.send_signal(number)
+
+
+def purge(path: Path, *, yes: bool) -> int:
+    """Delete the state folder, after a question to the user unless `yes`."""
+    state = StateFolder(path)
+    if not state.path.exists():
+        console.line("state", "note", f"there is no {state.path}")
+        return 0
+    if state.name is None or state.running():
+        state.remove()  # raises with the reason
+    if not yes:
+        from rich.prompt import Confirm
+
+        try:
+            agreed = Confirm.ask(f"Delete {state.path} with everything that Kafka and the lake hold?", default=False)
+        except EOFError:
+            agreed = False
+        if not agreed:
+            raise CommandError("Nothing was deleted; --yes deletes without asking.")
+    state.remove()
+    console.line("state", "good", f"{state.path} is gone")
+    return 0
+
+
+_TAIL_BYTES: Final = 1024 * 1024
+
+
+def logs(path: Path, names: Sequence[str], *, lines: int, follow: bool) -> int:
+    """Print the last `lines` lines of each named log, or of all; with `follow` continue until interrupted."""
+    state = StateFolder(path)
+    there = sorted(file.stem for file in state.logs.glob("*.log")) if state.logs.is_dir() else []
+    unknown = [name for name in names if name not in there]
+    if unknown or not there:
+        has = f"there is: {', '.join(there)}" if there else "nothing has run there yet"
+        raise CommandError(f"{state.logs} has no log of {', '.join(unknown) or 'anything'}; {has}.")
+    wanted = list(names) or there
+    width = max(map(len, wanted))
+
+    def show(name: str, rows: Sequence[str]) -> None:
+        prefix = f"{name:<{width}} | " if len(wanted) > 1 else ""
+        sys.stdout.writelines(f"{prefix}{row}\n" for row in rows)
+        sys.stdout.flush()
+
+    positions = {}
+    for name in wanted:
+        log = state.log(name)
+        rows, positions[name] = written_since(log, max(0, log.stat().st_size - _TAIL_BYTES))
+        show(name, rows[-lines:] if lines else [])
+    while follow:
+        time.sleep(0.2)
+        for name in wanted:
+            rows, positions[name] = written_since(state.log(name), positions[name])
+            show(name, rows)
+    return 0
 
 
 def status(path: Path, *, as_json: bool) -> int:
