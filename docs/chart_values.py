@@ -308,7 +308,7 @@ class Live(Pod, OwnImage):
     )
     samples: bool = Field(
         False,
-        description="Show what clients sent to all who can open the page: messages, and the quarantine's beginnings.",
+        description="Show what clients sent to all who can open the page: messages.",
     )
     resources: Kubernetes = Field(
         {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "384Mi"}},

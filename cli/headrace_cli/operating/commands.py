@@ -165,7 +165,7 @@ def live(
         bool | None,
         typer.Option(
             "--samples/--no-samples",
-            help="Show what clients sent: messages, and the quarantine's. Default: only where nobody else can look, on loopback.",
+            help="Show what clients sent: messages. Default: only where nobody else can look, on loopback.",
         ),
     ] = None,
 ) -> None:
@@ -193,9 +193,7 @@ def live(
     async def serve() -> None:
         from aiohttp import web
 
-        service = LiveService(
-            find, KafkaWatch(settings, show=show, group=group) if settings is not None else None, tables
-        )
+        service = LiveService(find, KafkaWatch(settings, group=group) if settings is not None else None, tables)
         server = LiveServer(service, settings, tables, allowed_names(host, names), show=show)
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
         await runner.setup()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.live.looks import Look, Sample, TablesLook
+from headrace_cli.operating.live.looks import Look, TablesLook
 from headrace_cli.operating.live.server import LiveServer, allowed_names
 from headrace_cli.operating.live.service import LiveService
 from headrace_cli.operating.watch.filters import Filters
@@ -43,12 +43,12 @@ class Scene:
         self.service = service
         self.at = 0.0
 
-    def show(self, *scrapes: Scrape, seconds: float = 1, down: str = "", samples: Sequence[Sample] = ()) -> None:
+    def show(self, *scrapes: Scrape, seconds: float = 1, down: str = "") -> None:
         self.at += seconds
         stored = 0 if down else int(100 * self.at)
         tables = TablesLook("", {"events": stored, "quarantine": 3}, UNIX)
         moved = [replace(scrape, at=self.at) for scrape in scrapes]
-        look = Look(self.at, time.time(), moved, kafka(stored, problem=down, landed=stored), tables, samples)
+        look = Look(self.at, time.time(), moved, kafka(stored, problem=down, landed=stored), tables)
         self.service.figures = self.service._model.add(look)
         self.service._tell(self.service.state(history=False))
 
@@ -107,13 +107,10 @@ async def test_it_flows_stops_and_flows_again(scene: Scene) -> None:
 
 
 async def test_what_clients_send_is_text(scene: Scene) -> None:
-    nasty = Sample(UNIX, NASTY, NASTY, NASTY, NASTY, NASTY, 5, NASTY)
     async with browser() as page:
         await page.show(1440, 900)
         await opened(page, scene, receiver(0, service=NASTY), receiver(0, service="courier", ready=False))
-        scene.show(receiver(0, service=NASTY), samples=[nasty])
-        await page.until("document.querySelector('.samples')")
-        assert NASTY in await page.evaluate(text(".samples"))
+        await page.until(f"{text('main')}.includes({json.dumps(NASTY)})")
         assert await page.evaluate("document.querySelectorAll('main img').length") == 0
         assert await told(page) == []
 
@@ -176,7 +173,6 @@ async def crowded(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> 
     services = ("forward", "lumberjack", "courier", "logjam", "segment")
     parts = [receiver(0, service=name, url=f"http://{name}.receivers.example.org:8080/") for name in services]
     long = "a text without any space that is as long as a path may be " + "x" * 400
-    sample = Sample(UNIX, "lumberjack", "json", "/lumberjack/host", "app.web", "detail", 5, long)
 
     async def messages(*_: object, **__: object) -> dict[str, Any]:
         return {
@@ -190,9 +186,9 @@ async def crowded(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> 
         await page.show(1440, 844, dark=dark)
         await opened(page, scene, *parts, lake(0), away(0, service="forward", url="http://gone.example.org:1"))
         for _ in range(3):
-            scene.show(*parts, lake(0), samples=[sample] * 20)
+            scene.show(*parts, lake(0))
         await page.evaluate("document.querySelector('#messages-form button').click()")
-        await page.until("document.querySelector('.samples') && document.querySelector('#message-list summary')")
+        await page.until("document.querySelector('#message-list summary')")
         await page.evaluate("document.querySelector('#message-list summary').click()")
         yield page
 

@@ -18,17 +18,14 @@ from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.exposition import LATE, Scraper, finder
 from headrace_cli.operating.live import server, tables
-from headrace_cli.operating.live.broker import SHOWN, sample
 from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
 from headrace_cli.operating.live.service import VIEWERS, LiveService
 from headrace_cli.operating.watch.filters import Filters
-from headrace_cli.operating.watch.records import Kept
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from typer.testing import CliRunner
 
 from tests.cli.live.seen import look, receiver
-from tests.cli.operating.topics import reject_headers
 from tests.contract.waiting import PATIENCE, until
 
 Client = TestClient[web.Request, web.Application]
@@ -210,28 +207,6 @@ async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: Liv
     answer = await page.get("/livez")
     assert answer.status == 503
     await service.stop()
-
-
-class TestSamples:
-    def record(self, value: bytes, detail: bytes = b"why") -> Kept:
-        headers = [(key, detail if key == "detail" else content) for key, content in reject_headers("bad_json")]
-        return Kept("headrace.quarantine", 1, 7, 5_000, headers, value)
-
-    def test_no_control_character_and_no_more_than_a_line(self) -> None:
-        found = sample(self.record(b"\x1b[2J\xe2\x80\xae" + b"x" * 10_000, b"y" * 10_000), show=True)
-        assert found.content is not None
-        assert found.content.startswith("\\x1b[2J\\u202e")
-        assert len(found.content) == SHOWN + 1
-        assert len(found.detail) == SHOWN + 1
-        assert (found.reason, found.place, found.size, found.time) == (
-            "bad_json",
-            "headrace.quarantine-1-7",
-            10_007,
-            5.0,
-        )
-
-    def test_what_clients_sent_is_shown_only_where_it_may_be(self) -> None:
-        assert sample(self.record(b"secret"), show=False).content is None
 
 
 class TestParts:

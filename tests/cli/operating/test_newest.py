@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from headrace_cli.operating.live import broker, tables
-from headrace_cli.operating.live.broker import SAMPLES, KafkaWatch
+from headrace_cli.operating.live import tables
 from headrace_cli.operating.live.tables import Way
 from headrace_cli.operating.watch import topic
 from headrace_cli.operating.watch.filters import Filters
 from headrace_cli.operating.watch.records import Kept
 from headrace_cli.operating.watch.topic import TopicReader, messages, newest
 
-from tests.cli.operating.topics import event_headers, produce, put, reject_headers
+from tests.cli.operating.topics import event_headers, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 from tests.contract.waiting import PATIENCE
@@ -115,25 +114,3 @@ def test_an_event_is_followed_to_its_record(kafka: EmbeddedKafka, monkeypatch: p
     gone = place(f"d.{9:032x}", row={**row, "offset": 9})
     assert gone[:2] == (None, None)
     assert "Kafka has deleted its record" in gone[2][0]
-
-
-@pytest.mark.kafka
-async def test_the_page_samples_the_newest_of_the_quarantine(
-    kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("ANSWER", "OPENING"):
-        monkeypatch.setattr(broker, name, PATIENCE)
-    topics = own_topics(kafka.bootstrap)
-    watch = KafkaWatch(topics, show=True, group="none")
-    try:
-        assert not (await watch.look()).problem
-        await watch.sample()
-        assert not watch.samples
-        await produce(
-            topics, topics.quarantine_topic, [(b"%d" % n, reject_headers("bad_json")) for n in range(SAMPLES + 2)]
-        )
-        await watch.look()
-        await watch.sample()
-    finally:
-        await watch.close()
-    assert [each.content for each in watch.samples] == [str(n) for n in reversed(range(2, SAMPLES + 2))]

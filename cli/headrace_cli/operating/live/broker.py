@@ -1,4 +1,4 @@
-"""Ask Kafka each second: where its partitions end, who leads them, and the newest of the quarantine."""
+"""Ask Kafka each second: where its partitions end, and who leads them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from headrace_common.kafka.client import client_arguments, explain, make_consume
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_cli.lake.text import printable
-from headrace_cli.operating.live.looks import KafkaLook, Partition, Sample
-from headrace_cli.operating.watch.records import Kept, reject, shown_value
-from headrace_cli.operating.watch.topic import newest, reading
+from headrace_cli.operating.live.looks import KafkaLook, Partition
 from headrace_cli.stack.reach import unreachable
 
 ANSWER: Final = 1.5
@@ -27,32 +24,20 @@ ANSWER: Final = 1.5
 OPENING: Final = 8.0
 """Time to connect again."""
 DESCRIBE_EVERY: Final = 5.0
-SAMPLES: Final = 8
-"""Samples of quarantine that are kept."""
-SAMPLE_EVERY: Final = 3.0
-SAMPLE_BYTES: Final = 32 << 20
-"""Most bytes of records that are held for them."""
-SHOWN: Final = 160
-"""Most characters of a sample."""
 
 
 class KafkaWatch:
-    """Asks Kafka as a bystander: without a group, and without writing. `show`: whether samples show what clients sent; `group`:
-    where the landing job notes how far it is.
-    """
+    """Asks Kafka as a bystander: without a group, and without writing. `group`: where the landing job notes how far it is."""
 
-    def __init__(self, settings: KafkaSettings, *, show: bool, group: str) -> None:
+    def __init__(self, settings: KafkaSettings, *, group: str) -> None:
         self._group = group
         self._settings = settings.model_copy(update={"request_timeout": 2 * ANSWER})
-        self._show = show
         self._admin: AIOKafkaAdminClient | None = None
         self._consumer: AIOKafkaConsumer | None = None
         self._partitions: list[Partition] = []
         self._brokers: int | None = None
         self._missing: Sequence[int] = ()
-        self._described = self._sampled = 0.0
-        self._sampled_ends: dict[int, int] = {}
-        self.samples: tuple[Sample, ...] = ()
+        self._described = 0.0
 
     async def look(self) -> KafkaLook:
         """Ask once. Takes a few seconds at most; what is wrong is in the look."""
@@ -126,20 +111,6 @@ class KafkaWatch:
         self._missing = tuple(sorted(named - there))
         self._described = time.monotonic()
 
-    async def sample(self) -> None:
-        """Read the newest of the quarantine, if there is something new. Errors are left to the next look."""
-        now, topic = time.monotonic(), self._settings.quarantine_topic
-        ends = {each.number: each.end for each in self._partitions if each.topic == topic}
-        if ends == self._sampled_ends or not any(ends.values()) or now - self._sampled < SAMPLE_EVERY:
-            return
-        self._sampled = now
-        with suppress(KafkaError, OSError, TimeoutError, HeadraceError):
-            async with asyncio.timeout(2 * ANSWER), reading(self._settings, quarantine=True) as reader:
-                await reader.begin_before_end(SAMPLES)
-                found = await newest(reader, SAMPLES, lambda _: True, SAMPLE_BYTES)
-            self._sampled_ends = ends
-            self.samples = tuple(sample(record, show=self._show) for record in reversed(found.records))
-
     async def close(self) -> None:
         """Close the connections; the next look opens others."""
         consumer, admin = self._consumer, self._admin
@@ -149,22 +120,3 @@ class KafkaWatch:
                 with suppress(Exception):
                     async with asyncio.timeout(ANSWER):
                         await client()
-
-
-def sample(record: Kept, *, show: bool) -> Sample:
-    """Return the record as it is shown: no control character, and no more than `SHOWN` characters of anything. Pure."""
-    row = reject(record)
-
-    def text(name: str) -> str:
-        return _cut(printable(str(row.get(name) or "")))
-
-    content = _cut(shown_value(record.value)) if show and record.value is not None else None
-    place = f"{record.topic}-{record.partition}-{record.offset}"
-    size = len(record.value or b"")
-    return Sample(
-        record.timestamp / 1000, text("reason"), text("detail"), text("protocol"), text("stream"), place, size, content
-    )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -34,20 +34,6 @@ class KafkaLook:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """The beginning of something in quarantine, as text that can be shown anywhere. `content` is None if it is not shown."""
-
-    time: float
-    reason: str
-    detail: str
-    protocol: str
-    stream: str
-    place: str
-    size: int
-    content: str | None = None
-
-
-@dataclass(frozen=True)
 class Gap:
     """Missing offsets (`retention`, `recreated`) or numbers of devices, over all rows of one reason."""
 
@@ -75,7 +61,6 @@ class Look:
     scrapes: Sequence[Scrape]
     kafka: KafkaLook | None = None
     tables: TablesLook | None = None
-    samples: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True)
@@ -173,7 +158,6 @@ class Figures:
     lake: Lake
     kafka: KafkaLook | None = None
     tables: TablesLook | None = None
-    samples: Sequence[Sample] = ()
     outage: Outage | None = None
     quarantined: Mapping[str, int] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)

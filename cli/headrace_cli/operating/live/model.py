@@ -75,7 +75,6 @@ class Model:
             lake=replace(self._lake(look), lag=whole([lane.lag for lane in lanes])),
             kafka=look.kafka,
             tables=look.tables,
-            samples=look.samples,
             outage=self._outage,
             quarantined=dict(self._quarantined.most_common()),
             restarts=dict(Counter(service for _, service in self._restarted)),

@@ -114,8 +114,7 @@ class LiveService:
             self._wake.clear()
             began = time.monotonic()
             scrapes = await self._scraper.look(self._parts, LATE)
-            samples = self._kafka.samples if self._kafka is not None else ()
-            look = Look(time.monotonic(), time.time(), scrapes, self._kafka_look, self._tables_look, samples)
+            look = Look(time.monotonic(), time.time(), scrapes, self._kafka_look, self._tables_look)
             self.figures = self._model.add(look)
             if self._viewers:
                 self._tell(self.state(history=False))
@@ -137,8 +136,6 @@ class LiveService:
         assert self._kafka is not None
         while True:
             self._kafka_look = await self._kafka.look()
-            if self.watched and not self._kafka_look.problem:
-                await self._kafka.sample()
             await self._slowly(WATCHED)
 
     async def _watch_tables(self) -> None:
@@ -187,7 +184,6 @@ def document(figures: Figures, model: Model, *, history: bool) -> dict[str, Any]
         "tables": figures.tables,
         "quarantined": figures.quarantined,
         "restarts": figures.restarts,
-        "samples": figures.samples,
         "fields": FIELDS,
         "history": [rounded(point) for point in (model.history if history else list(model.history)[-1:])],
     }

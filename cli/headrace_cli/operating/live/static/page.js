@@ -430,7 +430,7 @@ function table(head, rows) {
 }
 let doubtsShown = "";
 function drawDoubts() {
-  const shown = JSON.stringify([state.quarantined, state.samples, state.tables && state.tables.gaps, state.restarts,
+  const shown = JSON.stringify([state.quarantined, state.tables && state.tables.gaps, state.restarts,
     state.receivers.map((each) => [each.service, each.quarantined, each.lost]), span(state.figures.span)]);
   if (shown === doubtsShown) return;
   doubtsShown = shown;
@@ -440,11 +440,6 @@ function drawDoubts() {
   if (recent.length) out.push(table(["not understood, by reason", `last ${span(state.figures.span)}`], recent.map(([reason, n]) => [reason, whole(n)])));
   else out.push(make("p", { class: "calm" }, `Nothing went to quarantine in the last ${span(state.figures.span)}.`));
   if (since.length) out.push(make("p", { class: "said" }, `Since the receivers started: ${since.map((each) => `${each.service} ${whole(each.quarantined)}`).join(", ")}.`));
-  if (state.samples.length) {
-    out.push(make("ul", { class: "samples", tabindex: "0", "aria-label": "The newest of the quarantine topic" }, ...state.samples.map((each) => make("li", {},
-      make("b", {}, each.reason || "–"), ` ${each.protocol} ${each.stream} `, make("small", {}, `${clock(each.time)} · ${size(each.size)} · ${each.place}`),
-      each.detail ? make("div", {}, make("small", {}, each.detail)) : null, each.content === null ? null : make("span", { class: "mono" }, each.content)))));
-  }
   const gaps = state.tables ? state.tables.gaps : [];
   if (gaps.length) out.push(table(["gaps in the tables", "gaps", "missing"], gaps.map((gap) => [gap.reason, whole(gap.rows), whole(gap.lost)])));
   else if (state.tables && !state.tables.problem) out.push(make("p", { class: "calm" }, "The tables know no gap."));
