@@ -191,10 +191,6 @@ def query(
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: an array of objects.")] = False,
-    kafka: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="With --named exactly-once: compare with where Kafka's partitions end."),
-    ] = None,
     content: Annotated[
         bool,
         typer.Option("--content", help="With --named exactly-once: read every row, and compare it with what landed."),
@@ -210,10 +206,10 @@ def query(
     place = lake or state / "lake"
     wanted = output_of(format_, output, as_json=as_json)
     if explain_schema:
-        if sql is not None or named is not None or kafka is not None or content:
+        if sql is not None or named is not None or content:
             raise CommandError("--explain-schema takes no query.", status=2)
         raise typer.Exit(verb.explain(place, wanted))
-    raise typer.Exit(verb.query(sql, place, named=named, kafka=kafka, content=content, output=wanted))
+    raise typer.Exit(verb.query(sql, place, named=named, content=content, output=wanted))
 
 
 @app.command()

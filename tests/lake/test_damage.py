@@ -18,7 +18,6 @@ import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.proof import exactly_once
-from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 from headrace_lake.commands.replay import Replay
@@ -290,12 +289,6 @@ def test_what_is_advised_helps(copy: Runs, name: str) -> None:
     remedy.helps(copy)
     copy.run()
     copy.check()
-
-
-def test_the_proof_asks_kafka(whole: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    kafka = whole.kafka.bootstrap_servers
-    assert query.query(None, whole.lake, named="exactly-once", kafka=kafka) == 0
-    assert "no partition was landed beyond its end in Kafka\ttrue" in capsys.readouterr().out
 
 
 def test_rows_deleted_from_a_batch_half_done_are_not_taken_for_duplicates(

@@ -682,13 +682,6 @@ def test_a_topic_that_was_made_anew_ends_nowhere_before_its_first_batch(lake: Pa
     assert query.run(landed, lake) == []
 
 
-def test_kafka_is_asked_for_the_proof_alone(lake: Path) -> None:
-    with pytest.raises(CommandError, match="--kafka belongs to --named exactly-once"):
-        query.query(None, lake, named="hours", kafka="127.0.0.1:1")
-    with pytest.raises(CommandError, match=r"Kafka at 127\.0\.0\.1:1"):
-        query.query(None, lake, named="exactly-once", kafka="127.0.0.1:1")
-
-
 def test_tables_whose_files_are_gone_or_elsewhere_are_named(tmp_path: Path) -> None:
     """A shallow clone lists files of another table, by their full addresses."""
     make(tmp_path / "lake", events=[event(0)])

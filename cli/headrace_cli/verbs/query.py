@@ -27,17 +27,14 @@ def query(
     lake: Path | str,
     *,
     named: str | None = None,
-    kafka: str | None = None,
     content: bool = False,
     output: Output = PLAIN,
 ) -> int:
     """Run `sql` or a named query on the tables in `lake`, write the rows and return the exit status.
 
-    `kafka`: brokers (HOST:PORT) with which the proof compares the tables' ends. `content`: the proof reads all rows. Raises
-    `CommandError` (bad SQL, more or less than one query, no tables, no answer from Kafka or the lake's store).
+    `content`: the proof reads all rows. Raises `CommandError` (bad SQL, more or less than one query, no tables, no answer from
+    the lake's store).
     """
-    if kafka is not None and named != PROOF:
-        raise CommandError(f"--kafka belongs to --named {PROOF}: it compares the tables with the topics.", status=2)
     if content and named != PROOF:
         raise CommandError(
             f"--content belongs to --named {PROOF}: it reads whether the rows are as they landed.", status=2
@@ -47,7 +44,7 @@ def query(
     if named is not None and named not in NAMED:
         raise CommandError(f"There is no query named {named}; there is: {', '.join(NAMED)}.", status=2)
     if named == PROOF:
-        return _prove(lake, kafka, output, content=content)
+        return _prove(lake, output, content=content)
     count = _ask(QUERIES[named] if named is not None else sql or "", lake, output)
     if not count:
         console.ERR.print(f"No rows. {_last_landing(lake)}" if sql is not None else "No rows.", markup=False)
@@ -94,16 +91,8 @@ def _ask(sql: str, lake: Path | str, output: Output) -> int:
     return write_query(sql, lake, output)
 
 
-def _prove(lake: Path | str, kafka: str | None, output: Output, *, content: bool) -> int:
+def _prove(lake: Path | str, output: Output, *, content: bool) -> int:
     found = exactly_once(lake, content=content)
-    if kafka is not None:
-        from headrace_cli.lake import against_kafka  # only here: aiokafka takes a moment to load
-        from headrace_cli.stack.reach import environments_kafka
-
-        landed = {(row["topic"], row["partition"]): row["landed_to"] for row in run(against_kafka.LANDED, lake)}
-        settings = environments_kafka(bootstrap_servers=kafka)
-        found[-1:-1] = against_kafka.compare(landed, against_kafka.held(settings, {topic for topic, _ in landed}))
-        found[-1]["ok"] = all(row["ok"] for row in found)
     _show(found, output)
     return 0 if all(row["ok"] for row in found) else EXIT_FAILED
 
