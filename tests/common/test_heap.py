@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from headrace_common.service.heap import (
+    FEW,
     FIRST,
     GIVEN,
     GROWN,
@@ -47,20 +48,31 @@ def test_memory_is_given_back_when_little_is_under_way_and_it_has_grown(
 ) -> None:
     process = Process()
     process.size += grown
-    assert process.heap.look(now, under_way) is tried
+    assert process.heap.look(now, under_way, 0) is tried
+
+
+def test_many_connections_do_not_wait_for_the_collector_while_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[int] = []
+    monkeypatch.setattr("gc.collect", lambda: collected.append(connections))
+    process, at = Process(frees=GIVEN), 0.0
+    process.size += 10 * GROWN
+    for connections in (FEW, FEW + 1, 5 * FEW, 3 * FEW, 5 * FEW // 2, 5 * FEW // 2, FEW):
+        at += FIRST
+        assert process.heap.look(at, 0, connections)
+    assert collected == [FEW, 5 * FEW // 2, FEW]
 
 
 def test_tries_that_give_little_back_become_rare() -> None:
     process, at = Process(frees=GIVEN - 1), FIRST
     process.size += 10 * GROWN
     for pause in (20, 40, 80, 160, 320, LAST, LAST):
-        assert process.heap.look(at, 0)
-        assert not process.heap.look(at + pause - 1, 0)
+        assert process.heap.look(at, 0, 0)
+        assert not process.heap.look(at + pause - 1, 0, 0)
         at += pause
     process.frees = GIVEN
-    assert process.heap.look(at, 0)
-    assert not process.heap.look(at + FIRST - 1, 0)
-    assert process.heap.look(at + FIRST, 0)
+    assert process.heap.look(at, 0, 0)
+    assert not process.heap.look(at + FIRST - 1, 0, 0)
+    assert process.heap.look(at + FIRST, 0, 0)
 
 
 def test_a_size_that_cannot_be_read_ends_nothing() -> None:
@@ -70,11 +82,11 @@ def test_a_size_that_cannot_be_read_ends_nothing() -> None:
     try:
         assert resident() is None
         heap = Heap(0.0, lambda: None)
-        assert not heap.look(FIRST, 0)
+        assert not heap.look(FIRST, 0, 0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert resident()
-    assert not heap.look(FIRST, 0)  # the least that it has had, as far as is known
+    assert not heap.look(FIRST, 0, 0)  # the least that it has had, as far as is known
 
 
 @pytest.mark.skipif(glibc_trim() is None, reason="the C library is not glibc")
@@ -87,7 +99,7 @@ def test_what_small_objects_keep_from_the_system_is_given_back() -> None:
         "kept = pieces[99::100]\n"
         "del pieces\n"
         "before = resident()\n"
-        "tried = heap.look(FIRST, 0)\n"
+        "tried = heap.look(FIRST, 0, 0)\n"
         "print(tried, before - resident() > 50_000_000)\n"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

@@ -185,7 +185,7 @@ class Service(Health, Generic[S]):
             await asyncio.sleep(STALL_LOOK)
             now = clock()
             self._watchdog.turned()
-            heap.look(now, self._budget.used)
+            heap.look(now, self._budget.used, len(self._receiver.connections))
             self._stalls = [(at, late) for at, late in self._stalls if now - at < STALL_WINDOW]
             self._stalls.append((now, now - before - STALL_LOOK))
 
