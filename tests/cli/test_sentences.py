@@ -55,6 +55,7 @@ FILES = {
         ("explain missing", 2, "cannot be read"),
         ("explain .", 2, "cannot be read"),
         ("live --url http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
+        ("live --url dns://x", 2, "expected NAME=dns://HOST:PORT"),
         ("quarantine list", 1, "There are no tables"),
         ("quarantine list --reason bad", 2, "--reason bad: it is one of bad_json"),
         ("quarantine list --protocol http", 2, "--protocol http"),

@@ -174,7 +174,7 @@ def live(
     from headrace_common.operations.variables import variable
 
     from headrace_cli.lake.address import located
-    from headrace_cli.operating.exposition import finder
+    from headrace_cli.operating.exposition import Parts, parts_of
     from headrace_cli.operating.live.broker import KafkaWatch
     from headrace_cli.operating.live.server import LiveServer, allowed_names, is_loopback
     from headrace_cli.operating.live.service import LiveService
@@ -188,11 +188,18 @@ def live(
     logger = logging.getLogger("aiokafka")
     logger.propagate = False  # what is wrong is on the page, as what reads its warnings explains it
     logger.addHandler(logging.NullHandler())
-    find = finder(state, url or ())
+
+    async def find() -> Parts:
+        try:
+            return await parts_of(state, url or ())
+        except CommandError:
+            return []  # nothing runs at the moment
 
     async def serve() -> None:
         from aiohttp import web
 
+        if url:
+            await parts_of(state, url)  # what is no address is said
         service = LiveService(find, KafkaWatch(settings, group=group) if settings is not None else None, tables)
         server = LiveServer(service, settings, tables, allowed_names(host, names), show=show)
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)

@@ -68,23 +68,29 @@ class Scrape:
         return {float(dict(labels)["le"]): count for labels, count in found.items()}
 
 
-def parts_of(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (service, address) of the parts: those named (``[NAME=]URL``), else those of the stack in `path`.
+async def parts_of(path: Path, urls: Sequence[str]) -> Parts:
+    """Return the parts: those of `urls` (``[NAME=]URL``), else those of the stack in `path`, processes of one receiver as one.
 
-    The name is empty if nobody says it. Raises `CommandError` for what is no address, or if nothing runs.
+    ``NAME=dns://HOST:PORT`` is every address that the name has now. A part's name is empty if nobody says it. Raises
+    `CommandError` for what is no address, or if nothing runs.
     """
     if urls:
-        return [named(text) for text in urls]
+        found = await asyncio.gather(*map(_named, urls))
+        return [part for parts in found for part in parts][:MOST]
     state = StateFolder(path)
-    record = state.what_runs()
+    record = await asyncio.to_thread(state.what_runs)
     if not record:
         raise state.nothing_runs("name parts with --url")
-    services = [(name, f"http://{service['ops']}") for name, service in record["services"].items()]
+    services = [(_NUMBER.sub("", name), f"http://{service['ops']}") for name, service in record["services"].items()]
     return [*services, ("lake", f"http://{record['lake_ops']}")]
 
 
-def named(text: str) -> tuple[str, str]:
-    """Read ``[NAME=]URL``. Raises `CommandError`."""
+async def _named(text: str) -> Parts:
+    if "dns:" in text:
+        dns = _DNS.fullmatch(text)
+        if dns is None:
+            raise CommandError(f"--url {text}: expected NAME=dns://HOST:PORT.", status=2)
+        return await _resolve(dns[1] or dns[2], dns[2], int(dns[3]))
     name, equals, url = text.partition("=")
     if not equals or "/" in name:
         name, url = "", text
@@ -92,7 +98,7 @@ def named(text: str) -> tuple[str, str]:
         url = f"http://{url}"
     if re.fullmatch(r"https?://[^/\s]+(/\S*)?", url) is None:
         raise CommandError(f"--url {text}: expected http://HOST:PORT, or NAME=http://HOST:PORT.", status=2)
-    return name, url.rstrip("/").removesuffix("/metrics")
+    return [(name, url.rstrip("/").removesuffix("/metrics"))]
 
 
 def read(service: str, url: str, at: float, metrics: Answer, ready: Answer) -> Scrape:
@@ -124,34 +130,6 @@ def name_on(page: Answer) -> str:
     """Return the name of the part whose status page this is; empty if it has none."""
     title = _TITLE.search(page[1]) if page[0] == 200 else None
     return title[1] if title is not None else ""
-
-
-def finder(state: Path, urls: Sequence[str]) -> Finder:
-    """Return who knows the parts: those of `urls`, or what the stack in `state` runs at the moment.
-
-    ``NAME=dns://HOST:PORT`` is every address that the name has, asked again each time. Raises `CommandError` for what is no
-    address.
-    """
-    if not urls:
-
-        async def of_state() -> Parts:
-            try:  # a receiver's processes are one service here
-                return [(_NUMBER.sub("", name), url) for name, url in await asyncio.to_thread(parts_of, state, ())]
-            except CommandError:
-                return []
-
-        return of_state
-    for text in urls:
-        if "dns:" in text and _DNS.fullmatch(text) is None:
-            raise CommandError(f"--url {text}: expected NAME=dns://HOST:PORT.", status=2)
-    names = [found for text in urls if (found := _DNS.fullmatch(text)) is not None]
-    fixed = [named(text) for text in urls if _DNS.fullmatch(text) is None]
-
-    async def of_urls() -> Parts:
-        resolved = await asyncio.gather(*(_resolve(found[1] or found[2], found[2], int(found[3])) for found in names))
-        return [*fixed, *(part for parts in resolved for part in parts)][:MOST]
-
-    return of_urls
 
 
 async def _resolve(service: str, host: str, port: int) -> Parts:

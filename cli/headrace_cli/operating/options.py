@@ -52,6 +52,6 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         metavar="[NAME=]URL",
-        help="Metrics of a part; may be repeated; live also takes NAME=dns://HOST:PORT. Default: the stack in --state.",
+        help="Metrics of a part, also as NAME=dns://HOST:PORT; may be repeated. Default: the stack in --state.",
     ),
 ]

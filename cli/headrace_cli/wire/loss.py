@@ -25,7 +25,7 @@ from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.against_kafka import Place
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row
-from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
+from headrace_cli.operating.exposition import Parts, Scrape, parts_of, scrape_all
 from headrace_cli.operating.parts import Finding, Verdict, show
 from headrace_cli.operating.watch.filters import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
@@ -93,9 +93,9 @@ def check_loss(path: Path, options: LossOptions) -> int:
     return (EXIT_FAILED if lost else EXIT_DOUBT) if bad else 0
 
 
-def _parts(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
+def _parts(path: Path, urls: Sequence[str]) -> Parts:
     try:
-        return parts_of(path, urls)
+        return asyncio.run(parts_of(path, urls))
     except CommandError as error:
         if urls or error.status != EXIT_NOTHING_RUNS:
             raise

@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.exposition import LATE, Scraper, finder
+from headrace_cli.operating.exposition import LATE, Scraper, parts_of
 from headrace_cli.operating.live import server, tables
 from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
 from headrace_cli.operating.live.service import VIEWERS, LiveService
@@ -249,24 +249,17 @@ class TestParts:
             return [(0, 0, 0, "", ("10.0.0.2", 1)), (0, 0, 0, "", ("10.0.0.1", 1)), (0, 0, 0, "", ("fd00::1", 1))]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", known)
-        find = finder(tmp_path, ["forward=dns://headrace-forward-ops:8080", "lake=http://10.1.1.1:1"])
-        assert list(await find()) == [
-            ("lake", "http://10.1.1.1:1"),
+        urls = ["forward=dns://headrace-forward-ops:8080", "lake=http://10.1.1.1:1"]
+        assert await parts_of(tmp_path, urls) == [
             ("forward", "http://10.0.0.1:8080"),
             ("forward", "http://10.0.0.2:8080"),
             ("forward", "http://[fd00::1]:8080"),
+            ("lake", "http://10.1.1.1:1"),
         ]
 
     async def test_a_name_that_does_not_resolve_is_shown(self, tmp_path: Path) -> None:
-        find = finder(tmp_path, ["dns://nowhere.invalid:8080"])
-        assert list(await find()) == [("nowhere.invalid", "http://nowhere.invalid:8080")]
-
-    async def test_a_stack_that_does_not_run_has_no_parts(self, tmp_path: Path) -> None:
-        assert list(await finder(tmp_path / "none", ())()) == []
-
-    def test_what_is_no_address_is_one_sentence(self, tmp_path: Path) -> None:
-        with pytest.raises(CommandError, match="expected NAME=dns://HOST:PORT"):
-            finder(tmp_path, ["dns://x"])
+        found = await parts_of(tmp_path, ["dns://nowhere.invalid:8080"])
+        assert found == [("nowhere.invalid", "http://nowhere.invalid:8080")]
 
 
 def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,11 @@ class TestParts:
 
     def test_addresses(self) -> None:
         urls = ["h:1", "a=https://h/metrics", "http://h:1/x?a=b"]
-        assert parts_of(Path("x"), urls) == [("", "http://h:1"), ("a", "https://h"), ("", "http://h:1/x?a=b")]
+        assert asyncio.run(parts_of(Path("x"), urls)) == [
+            ("", "http://h:1"),
+            ("a", "https://h"),
+            ("", "http://h:1/x?a=b"),
+        ]
 
 
 class TestLag:

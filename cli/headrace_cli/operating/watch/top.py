@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -39,7 +40,7 @@ def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: fl
 
     Raises `CommandError` (nothing runs, no terminal to draw on, what is no address).
     """
-    parts, model = parts_of(path, urls), Model()
+    parts, model = asyncio.run(parts_of(path, urls)), Model()
 
     def look() -> list[Row]:
         return rows(model.add(Look(time.monotonic(), time.time(), scrape_all(parts))))
