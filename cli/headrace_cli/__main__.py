@@ -186,10 +186,12 @@ def query(
         typer.Option(
             "--format",
             metavar="table|csv|json|parquet",
-            help="Default: a table on a terminal, else tabs; for --output what its name ends with.",
+            help="Default: a table on a terminal, else tabs.",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows to this file, as Parquet.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: an array of objects.")] = False,
     content: Annotated[
         bool,

@@ -34,19 +34,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_csv_and_json_are_the_rows(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_id, payload, landed_at, null as x, 'a,\"' as x from events order by 1"
     assert query.query(sql, lake, output=Output(Format.CSV)) == 0
     found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert found[0] == ["event_id", "payload", "landed_at", "x", "x_1"]
     assert found[1:] == [[f"d.{n}", "/w==", MOMENT.isoformat(), "", 'a,"'] for n in range(3)]
     assert query.query(sql, lake, output=Output(Format.JSON)) == 0
-    out = capsys.readouterr().out
-    assert [row["event_id"] for row in json.loads(out)] == ["d.0", "d.1", "d.2"]
-    assert query.query(sql, lake, output=Output(Format.JSON, tmp_path / "rows")) == 0
-    assert (tmp_path / "rows").read_text() == out
-    assert query.query(sql, lake, output=Output(Format.TABLE, tmp_path / "rows")) == 0
-    assert "│ d.2" in (tmp_path / "rows").read_text()
+    assert [row["event_id"] for row in json.loads(capsys.readouterr().out)] == ["d.0", "d.1", "d.2"]
     for format_, empty in ((Format.CSV, "event_id\n"), (Format.JSON, "[]\n")):
         assert query.query("select event_id from events where false", lake, output=Output(format_)) == 0
         assert capsys.readouterr().out == empty
@@ -66,8 +61,8 @@ def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
     assert [str(kind) for kind in found.schema.types] == ["binary", "timestamp[us, tz=UTC]", "int64", "int32", "int32"]
     assert found.column_names[-2:] == ["a", "a_1"]
     assert found.to_pylist()[0] == {"payload": b"\xff", "landed_at": MOMENT, "offset": 0, "a": 1, "a_1": 2}
-    assert query.query(None, lake, named="exactly-once", output=Output(Format.PARQUET, file)) == 0
-    assert {row["ok"] for row in pyarrow.parquet.read_table(file).to_pylist()} == {True}
+    with pytest.raises(CommandError, match="not Parquet"):
+        query.query(None, lake, named="exactly-once", output=Output(Format.PARQUET, file))
 
 
 def test_a_table_that_is_missing_is_not_taken_for_one_of_the_verbs_own(lake: Path) -> None:
@@ -76,24 +71,24 @@ def test_a_table_that_is_missing_is_not_taken_for_one_of_the_verbs_own(lake: Pat
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:
-    file = tmp_path / "rows.csv"
+    file = tmp_path / "rows.parquet"
     file.write_text("before")
     with pytest.raises(CommandError, match="Conversion Error"):
-        query.query("select cast(event_id as int) from events", lake, output=Output(Format.CSV, file))
+        query.query("select cast(event_id as int) from events", lake, output=Output(Format.PARQUET, file))
     with pytest.raises(CommandError, match="cannot be written as Parquet"):
         query.query("select interval 1 day", lake, output=Output(Format.PARQUET, file))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
     with pytest.raises(CommandError, match="No such file"):
-        query.query("select 1", lake, output=Output(Format.CSV, tmp_path / "none" / "x"))
+        query.query("select 1", lake, output=Output(Format.PARQUET, tmp_path / "none" / "x"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
         (["select 1", "--format", "xml"], 2, "one of table, csv, json, parquet"),
-        (["select 1", "--format", "parquet"], 2, "needs --output"),
+        (["select 1", "--format", "parquet"], 2, "belong together"),
         (["select 1", "--format", "csv", "--json"], 2, "contradict"),
-        (["select 1", "--output", "x"], 2, "say with --format"),
+        (["select 1", "--output", "x.csv"], 2, "belong together"),
         (["select 1", "--explain-schema"], 2, "takes no query"),
         (["select 1", "--lake", "http://x/y"], 2, "a URL of s3://"),
         (["select 1", "--lake", "s3:///x"], 2, "no bucket"),

@@ -1,4 +1,4 @@
-"""Rows of a query in a format for programs, on standard output or in a file."""
+"""Rows of a query in a format for programs: text on standard output, or a file of Parquet."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Output:
-    """`format`: None for what suits the place: a table on a terminal, else values with tabs between them. `file`: None for
-    standard output.
-    """
+    """`format`: None for what suits the place: a table on a terminal, else values with tabs between them. `file`: for Parquet."""
 
     format: Format | None = None
     file: Path | None = None
@@ -49,12 +47,10 @@ def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Outpu
     if as_json and format_ not in (None, Format.JSON):
         raise CommandError(f"--json and --format {format_} contradict each other.", status=2)
     wanted = Format.JSON if as_json else Format(format_) if format_ is not None else None
-    if wanted is None and file is not None:
-        wanted = next((each for each in Format if file.suffix == f".{each}" and each is not Format.TABLE), None)
-        if wanted is None:
-            raise CommandError(f"--output {file}: say with --format what it shall be.", status=2)
-    if wanted is Format.PARQUET and file is None:
-        raise CommandError("--format parquet needs --output FILE.", status=2)
+    if file is not None and wanted is None and file.suffix == f".{Format.PARQUET}":
+        wanted = Format.PARQUET
+    if (wanted is Format.PARQUET) != (file is not None):
+        raise CommandError("--format parquet and --output FILE belong together: redirect other formats.", status=2)
     return Output(wanted, file)
 
 
@@ -76,14 +72,10 @@ def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
 
 
 def write_rows(names: Sequence[str], found: Iterable[Row], output: Output) -> int:
-    """Write `found` as CSV or JSON, or as Parquet with the types that the values suggest; return how many."""
-    if output.format is Format.PARQUET:
-        assert output.file is not None
-        return _write_parquet(output.file, names, _arrow(names, found))
-    written = _write_csv if output.format is Format.CSV else _write_json
-    if output.file is None:
-        return written(sys.stdout, names, found)
-    return into(output.file, lambda path: _with_file(path, lambda file: written(file, names, found)))
+    """Write `found` as CSV or JSON; return how many. Raises `CommandError` for Parquet, whose types rows of our own lack."""
+    if output.file is not None:
+        raise CommandError("These rows can be CSV or JSON, not Parquet.", status=2)
+    return (_write_csv if output.format is Format.CSV else _write_json)(sys.stdout, names, found)
 
 
 def _fetched(names: Sequence[str], more: Callable[[], Sequence[Any]]) -> Iterator[Row]:
@@ -112,50 +104,22 @@ def _write_json(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> in
     return count
 
 
-def _arrow(names: Sequence[str], found: Iterable[Row]) -> Any:
-    """Return the rows that are there already, with the types of their values."""
-    import pyarrow as pa
-
-    if listed := list(found):
-        return pa.Table.from_pylist(listed).to_reader()
-    return pa.schema([(name, pa.string()) for name in names]).empty_table().to_reader()
-
-
 def _write_parquet(target: Path, names: Sequence[str], reader: Any) -> int:
-    """Write what `reader`, a reader of batches of pyarrow, gives."""
+    """Write what `reader`, a reader of batches of pyarrow, gives beside `target`, which it replaces when it is whole."""
     import pyarrow as pa  # only here: it takes a moment to load
     from pyarrow import parquet
 
     schema = pa.schema([field.with_name(name) for name, field in zip(names, reader.schema, strict=True)])
-
-    def write(path: Path) -> int:
-        count = 0
-        with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    beside = target.with_name(f".{target.name}.part")
+    count = 0
+    try:
+        with parquet.ParquetWriter(beside, schema, compression="zstd") as writer:
             for batch in reader:
                 count += batch.num_rows
                 writer.write_batch(pa.record_batch(batch.columns, schema=schema))
-        return count
-
-    try:
-        return into(target, write)
+        beside.replace(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CommandError(f"{target} cannot be written as Parquet: {first_line(str(error))}.") from error
-
-
-def _with_file(path: Path, write: Callable[[IO[str]], int]) -> int:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        return write(file)
-
-
-def into(target: Path, write: Callable[[Path], int]) -> int:
-    """Let `write` write beside `target`, and give it its name when it is whole: what was there stays until then.
-
-    Raises `CommandError`.
-    """
-    beside = target.with_name(f".{target.name}.part")
-    try:
-        count = write(beside)
-        beside.replace(target)
     except OSError as error:
         raise CommandError(f"{target} cannot be written: {error.strerror or first_line(str(error))}.") from error
     finally:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,7 +16,7 @@ from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import TABLES, Row, connect, rows
 from headrace_cli.lake.text import printable, text
-from headrace_cli.lake.written import PLAIN, Format, Output, into, write_query, write_rows
+from headrace_cli.lake.written import PLAIN, Format, Output, write_query, write_rows
 from headrace_cli.verbs import console
 
 
@@ -145,24 +143,16 @@ def _show(found: Sequence[Row], output: Output, names: Sequence[str] = ()) -> No
     """Write rows that are there already. `names`: their columns, if there may be no row."""
     if output.format not in (None, Format.TABLE):
         write_rows(names or list(found[0] if found else ()), found, output)
-    elif output.file is not None:
-        into(output.file, partial(_draw, found))
     elif output.format is None and not console.OUT.is_terminal:
         for row in found:
             sys.stdout.write("\t".join(text(value) for value in row.values()) + "\n")
     elif found:
-        _table(found, console.OUT, fits=output.format is None)
+        _table(found, fits=output.format is None)
 
 
-def _draw(found: Sequence[Row], path: Path) -> int:
-    with path.open("w", encoding="utf-8") as file:
-        _table(found, Console(file=file, width=sys.maxsize, highlight=False), fits=False)
-    return len(found)
-
-
-def _table(found: Sequence[Row], out: Console, *, fits: bool) -> None:
+def _table(found: Sequence[Row], *, fits: bool) -> None:
     """Draw a table; with `fits` only if the terminal has room for it: it would break every value."""
-    names = list(found[0]) if found else []
+    names, out = list(found[0]), console.OUT
     cells = [[_cell(row[name]) for name in names] for row in found]
     widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
     if not fits or sum(widths) + 3 * len(widths) < out.width:
