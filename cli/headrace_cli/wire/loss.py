@@ -30,8 +30,7 @@ from headrace_cli.operating.parts import Finding, Verdict, show
 from headrace_cli.operating.watch.filters import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import query
-from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake
-from headrace_cli.wire.quarantined.reading import Reader
+from headrace_cli.wire.quarantined.items import Item, Reader, Wanted, gathered, of_lake
 from headrace_cli.wire.quarantined.replay import landed
 
 # ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)

@@ -15,7 +15,7 @@ from headrace_cli.operating.exposition import Scrape, parts_of
 from headrace_cli.operating.parts import Finding, Verdict
 from headrace_cli.wire import loss
 from headrace_cli.wire.loss import LOW, Waiting, waiting
-from headrace_cli.wire.quarantined.reading import Reader
+from headrace_cli.wire.quarantined.items import Reader
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.session.again import Published

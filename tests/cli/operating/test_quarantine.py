@@ -14,7 +14,6 @@ from headrace_cli.operating.watch.records import Row
 from headrace_cli.wire.quarantined import items
 from headrace_cli.wire.quarantined.items import Wanted, gathered, name_of
 from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, dump, export_items, list_items, show_item
-from headrace_logjam import wire as logjam
 
 from tests.cli.operating.topics import lead_to, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
@@ -143,44 +142,6 @@ def test_a_long_item_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     make(tmp_path, quarantine=[kept(0, 1, b"x" * (SHOWN_BYTES + more), reason="bad_json")])
     assert show_item(Source(tmp_path, tmp_path), named(1), raw=False) == 0
     assert ("more bytes" in capsys.readouterr().out) is said
-
-
-def shown(folder: Path, capsys: pytest.CaptureFixture[str], content: bytes, **columns: Any) -> str:
-    make(folder, quarantine=[kept(0, 1, content, **columns)])
-    assert show_item(Source(folder, folder), named(1), raw=False) == 0
-    return " ".join(capsys.readouterr().out.split())
-
-
-def test_a_whole_message_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frames = logjam.joined([b"shop-production", b"logs.shop", b'{"n":', logjam.encode_meta(logjam.Meta())])
-    said = shown(tmp_path, capsys, frames, reason="bad_json", protocol="logjam", source="/logjam/127.0.0.1")
-    assert "logs.shop" in said
-    assert "→ quarantine, part 1, bad_json" in said
-    assert "does not understand it: bad_json" in said
-
-
-def test_where_json_breaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    attributes = json.dumps({"nonce": "00" * 16})
-    content = '{"ä": 1, oh}'.encode()
-    columns = {"reason": "bad_json", "protocol": "courier", "source": "/courier/127.0.0.1", "attributes": attributes}
-    said = shown(tmp_path, capsys, content, **columns)
-    assert "It is no JSON from byte 10 (0xa) on" in said
-    assert '{"ä": 1, oh}' in said
-    assert "does not understand it: bad_json" in said
-
-
-def test_what_is_understood_by_now(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attributes = json.dumps({"nonce": "00" * 16})
-    columns = {"reason": "oversized", "protocol": "courier", "source": "/courier/127.0.0.1", "attributes": attributes}
-    assert "makes 1 event of it" in shown(tmp_path / "a", capsys, b'{"a":1}', **columns)
-    monkeypatch.setenv("HEADRACE_LIMITS__EVENT_BYTES", "lots")
-    assert "Nobody can say what a receiver makes of it today" in shown(tmp_path / "b", capsys, b'{"a":1}', **columns)
-
-
-def test_what_no_client_sent_is_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "It cannot be replayed: " in shown(tmp_path, capsys, b"x", reason="no_value", protocol="forward")
 
 
 def test_export(lake: Source, tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.wire.quarantined.items import Item, Wanted
-from headrace_cli.wire.quarantined.reading import Reader
+from headrace_cli.wire.quarantined.items import Item, Reader, Wanted
 from headrace_cli.wire.quarantined.replay import ReplayOptions, replay
 from headrace_cli.wire.quarantined.verbs import Source
 from headrace_cli.wire.target import ASKED

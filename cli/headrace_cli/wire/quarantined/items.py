@@ -1,4 +1,4 @@
-"""Items of quarantine, put together from their parts: rows of the lake or of the topic."""
+"""Items of quarantine: put together from rows of the lake or of the topic, and read once more with the settings now given."""
 
 # ruff: noqa: S608  (the SQL is assembled from constants; values are parameters)
 from __future__ import annotations
@@ -6,22 +6,86 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import struct
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Final
 
 import duckdb
 import orjson
-from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import KafkaSettings, ServiceSettings, Settings, load
+from headrace_common.protocol import installed
+from headrace_common.record.contract import Attribute, Reason
+from headrace_common.session.again import ImpossibleError, Rejected, Replayed, whole_record
 
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
+from headrace_cli.operating.parts import as_environment, settings_class
 from headrace_cli.operating.watch.filters import BEGINNING
 from headrace_cli.operating.watch.records import Row, reject
 from headrace_cli.operating.watch.topic import reading
 from headrace_cli.verbs.console import format_size
+
+_WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 1 << 30, "depth": 200}
+
+
+class Reader:
+    """Reads items with the settings of the environment and of the YAML file `config`.
+
+    `wide`: with those of nobody, and with limits that no event exceeds; what compressed bytes may inflate to stays limited.
+    """
+
+    def __init__(self, config: Path | None = None, *, wide: bool = False) -> None:
+        self._config = config
+        self._wide = wide
+        self._settings: dict[str, Settings] = {}
+
+    def read(self, item: Item) -> Replayed:
+        """Return the receiver's outcome for an item today. Raises `ConfigError` for wrong settings, and nothing else."""
+        problem = item.problem()
+        if problem:
+            return Replayed(impossible=problem)
+        if item.reason not in list(Reason):
+            return Replayed(impossible="the record breaks the contract on its topic, no client sent it so")
+        read = next((each.again for each in installed() if each.name == item.protocol), "")
+        if not read:
+            return Replayed(impossible=f"nobody reads {item.protocol}")
+        about = item.attributes if isinstance(item.attributes, dict) else {}
+        rejected = Rejected(
+            item.name, item.reason, item.protocol, item.stream, item.source, received_ms(item), item.sha256, about,
+            item.content(),
+        )  # fmt: skip
+        try:
+            if about.get(Attribute.RECORD.value):
+                return whole_record(rejected)
+            replayed: Replayed = resolve_name(read)(rejected, self._settings_of(item.protocol))
+            return replayed
+        except ProtocolError as error:
+            return Replayed(impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else ""))
+        except (ImpossibleError, ValueError, KeyError, TypeError, struct.error) as error:
+            return Replayed(impossible=str(error) or type(error).__name__)
+
+    def _settings_of(self, protocol: str) -> Settings:
+        if protocol not in self._settings:
+            if self._wide:
+                with as_environment({}):
+                    found = load(settings_class(protocol))
+                assert isinstance(found, ServiceSettings)
+                self._settings[protocol] = found.model_copy(update={"limits": found.limits.model_copy(update=_WIDE)})
+            else:
+                self._settings[protocol] = load(settings_class(protocol), self._config)
+        return self._settings[protocol]
+
+
+def received_ms(item: Item) -> int:
+    """Return when it was received, Unix time in milliseconds."""
+    return int(item.received.timestamp() * 1000)
+
 
 HELD_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of items whose parts have not all come."""

@@ -28,8 +28,7 @@ from headrace_cli.lake.tables import connect
 from headrace_cli.lake.text import printable
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import console
-from headrace_cli.wire.quarantined.items import Item, Wanted
-from headrace_cli.wire.quarantined.reading import Reader
+from headrace_cli.wire.quarantined.items import Item, Reader, Wanted
 from headrace_cli.wire.quarantined.verbs import Source
 
 AT_ONCE: Final = 2_000

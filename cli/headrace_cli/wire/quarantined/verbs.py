@@ -22,7 +22,6 @@ from headrace_cli.operating.watch.records import as_json
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake, of_topic
-from headrace_cli.wire.quarantined.reading import explained
 
 SHOWN_BYTES: Final = 4096
 """Most bytes of an item that `show` prints as a dump."""
@@ -104,10 +103,6 @@ def show_item(source: Source, name: str, *, raw: bool) -> int:
             console.OUT.print(line, markup=False)
         if len(content) > SHOWN_BYTES:
             console.OUT.print(f"… {len(content) - SHOWN_BYTES:,} more bytes; --raw writes all of them", markup=False)
-        if not problem:
-            console.OUT.print()
-            for said in explained(item):
-                console.OUT.print(said)
     if problem:
         console.ERR.print(f"{item.name}: {problem}", markup=False)
     return EXIT_FAILED if problem else 0
