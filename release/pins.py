@@ -127,6 +127,8 @@ def write(*options: str) -> None:
             wanted = of_others(part, all_parts)
             closure = resolve(uv, wanted, Path(folder, f"{part}.txt"), "--constraints", str(PINS))
             for each in requirements(closure):
+                if each.partition(" ; ")[2].strip() == "implementation_name == 'pypy'":  # Headrace runs on CPython
+                    continue
                 users.setdefault(name_of(each), []).append(part)
         PINS.write_text(
             HEAD + "".join(f"{each}    # for {' '.join(sorted(users[name_of(each)]))}\n" for each in pinned)

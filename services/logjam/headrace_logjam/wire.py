@@ -17,10 +17,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-import lz4.block
-import snappy
+import cramjam
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import InflateLimits, inflate_stream
 
@@ -60,7 +59,6 @@ EVENT_BYTES: Final = "LIMITS__EVENT_BYTES"
 
 _LENGTH: Final = struct.Struct(">I")
 _VISIBLE: Final = bytes(range(32, 128))
-_LZ4Error: Final = cast("type[Exception]", lz4.block.LZ4BlockError)
 
 
 class Compression(IntEnum):
@@ -122,10 +120,9 @@ def compress(method: int, body: bytes) -> bytes:
     if method == Compression.ZLIB:
         return zlib.compress(body)
     if method == Compression.SNAPPY:
-        return bytes(snappy.compress(body))
+        return bytes(cramjam.snappy.compress_raw(body))
     if method == Compression.LZ4:
-        block: bytes = lz4.block.compress(body, store_size=False)
-        return _LENGTH.pack(len(body)) + block
+        return _LENGTH.pack(len(body)) + bytes(cramjam.lz4.compress_block(body, store_size=False))
     assert method == Compression.NONE, method
     return body
 
@@ -190,8 +187,8 @@ def _inflate_snappy(body: bytes, limits: BodyLimits) -> bytes:
     _announced(size, len(body), SNAPPY_RATIO)
     _fits(size, limits)
     try:
-        return bytes(snappy.uncompress(body))
-    except snappy.UncompressError as error:
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as error:
         raise ProtocolError(f"no snappy block: {error}") from error
 
 
@@ -214,13 +211,14 @@ def _inflate_lz4(body: bytes, limits: BodyLimits) -> bytes:
     block = memoryview(body)[_LENGTH.size :]
     _announced(size, len(block), LZ4_RATIO)
     _fits(size, limits)
+    found = bytearray(size)
     try:
-        found: bytes = lz4.block.decompress(block, uncompressed_size=size)
-    except (_LZ4Error, ValueError) as error:
+        there = cramjam.lz4.decompress_block_into(block, found, output_len=size)
+    except cramjam.DecompressionError as error:
         raise ProtocolError(f"no LZ4 block: {error}") from error
-    if len(found) != size:
-        raise ProtocolError(f"an LZ4 block of {len(found)} bytes that announces {size}")
-    return found
+    if there != size:
+        raise ProtocolError(f"an LZ4 block of {there} bytes that announces {size}")
+    return bytes(found)
 
 
 def joined(frames: Sequence[bytes]) -> bytes:
