@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import html
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 import orjson
@@ -35,7 +34,8 @@ HEADERS: Final = {
     "X-Frame-Options": "DENY",
 }
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-STATIC: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+STATIC: Final = Path(__file__).with_name("static")
+FILES: Final = ("page.css", "page.js", "icon.svg")
 STALLED: Final = 20.0
 """Seconds that a viewer may not read, until its connection ends."""
 _LEVELS: Final = {"good": "Good", "watch": "Watch", "bad": "Trouble"}
@@ -93,15 +93,13 @@ class LiveServer:
         self._names = names
         self._show = show
         self._following, self._listing = asyncio.Lock(), asyncio.Lock()
-        static = files("headrace_cli.operating.live") / "static"
-        self._page = (static / "page.html").read_text(encoding="utf-8")
-        self._static = {name: (static / name).read_bytes() for name in STATIC}
+        self._page = (STATIC / "page.html").read_text(encoding="utf-8")
 
     def application(self) -> web.Application:
         """Return the routes. All are GET; HEAD is answered as well."""
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/", self._html)
-        for name in STATIC:
+        for name in FILES:
             app.router.add_get(f"/{name}", self._file)
         app.router.add_get("/state.json", self._state)
         app.router.add_get("/stream", self._stream, allow_head=False)
@@ -137,13 +135,8 @@ class LiveServer:
             text=text.replace("{{title}}", html.escape(title)).replace("{{lines}}", lines), content_type="text/html"
         )
 
-    async def _file(self, request: web.Request) -> web.Response:
-        name = request.path.removeprefix("/")
-        body = self._static[name]
-        tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
-        if request.headers.get("If-None-Match") == tag:
-            return web.Response(status=304, headers={"ETag": tag})
-        return web.Response(body=body, content_type=STATIC[name], charset="utf-8", headers={"ETag": tag})
+    async def _file(self, request: web.Request) -> web.FileResponse:
+        return web.FileResponse(STATIC / request.path.removeprefix("/"))
 
     async def _state(self, _: web.Request) -> web.Response:
         self._service.wake()

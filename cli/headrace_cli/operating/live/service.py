@@ -99,10 +99,6 @@ class LiveService:
             return b"{}"
         return orjson.dumps(document(self.figures, self._model, history=history), default=_plain)
 
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
-
     async def _find(self) -> None:
         while True:
             self._parts = await self._finder()
@@ -122,7 +118,8 @@ class LiveService:
             if self.watched:
                 await asyncio.sleep(max(0.0, due + WATCHED - time.monotonic()))
             else:
-                await self._pause(IDLE if len(self._model.history) > 3 else WATCHED)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), IDLE if len(self._model.history) > 3 else WATCHED)
 
     def _tell(self, state: bytes) -> None:
         for viewer in list(self._viewers):
