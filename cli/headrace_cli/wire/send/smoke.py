@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,10 @@ from headrace_cli.operating.watch.topic import TopicReader, reading
 from headrace_cli.stack.reach import environments_kafka
 from headrace_cli.verbs import console
 from headrace_cli.wire.send.connections import Tally
-from headrace_cli.wire.send.source import ShopSource
+from headrace_cli.wire.send.source import RateSource
 from headrace_cli.wire.send.verb import run
 from headrace_cli.wire.target import Security, Target, client_of, over_zeromq, parse_address
 
-NUMBERS: Final = 1 << 52
-"""Events are numbered at random below this, so that ours can be told from all others. JSON holds such numbers exactly."""
 AGAIN: Final = 0.5
 """Seconds until a Kafka that could not be reached is asked again."""
 
@@ -72,27 +69,26 @@ async def _try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: flo
     await reached(kafka, seconds)
     async with reading(kafka) as reader:
         await reader.begin_at(NOW)
-        numbers: dict[str, int] = {}
+        runs: dict[bytes, str] = {}
         for target in targets:
-            number, tally = secrets.randbelow(NUMBERS), Tally()
-            await run(target, ShopSource(1, number), tally, asyncio.Event(), patience=seconds)
+            source, tally = RateSource(1, 1, 0), Tally()
+            await run(target, source, tally, asyncio.Event(), patience=seconds)
             if tally.fine:
-                numbers[target.protocol] = number
+                runs[source.run.encode()] = target.protocol
                 console.line(target.protocol, "good", f"{target.address} acknowledged in {tally.took * 1000:.0f} ms")
             else:
                 console.line(target.protocol, "bad", next(iter(tally.problems)))
-        found = await _find(reader, numbers, seconds)
-    for protocol in numbers:
+        found = await _find(reader, runs, seconds)
+    for protocol in runs.values():
         where, topic = found.get(protocol), reader.topic
         text = f"on {topic}, {where}" if where else f"acknowledged, but not on {topic} after {seconds:.0f} s"
         console.line(protocol, "good" if where else "bad", text)
     return len(targets) - len(found)
 
 
-async def _find(reader: TopicReader, numbers: Mapping[str, int], seconds: float) -> dict[str, str]:
+async def _find(reader: TopicReader, runs: Mapping[bytes, str], seconds: float) -> dict[str, str]:
     """Read on until every event is found or the time is over; return where each is."""
-    missing = {b'"n":%d,' % number: protocol for protocol, number in numbers.items()}
-    found: dict[str, str] = {}
+    missing, found = dict(runs), dict[str, str]()
     deadline = time.monotonic() + seconds
     while missing and time.monotonic() < deadline:
         for record in await reader.step():
