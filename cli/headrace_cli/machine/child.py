@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -125,18 +125,8 @@ class Child:
 
     async def _start(self) -> None:
         rotate_log(self.spec.log)
-        with self.spec.log.open("ab") as output:
-            self.process = await asyncio.create_subprocess_exec(
-                *tethered(list(self.spec.command)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env={
-                    **{name: value for name, value in os.environ.items() if name not in self.spec.without},
-                    **self.spec.environment,
-                },
-            )
+        kept = {name: value for name, value in os.environ.items() if name not in self.spec.without}
+        self.process = await started(self.spec.command, {**kept, **self.spec.environment}, self.spec.log)
         with suppress(psutil.Error):
             self.created = psutil.Process(self.process.pid).create_time()
         self._set_state(ChildState.STARTING, "started")
@@ -225,6 +215,19 @@ class Child:
             for pid in self._session_pids():
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+
+
+async def started(command: Sequence[str], environment: Mapping[str, str], log: Path) -> asyncio.subprocess.Process:
+    """Start a process in a session of its own, tethered to this one; what it prints is appended to `log`."""
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            *tethered(list(command)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=environment,
+        )
 
 
 def describe_exit(status: int) -> str:

@@ -13,8 +13,7 @@ from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.tasks import stops
 
 from headrace_cli.ground import EXIT_FAILED
-from headrace_cli.machine.child import Child, ChildState, ProcessSpec, delays, last_line
-from headrace_cli.machine.tether import tethered
+from headrace_cli.machine.child import Child, ChildState, ProcessSpec, delays, last_line, started
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.stack import Stack
 
@@ -135,15 +134,9 @@ class Supervisor:
 
     async def _run_topics(self) -> int:
         command, variables = self._stack.topics
-        with self._stack.state.log("topics").open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *tethered(list(command)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env={**os.environ, **variables},
-            )
+        log = self._stack.state.log("topics")
+        log.unlink(missing_ok=True)
+        process = await started(command, {**os.environ, **variables}, log)
         ended = asyncio.ensure_future(process.wait())
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
