@@ -58,7 +58,9 @@ def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     found, unknown = [], []
     for table in (*OF_TABLE, *names):
         lines = _Lines(connection, table)
-        covered = OF_TABLE.get(table) or of_route(_columns_of(connection, table))
+        found_columns = rows(connection, f"""select name from {ROUTE_COLUMNS} where "table" = '{table}'""")
+        columns = [row["name"] for row in found_columns]
+        covered = OF_TABLE.get(table) or of_route(columns)
         interruptible(connection, partial(lines.read, connection, covered))
         wrong = lines.wrong()
         detail = "" if not wrong else f"{len(wrong)} ranges contradict it, the first: {compact(wrong[0])}"
@@ -76,11 +78,6 @@ def places(connection: duckdb.DuckDBPyConnection) -> None:
         f"""create temp table {_PLACES} as select *, row_number() over (order by topic_id, "partition") - 1 as place
         from (select distinct topic_id, "partition" from batches)"""
     )
-
-
-def _columns_of(connection: duckdb.DuckDBPyConnection, route: str) -> list[str]:
-    found = rows(connection, f"""select name from {ROUTE_COLUMNS} where "table" = '{route}'""")
-    return [row["name"] for row in found]
 
 
 class _Lines:

@@ -42,7 +42,7 @@ def of_texts(column: pa.Array, seed: Words) -> Words:
     order = np.argsort(-length, kind="stable")
     hashed = np.empty_like(seed)
     hashed[order] = _sorted(data, start[order], length[order], seed[order])
-    return np.where(_nulls(column), seed, hashed)
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), seed, hashed)
 
 
 def _laid_out(column: pa.Array) -> tuple[Any, Any, Any]:
@@ -53,10 +53,6 @@ def _laid_out(column: pa.Array) -> tuple[Any, Any, Any]:
     ends = ends.astype(np.int64)
     own = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if data is not None else np.empty(0, np.uint8)
     return ends[:-1] - ends[0], np.diff(ends), np.concatenate((own, np.zeros(8, np.uint8)))
-
-
-def _nulls(column: pa.Array) -> Any:
-    return column.is_null().to_numpy(zero_copy_only=False)
 
 
 def _sorted(data: Any, start: Any, length: Any, seed: Words) -> Words:

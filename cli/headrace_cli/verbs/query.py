@@ -42,7 +42,9 @@ def query(
     if named is not None and named not in NAMED:
         raise CommandError(f"There is no query named {named}; there is: {', '.join(NAMED)}.", status=2)
     if named == PROOF:
-        return _prove(lake, output, content=content)
+        proof = exactly_once(lake, content=content)
+        _show(proof, output)
+        return 0 if all(row["ok"] for row in proof) else EXIT_FAILED
     count = _ask(QUERIES[named] if named is not None else sql or "", lake, output)
     if not count:
         console.ERR.print(f"No rows. {_last_landing(lake)}" if sql is not None else "No rows.", markup=False)
@@ -89,12 +91,6 @@ def _ask(sql: str, lake: Path | str, output: Output) -> int:
     return write_query(sql, lake, output)
 
 
-def _prove(lake: Path | str, output: Output, *, content: bool) -> int:
-    found = exactly_once(lake, content=content)
-    _show(found, output)
-    return 0 if all(row["ok"] for row in found) else EXIT_FAILED
-
-
 def run(sql: str, lake: Path | str) -> list[Row]:
     """Return the rows of one query over the tables in `lake`. Raises `CommandError` as `query` does."""
     with connect(lake) as connection:
@@ -128,15 +124,11 @@ NAMED: Final = (PROOF, *QUERIES)
 
 
 def _last_landing(lake: Path | str) -> str:
-    found = run("select max(landed_at) as last from batches", lake)[0]["last"] if _has_batches(lake) else None
+    there = run("select 1 from duckdb_views() where view_name = 'batches'", lake)
+    found = run("select max(landed_at) as last from batches", lake)[0]["last"] if there else None
     if found is None:
         return "Nothing has landed yet."
-    seconds = (datetime.now(UTC) - found).total_seconds()
-    return f"The last batch landed {seconds:,.0f} s ago."
-
-
-def _has_batches(lake: Path | str) -> bool:
-    return bool(run("select 1 from duckdb_views() where view_name = 'batches'", lake))
+    return f"The last batch landed {(datetime.now(UTC) - found).total_seconds():,.0f} s ago."
 
 
 def _show(found: Sequence[Row], output: Output, names: Sequence[str] = ()) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ def up(path: Path, options: StackOptions) -> int:
     try:
         reporter = console.Reporter(state.log("supervisor"))
         _report(stack)
-        return asyncio.run(Supervisor(stack, reporter, lambda: _announce(state)).run())
+        return asyncio.run(Supervisor(stack, reporter, console.unheard()(partial(show_addresses, state))).run())
     finally:
         os.close(lock)
 
@@ -60,10 +61,6 @@ def _prepare(state: StateFolder, options: StackOptions) -> tuple[Stack, int]:
 def _report(stack: Stack) -> None:
     for name, text in stack.notes:
         console.line(name, "note", text)
-    _report_disk(stack)
-
-
-def _report_disk(stack: Stack) -> None:
     free = shutil.disk_usage(stack.state.path).free
     if free < LOW_DISK:
         raise CommandError(
@@ -78,11 +75,6 @@ def _report_disk(stack: Stack) -> None:
     )
     if free < stack.disk_bytes:
         console.line("disk", "bad", "that is less than Kafka may use")
-
-
-def _announce(state: StateFolder) -> None:
-    with console.unheard():
-        show_addresses(state)
 
 
 def show_addresses(state: StateFolder) -> None:

@@ -73,12 +73,9 @@ def target_of(protocol: str, state: Path, named: str, security: Security) -> Tar
         raise CommandError(f"The stack on {folder.path} runs without {protocol}.", status=EXIT_NOTHING_RUNS)
     host, _, port = service["listen"].rpartition(":")
     context, curve = security.context(service.get("ca") or ""), security.curve(service.get("keys") or "")
-    return Target(protocol, _reachable(host), int(port), context, security.login(), curve)
-
-
-def _reachable(host: str) -> str:
-    """Return the host to connect to: loopback if the receiver listens on every address."""
-    return "127.0.0.1" if host in ("", "0.0.0.0", "::", "[::]") else host.strip("[]")  # noqa: S104
+    if host in ("", "0.0.0.0", "::", "[::]"):  # noqa: S104  (the receiver listens on every address)
+        host = "127.0.0.1"
+    return Target(protocol, host.strip("[]"), int(port), context, security.login(), curve)
 
 
 class RefusedError(ConnectionError):

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import duckdb
@@ -118,15 +117,16 @@ async def _among(way: Way, reader: TopicReader, landed: Mapping[Place, int]) -> 
     share = 1 if way.id == NEWEST else RECORDS // reader.partitions
     places = {number: max(landed.get((reader.topic, number), 0), end - share) for number, end in reader.ends.items()}
     await reader.begin_from(places)
-    found = await newest(reader, 1, partial(_is_it, way.id), MESSAGE_BYTES, SECONDS)
+    sought = way.id.encode()
+
+    def wanted(record: Kept) -> bool:
+        return way.id == NEWEST or any(key in _ID_HEADERS and value == sought for key, value in record.headers)
+
+    found = await newest(reader, 1, wanted, MESSAGE_BYTES, SECONDS)
     if found.records:
         _note(way, found.records[0])
     elif found.late:
         way.said.append("There is too much on Kafka that has not landed: it was not looked through to the end.")
-
-
-def _is_it(identity: str, record: Kept) -> bool:
-    return identity == NEWEST or any(key in _ID_HEADERS and value == identity.encode() for key, value in record.headers)
 
 
 def _note(way: Way, record: Kept) -> None:

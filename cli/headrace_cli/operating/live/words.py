@@ -110,21 +110,17 @@ def _receivers(figures: Figures) -> Iterator[tuple[str, str]]:
         elif away:
             yield (
                 WATCH,
-                f"{receiver.service}: {len(away)} of {len(replicas)} replicas do not answer ({_where(away[0].url)}).",
+                f"{receiver.service}: {len(away)} of {len(replicas)} replicas do not answer ({away[0].url.partition('://')[2]}).",
             )
         if unready and not down:
             why = f": {unready[0].note}" if unready[0].note else ""
             yield WATCH, f"{receiver.service}: {len(unready)} of {len(replicas)} not ready{why}."
-        if not down and _near(receiver):
+        if not down and receiver.budget and receiver.used >= FULL * receiver.budget:
             yield WATCH, f"{receiver.service}: {_in_flight(receiver)}. Near half, it stops reading."
 
 
 def _in_flight(receiver: Receiver) -> str:
     return f"{format_size(receiver.used)} of {format_size(receiver.budget)} in flight"
-
-
-def _near(receiver: Receiver) -> bool:
-    return receiver.budget > 0 and receiver.used >= FULL * receiver.budget
 
 
 def _lake(figures: Figures) -> Iterator[tuple[str, str]]:
@@ -203,10 +199,6 @@ def _flow(figures: Figures) -> str:
     acked = f", acknowledged within {seconds(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
     fresh = f"; landed {seconds(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
     return f"{short(events)} events a second from {count(connections, 'connection')}{acked}{fresh}."
-
-
-def _where(url: str) -> str:
-    return url.partition("://")[2]
 
 
 def span(duration: float) -> str:

@@ -194,14 +194,11 @@ def _texts(
         return texts, RecordFault.REPEATED_HEADER
     if any(text is None or not rules[name].obeyed(text) for name, text in texts.items()):
         return texts, RecordFault.MALFORMED_HEADER
-    if rules is QUARANTINE_RULES and not _is_part(texts.get(QuarantineHeader.PART) or ""):
-        return texts, RecordFault.MALFORMED_HEADER
+    if rules is QUARANTINE_RULES:
+        part = _PART.fullmatch(texts.get(QuarantineHeader.PART) or "")
+        if part is None or int(part[1]) > int(part[2]):
+            return texts, RecordFault.MALFORMED_HEADER
     return texts, None
-
-
-def _is_part(text: str) -> bool:
-    found = _PART.fullmatch(text)
-    return found is not None and int(found[1]) <= int(found[2])
 
 
 def _parsed(value: bytes) -> tuple[Any, bool]:

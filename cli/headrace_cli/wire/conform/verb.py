@@ -116,7 +116,11 @@ def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
 
 
 async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
-    await _check_reachable(bench)
+    try:
+        async with bench.line():
+            pass
+    except (OSError, TimeoutError) as error:
+        raise CommandError(f"{why_not(bench.target, error, bench.wait)}.") from error
     asked = []
     for number, probe in enumerate(probes, 1):
         if console.ERR.is_terminal:
@@ -127,14 +131,6 @@ async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
         if console.ERR.is_terminal:
             console.ERR.print(" " * 60, end="\r")
     return asked
-
-
-async def _check_reachable(bench: Bench) -> None:
-    try:
-        async with bench.line():
-            pass
-    except (OSError, TimeoutError) as error:
-        raise CommandError(f"{why_not(bench.target, error, bench.wait)}.") from error
 
 
 async def _ask(bench: Bench, probe: Probe) -> Finding:

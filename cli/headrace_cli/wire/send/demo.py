@@ -97,7 +97,10 @@ def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple
         raise CommandError(f"{next(iter(tally.problems), 'Not all was sent')}.")
     took = f"{tally.acknowledged} events over {CONNECTIONS} connections acknowledged in {tally.took:.1f} s"
     console.line(protocol, "note", took)
-    topics = _count_on_topics(record["kafka"])
+    settings = KafkaSettings(bootstrap_servers=record["kafka"])
+    stored = dict.fromkeys((settings.events_topic, settings.quarantine_topic), 0)
+    for (topic, _), (first, end) in held(settings, stored).items():
+        stored[topic] += end - first
     deadline = time.monotonic() + LANDING_SECONDS
     counted = {"n": 0, "ids": 0}
     with console.ERR.status("landing"):
@@ -112,17 +115,9 @@ def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple
         " from events order by event_time limit 5",
         record["lake"],
     )
-    counts = {"sent": tally.sent, "acknowledged": tally.acknowledged, "on the topic": topics[0]}
-    return {**counts, "in the lake": counted["n"], "of them distinct ids": counted["ids"], QUARANTINED: topics[1]}, rows
-
-
-def _count_on_topics(bootstrap: str) -> tuple[int, int]:
-    """Return the records on the events and on the quarantine topic, counted from first to last offset."""
-    settings = KafkaSettings(bootstrap_servers=bootstrap)
-    counts = dict.fromkeys((settings.events_topic, settings.quarantine_topic), 0)
-    for (topic, _), (first, end) in held(settings, counts).items():
-        counts[topic] += end - first
-    return counts[settings.events_topic], counts[settings.quarantine_topic]
+    counts = {"sent": tally.sent, "acknowledged": tally.acknowledged, "on the topic": stored[settings.events_topic]}
+    counts |= {"in the lake": counted["n"], "of them distinct ids": counted["ids"]}
+    return {**counts, QUARANTINED: stored[settings.quarantine_topic]}, rows
 
 
 def _show(counts: Mapping[str, int], rows: Sequence[Row]) -> None:
