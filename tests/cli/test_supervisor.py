@@ -360,20 +360,15 @@ def test_purge_wants_a_yes_then_deletes(run: Callable[..., Run]) -> None:
     assert not stack.state.path.exists()
 
 
-def test_purge_refuses_what_is_not_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "said"), [(("purge", "--yes"), "not a state folder"), (("up", "--any-port"), "is not empty")]
+)
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, verb: tuple[str, str], said: str) -> None:
     (tmp_path / "precious").write_text("x")
-    done = headrace("purge", "--yes", "--state", str(tmp_path))
+    done = headrace(*verb, "--state", str(tmp_path))
     assert done.returncode == 1
-    assert "not a state folder" in done.stderr
-    assert (tmp_path / "precious").read_text() == "x"
-
-
-def test_up_refuses_a_folder_with_something_else_in_it(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("x")
-    done = headrace("up", "--any-port", "--state", str(tmp_path))
-    assert done.returncode == 1
-    assert "is not empty" in done.stderr
-    assert [entry.name for entry in tmp_path.iterdir()] == ["precious"]
+    assert said in done.stderr
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("precious", "x")]
 
 
 def test_logs_show_each_process_with_its_name(run: Callable[..., Run]) -> None:

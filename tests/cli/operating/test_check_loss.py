@@ -124,7 +124,7 @@ def test_the_tables_know_whose_clients_asked_for_nothing(tmp_path: Path, days: i
     make(tmp_path, events=rows)
     unasked = loss.unacknowledged(tmp_path, None if days is None else now - timedelta(days=days))
     assert unasked == {"forward": count}
-    assert loss.of_parts([TestParts().receiver(0)], unasked).verdict is Verdict.DOUBT
+    assert loss.of_parts([receiver(0)], unasked).verdict is Verdict.DOUBT
 
 
 def test_a_gap_that_another_consumer_covers_is_none(tmp_path: Path) -> None:
@@ -147,33 +147,28 @@ def test_what_a_device_published_before_us_is_no_loss(tmp_path: Path, reason: st
     assert ("published before we heard them" in found.reason) == (reason == "joined")
 
 
-class TestParts:
-    def receiver(self, count: float = 0, problem: str = "") -> Scrape:
-        values = {} if problem else {UNACKNOWLEDGEABLE: {(): count}}
-        return Scrape("forward", "http://h:1", 0, values=values, problem=problem)
+def receiver(count: float = 0, problem: str = "") -> Scrape:
+    values = {} if problem else {UNACKNOWLEDGEABLE: {(): count}}
+    return Scrape("forward", "http://h:1", 0, values=values, problem=problem)
 
-    def test_clients_that_ask_for_nothing_are_a_doubt(self) -> None:
-        found = loss.of_parts([self.receiver(0), self.receiver(3)])
-        assert (found.verdict, "forward 3" in found.reason) == (Verdict.DOUBT, True)
 
-    def test_a_receiver_that_does_not_answer_is_no_proof(self) -> None:
-        found = loss.of_parts([self.receiver(0), self.receiver(problem="does not answer")])
-        assert found.verdict is Verdict.UNKNOWN
+@pytest.mark.parametrize(
+    ("scrapes", "verdict"),
+    [
+        ([receiver(0), receiver(3)], Verdict.DOUBT),
+        ([receiver(0), receiver(problem="does not answer")], Verdict.UNKNOWN),
+        ([receiver(0), Scrape("lake", "http://h:2", 0, problem="does not answer")], Verdict.FINE),
+        ([], Verdict.UNKNOWN),
+    ],
+)
+def test_clients_that_ask_for_nothing_are_a_doubt(scrapes: list[Scrape], verdict: Verdict) -> None:
+    assert loss.of_parts(scrapes).verdict is verdict
 
-    def test_all_ask(self) -> None:
-        found = loss.of_parts([self.receiver(0), Scrape("lake", "http://h:2", 0, problem="does not answer")])
-        assert found.verdict is Verdict.FINE
 
-    def test_none_is_known(self) -> None:
-        assert loss.of_parts([]).verdict is Verdict.UNKNOWN
-
-    def test_addresses(self) -> None:
-        urls = ["h:1", "a=https://h/metrics", "http://h:1/x?a=b"]
-        assert asyncio.run(parts_of(Path("x"), urls)) == [
-            ("", "http://h:1"),
-            ("a", "https://h"),
-            ("", "http://h:1/x?a=b"),
-        ]
+def test_addresses() -> None:
+    urls = ["h:1", "a=https://h/metrics", "http://h:1/x?a=b"]
+    found = asyncio.run(parts_of(Path("x"), urls))
+    assert found == [("", "http://h:1"), ("a", "https://h"), ("", "http://h:1/x?a=b")]
 
 
 class TestLag:

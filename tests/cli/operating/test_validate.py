@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -130,33 +131,29 @@ class TestCertificates:
         assert "TLS__CLIENT_CA" in found.reason
 
 
-class TestLimits:
-    @pytest.mark.parametrize(("more", "doubts"), [(0, 0), (1, 1)])
-    def test_open_files(self, monkeypatch: pytest.MonkeyPatch, more: int, doubts: int) -> None:
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 1000))
-        found = list(checks.of_machine(LimitSettings(connections=1000 - OWN_FILES + more)))
-        assert len(found) == doubts
+@pytest.mark.parametrize(
+    ("findings", "number"),
+    [
+        *((checks.of_machine(LimitSettings(connections=1000 - OWN_FILES + more)), more) for more in (0, 1)),
+        *((checks.of_kafka(KafkaSettings(ack_deadline=30 - less, request_timeout=30)), less) for less in (0, 1)),
+        *(
+            (checks.of_topic(Topic("t", 1, MIB + checks.RECORD_BYTES - less), LimitSettings(event_bytes=MIB)), less)
+            for less in (0, 1)
+        ),
+        (checks.of_topic(Topic("t", 1, 4 * MIB, ("fewer than 3 replicas",)), None), 1),
+    ],
+)
+def test_limits(monkeypatch: pytest.MonkeyPatch, findings: Iterator[Finding], number: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 1000))
+    assert len(list(findings)) == number
 
-    @pytest.mark.parametrize(("less", "doubts"), [(0, 0), (1, 1)])
-    def test_memory(self, monkeypatch: pytest.MonkeyPatch, less: int, doubts: int) -> None:
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100_000))
-        settings = LimitSettings()
-        total = 2 * settings.process_budget - 2 * less
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"total": total}))
-        assert len(list(checks.of_machine(settings))) == doubts
 
-    @pytest.mark.parametrize(("deadline", "doubts"), [(30, 0), (29, 1)])
-    def test_times(self, deadline: float, doubts: int) -> None:
-        assert len(list(checks.of_kafka(KafkaSettings(ack_deadline=deadline, request_timeout=30)))) == doubts
-
-    @pytest.mark.parametrize(("less", "wrong"), [(0, 0), (1, 1)])
-    def test_the_largest_event_fits(self, less: int, wrong: int) -> None:
-        topic = Topic("t", 1, MIB + checks.RECORD_BYTES - less)
-        assert len(list(checks.of_topic(topic, LimitSettings(event_bytes=MIB)))) == wrong
-
-    def test_a_topic_that_loses(self) -> None:
-        (found,) = checks.of_topic(Topic("t", 1, 4 * MIB, ("fewer than 3 replicas",)), None)
-        assert found.verdict is Verdict.WRONG
+@pytest.mark.parametrize("less", [0, 1])
+def test_memory(monkeypatch: pytest.MonkeyPatch, less: int) -> None:
+    settings = LimitSettings(connections=1)
+    memory = SimpleNamespace(total=2 * settings.process_budget - 2 * less)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    assert len(list(checks.of_machine(settings))) == less
 
 
 @pytest.mark.kafka
