@@ -12,7 +12,7 @@ import typer
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 
-from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.operating.commands import app as operating
 from headrace_cli.operating.options import LakeOption, StateOption, brokers_named, examples
 from headrace_cli.verbs import parts
@@ -273,8 +273,7 @@ def images(
     from headrace_cli.machine.images import Target
     from headrace_cli.verbs import images as verb
 
-    if load not in list(Target):
-        raise CommandError(f"--load {load}: it is one of {', '.join(Target)}.", status=2)
+    check_known("--load", [load], Target)
     maven = os.environ.get("HEADRACE_MAVEN_REPOSITORY", "")
     options = verb.ImageOptions(Target(load), cluster, tag, registry, base, maven, msk, native)
     raise typer.Exit(verb.images(names or [], options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,17 @@ def command(verb: str, state: Path) -> str:
     """Return how to call a verb for a state folder, to be pasted."""
     option = "" if state == DEFAULT_STATE else f" --state {shlex.quote(str(state))}"
     return f"{PROGRAM} {verb}{option}"
+
+
+def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `CommandError` with status 2 for the first of `names` that is not known."""
+    there = list(known)
+    for name in names:
+        if name not in there:
+            from headrace_common.operations.variables import did_you_mean
+
+            meant = did_you_mean(name, there) or "."
+            raise CommandError(f"{what} {name}: it is one of {', '.join(there)}{meant}", status=2)
 
 
 def check_checkout(verb: str) -> None:

@@ -159,7 +159,7 @@ def test_latest_is_no_name(machine: Machine) -> None:
 
 
 def test_an_image_that_there_is_not() -> None:
-    with pytest.raises(CommandError, match="no image called carrier; the images are: courier, "):
+    with pytest.raises(CommandError, match="image carrier: it is one of courier, "):
         select(["carrier"])
 
 

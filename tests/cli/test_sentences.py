@@ -64,7 +64,7 @@ FILES = {
         ("quarantine list --topic", 3, "Nothing runs on"),
         ("quarantine list --lake ftp://x/y", 2, "a URL of s3://"),
         ("quarantine show x", 1, "There are no tables"),
-        ("send syslog", 2, "syslog is no protocol"),
+        ("send syslog", 2, "protocol syslog: it is one of courier"),
         ("send forward", 3, "Nothing runs"),
         ("send forward 127.0.0.1:1 --rate 1 --connections 3", 1, "refuses connections"),
         ("send logjam 127.0.0.1:1 --rate 1", 1, "refuses connections"),
@@ -87,8 +87,8 @@ FILES = {
             (f"smoke {target}", 2, "expected HOST:PORT")
             for target in ("forward=host", "forward=:1", "forward=host:http")
         ),
-        ("smoke carrier=host:1", 2, "carrier is no protocol"),
-        ("snippet nginx", 2, "There is no client called nginx"),
+        ("smoke carrier=host:1", 2, "protocol carrier: it is one of courier"),
+        ("snippet nginx", 2, "client nginx: it is one of"),
         ("snippet fluentbit", 2, ", pravega; did you mean fluent-bit?"),
         ("tap", 3, "Nothing runs on"),
         ("tap --format xml", 2, "--format xml: it is one of pretty, json, raw."),
@@ -104,13 +104,13 @@ FILES = {
         ("top --url 127.0.0.1:1", 2, "--once prints one table"),
         ("top --url 127.0.0.1:1 --json", 2, "add --once"),
         ("top --url ftp://x --once", 2, "expected http://HOST:PORT"),
-        ("up --services forward,nonsense", 2, "There is no service called nonsense; the services are: "),
+        ("up --services forward,nonsense", 2, "--services nonsense: it is one of courier"),
         *((f"up --processes {number}", 2, "a receiver has 1 to 32 processes.") for number in ("0", "-1", "33")),
         *(
             (f"up --any-port --kafka {broker}", 2, f"--kafka {broker}: expected HOST:PORT")
             for broker in ("localhost", ":9092", "localhost:", "localhost:99999", "localhost:x")
         ),
-        ("validate spark", 2, "There is no part called spark"),
+        ("validate spark", 2, "part spark: it is one of"),
     ],
 )
 def test_wrong_input_is_one_sentence(

@@ -96,7 +96,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> N
         (["select 1", "--lake", "s3://b/x?sig=hush"], 2, "leave it out"),
         (["select 1", "--lake", "az://c/x"], 1, "AZURE_STORAGE_ACCOUNT_NAME is missing"),
         (["--lake", "/nowhere"], 2, "Give either SQL"),
-        (["--named", "x"], 2, "There is no query named x; there is: exactly-once"),
+        (["--named", "x"], 2, "--named x: it is one of exactly-once"),
         (["--explain-schema", "--lake", "/nowhere"], 1, "There are no tables"),
     ],
 )

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from headrace_cli.ground import CommandError
+from headrace_cli.ground import CommandError, check_known
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import Row, asked, connect, first_line, interruptible, told, unique_names
 from headrace_cli.lake.text import json_value, text
@@ -42,8 +42,7 @@ PLAIN: Final = Output()
 
 def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
     """Check the options against each other. Raises `CommandError`."""
-    if format_ is not None and format_ not in list(Format):
-        raise CommandError(f"--format {format_}: it is one of {', '.join(Format)}.", status=2)
+    check_known("--format", [format_] if format_ is not None else (), Format)
     if as_json and format_ not in (None, Format.JSON):
         raise CommandError(f"--json and --format {format_} contradict each other.", status=2)
     wanted = Format.JSON if as_json else Format(format_) if format_ is not None else None

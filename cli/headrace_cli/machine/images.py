@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_cli.ground import ROOT, CommandError
+from headrace_cli.ground import ROOT, CommandError, check_known
 
 NAME: Final = "headrace-{}"
 
@@ -65,11 +65,7 @@ def all_images() -> list[Image]:
 def select(names: Sequence[str]) -> list[Image]:
     """Return the images called `names`, or all if it is empty. Raises `CommandError` for an unknown name."""
     known = {image.name: image for image in all_images()}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise CommandError(
-            f"There is no image called {', '.join(unknown)}; the images are: {', '.join(known)}.", status=2
-        )
+    check_known("image", names, known)
     return [known[name] for name in names] if names else list(known.values())
 
 

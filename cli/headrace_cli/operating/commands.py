@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from headrace_cli.ground import DEFAULT_STATE, CommandError
+from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known
 from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
 
 app = typer.Typer()
@@ -55,13 +55,13 @@ def tap(
     ] = True,
 ) -> None:
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
+    from headrace_common.protocol import installed
+
     from headrace_cli.operating.watch import tap as verb
     from headrace_cli.operating.watch.filters import Filters, parse_where
-    from headrace_cli.stack.stack import check_protocols
 
-    if style not in list(verb.Format):
-        raise CommandError(f"--format {style}: it is one of {', '.join(verb.Format)}.", status=2)
-    check_protocols(protocol or ())
+    check_known("--format", [style], verb.Format)
+    check_known("--protocol", protocol or (), [each.name for each in installed()])
     if quarantine and any(text.startswith("body") for text in where or ()):
         raise CommandError("--where body.…: what is in quarantine has no body; attributes.… has a value.", status=2)
     filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])

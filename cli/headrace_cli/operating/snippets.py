@@ -11,10 +11,9 @@ from string import Template
 from typing import Any, Final
 
 from headrace_common.operations.tasks import own_name
-from headrace_common.operations.variables import did_you_mean
 from headrace_common.protocol import Snippet, Snippets, installed
 
-from headrace_cli.ground import CommandError, command
+from headrace_cli.ground import CommandError, check_known, command
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 
@@ -86,11 +85,7 @@ def snippet(name: str, path: Path, host: str) -> int:
     `host`: what clients call this machine; empty: the address that the receiver listens on. Without a stack in `path`, the usual
     port of this machine. Raises `CommandError` (unknown client, no such receiver, a client that cannot speak as the stack does).
     """
-    if name not in NAMED:
-        known = ", ".join(NAMED)
-        raise CommandError(
-            f"There is no client called {name}; there is: {known}{did_you_mean(name, NAMED) or '.'}", status=2
-        )
+    check_known("client", [name], NAMED)
     client = NAMED[name]
     state = StateFolder(path)
     record = state.what_runs()

@@ -34,7 +34,7 @@ from headrace_common.operations.settings import (
 from headrace_common.operations.variables import misspelt
 from headrace_common.topics import changes, plans
 
-from headrace_cli.ground import CommandError
+from headrace_cli.ground import check_known
 from headrace_cli.operating.parts import NAMES, Finding, Verdict, settings_class, show
 from headrace_cli.stack.reach import check_reachable
 from headrace_cli.verbs.console import format_size
@@ -243,9 +243,7 @@ class ValidateOptions:
 
 def validate(options: ValidateOptions) -> int:
     """Check and print everything. Return 0, or 78 if something is wrong. Raises `CommandError` for an unknown part."""
-    unknown = [name for name in options.parts if name not in NAMES]
-    if unknown:
-        raise CommandError(f"There is no part called {unknown[0]}; there is: {', '.join(NAMES)}.", status=2)
+    check_known("part", options.parts, NAMES)
     findings = list(_all(options))
     bad = [found for found in findings if found.verdict is Verdict.WRONG or (options.strict and found.bad)]
     doubts = sum(found.verdict is Verdict.DOUBT for found in findings)

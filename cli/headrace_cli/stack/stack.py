@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from headrace_common.operations.settings import TopicSettings, environment, own_
 from headrace_common.operations.variables import read_bytes, variable
 from headrace_common.protocol import Protocol, installed
 
-from headrace_cli.ground import CommandError
+from headrace_cli.ground import CommandError, check_known
 from headrace_cli.machine.child import ProcessSpec
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.machine.toolchain import FetchProgress, jars, java_home
@@ -32,14 +32,6 @@ LAKE_MODULE: Final = "headrace_lake"
 EVENTS_PARTITIONS: Final = 4
 SEGMENTS_PARTITIONS: Final = 4
 """Partitions of these topics on a laptop. The defaults for clusters are in `headrace_common.operations.settings`."""
-
-
-def check_protocols(names: Iterable[str]) -> None:
-    """Raise `CommandError` for a ``--protocol`` that is not installed."""
-    known = [service.name for service in SERVICES]
-    for name in names:
-        if name not in known:
-            raise CommandError(f"--protocol {name}: it is one of {', '.join(known)}.", status=2)
 
 
 MIB: Final = 1024 * 1024
@@ -103,11 +95,7 @@ class Stack:
 def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
     """Return the receivers called `names`, or all if it is empty. Raises `CommandError` for an unknown name."""
     known = {service.name: service for service in SERVICES}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise CommandError(
-            f"There is no service called {', '.join(unknown)}; the services are: {', '.join(known)}.", status=2
-        )
+    check_known("--services", names, known)
     return [known[name] for name in names] if names else list(SERVICES)
 
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import TABLES, Row, connect, rows
 from headrace_cli.lake.text import printable, text
@@ -39,8 +39,7 @@ def query(
         )
     if (sql is None) == (named is None):
         raise CommandError('Give either SQL or --named NAME: ./headrace query "select count(*) from events".', status=2)
-    if named is not None and named not in NAMED:
-        raise CommandError(f"There is no query named {named}; there is: {', '.join(NAMED)}.", status=2)
+    check_known("--named", [named] if named is not None else (), NAMED)
     if named == PROOF:
         proof = exactly_once(lake, content=content)
         _show(proof, output)

@@ -19,7 +19,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 from headrace_common.record.contract import GapField, GapReason
 
-from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError, check_known
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.against_kafka import Place
@@ -69,9 +69,7 @@ def check_loss(path: Path, options: LossOptions) -> int:
 
     Raises `CommandError` (with status 4: no tables, no answer from Kafka; with 2: options that make no sense), `ConfigError`.
     """
-    unknown = [name for name in options.ignore if name not in CHECKS]
-    if unknown:
-        raise CommandError(f"--ignore {unknown[0]}: it is one of {', '.join(CHECKS)}.", status=2)
+    check_known("--ignore", options.ignore, CHECKS)
     since = parse_moment(options.since, "--since", datetime.now(UTC)) if options.since else None
     parts = _parts(path, options.urls)
     try:

@@ -15,7 +15,7 @@ from headrace_common.protocol import installed
 from headrace_common.session.client import Client, Compression
 from zmq.utils import z85
 
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, check_known
 from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 
@@ -214,8 +214,7 @@ def over_zeromq(protocol: str) -> bool:
 
 def client_of(protocol: str) -> type[Client]:
     """Return the client of a protocol. Raises `CommandError` with status 2 if there is no such protocol."""
-    if protocol not in CLIENTS:
-        raise CommandError(f"{protocol} is no protocol; there is: {', '.join(sorted(CLIENTS))}.", status=2)
+    check_known("protocol", [protocol], sorted(CLIENTS))
     return CLIENTS[protocol]
 
 
@@ -227,8 +226,7 @@ def compression_of(text: str, protocol: str) -> Compression | None:
     method, colon, level = text.partition(":")
     if not methods:
         raise CommandError(f"--compression {text}: {protocol} compresses nothing.", status=2)
-    if method not in methods:
-        raise CommandError(f"--compression {text}: for {protocol} it is one of {', '.join(methods)}.", status=2)
+    check_known(f"--compression: {protocol}'s method", [method], methods)
     if not colon:
         return Compression(method)
     levels = methods[method]

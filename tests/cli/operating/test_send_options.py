@@ -156,7 +156,7 @@ def key_files(folder: Path, keys: curve.CurveKeys) -> Security:
         ("zlib:x", "lumberjack", "the level is 1 to 9"),
         ("none:1", "lumberjack", "none has no levels"),
         ("lz4:1", "logjam", "lz4 has no levels"),
-        ("brotli", "forward", "one of none, gzip, zstd"),
+        ("brotli", "forward", "method brotli: it is one of none, gzip, zstd"),
         ("zlib", "segment", "compresses nothing"),
     ],
 )

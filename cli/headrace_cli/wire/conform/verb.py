@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 from headrace_cli.lake.text import printable
 from headrace_cli.verbs import console
 from headrace_cli.wire.conform import probes
@@ -100,18 +100,12 @@ def conform(protocol: str, state: Path, options: ConformOptions) -> int:
 
 def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
     """Return the probes of a run. Raises `CommandError`."""
-    if protocol not in ASKED:
-        raise CommandError(f"--protocol {protocol or 'NAME'}: it is one of {', '.join(sorted(ASKED))}.", status=2)
-    if options.style not in FORMATS:
-        raise CommandError(f"--format {options.style}: it is one of {', '.join(FORMATS)}.", status=2)
+    check_known("--protocol", [protocol or "NAME"], sorted(ASKED))
+    check_known("--format", [options.style], FORMATS)
     if bool(options.hold) != bool(options.release):
         raise CommandError("--hold-command and --release-command: what is held must be released, name both.", status=2)
     known = [probe for probe in PROBES if protocol in probe.protocols]
-    for name in options.only:
-        if name not in [probe.name for probe in known]:
-            raise CommandError(
-                f"--only {name}: of {protocol} it is one of {', '.join(p.name for p in known)}.", status=2
-            )
+    check_known("--only", options.only, [probe.name for probe in known])
     return [probe for probe in known if not options.only or probe.name in options.only]
 
 

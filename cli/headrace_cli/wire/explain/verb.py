@@ -13,7 +13,7 @@ from headrace_common.operations.settings import load
 from headrace_common.session.explain import Part, count
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.parts import settings_class
 from headrace_cli.operating.watch.records import as_json, shown_value
@@ -43,8 +43,7 @@ def explain(name: str, options: ExplainOptions) -> int:
 
     Raises `CommandError` for what cannot be read, or is no protocol of ours.
     """
-    if options.protocol and options.protocol not in EXPLANATIONS:
-        raise CommandError(f"--protocol {options.protocol}: it is one of {', '.join(EXPLANATIONS)}.", status=2)
+    check_known("--protocol", [options.protocol] if options.protocol else (), EXPLANATIONS)
     if options.server and options.client:
         raise CommandError("--from-server and --from-client: name one of them.", status=2)
     explainer = Explainer(

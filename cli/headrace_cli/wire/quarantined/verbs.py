@@ -15,7 +15,7 @@ from typing import Final
 
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.text import json_value, printable, text
 from headrace_cli.operating.watch.records import as_json
@@ -147,16 +147,13 @@ def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) 
     """Return the options as what is wanted. Raises `CommandError` for a time that is none, or a reason or protocol that nobody
     has.
     """
+    from headrace_common.protocol import installed
     from headrace_common.record.contract import Reason, RecordFault
 
     from headrace_cli.operating.watch.filters import parse_moment
-    from headrace_cli.stack.stack import check_protocols
 
-    known = [*Reason, *RecordFault]
-    for name in reasons:
-        if name not in known:
-            raise CommandError(f"--reason {name}: it is one of {', '.join(known)}.", status=2)
-    check_protocols(protocols)
+    check_known("--reason", reasons, [*Reason, *RecordFault])
+    check_known("--protocol", protocols, [each.name for each in installed()])
     now = datetime.now(UTC)
     found = Wanted(reasons, protocols)
     if since:
