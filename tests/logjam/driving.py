@@ -70,7 +70,7 @@ class Driven:
 
     def store(self, frame: Frame, stored: int | None = None) -> None:
         """The publisher asks for all parts, and so many of them, or all, are durable."""
-        made = parts_of(frame, pauses=False)
+        made = parts_of(frame)
         self.parts.append(made)
         self.session.stored(frame.ticket, len(made) if stored is None else stored, stored is None)
 
