@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-import cramjam
 import lz4.block
+import snappy
 from headrace_forward.entries.zstd import zstd
 
 from tests.fuzz.shape import Shape
@@ -189,7 +189,7 @@ def logjam_body(s: Shape, method: int, data: bytes) -> bytes:
     if method == 1:
         return zipped(s, data) if s.perhaps(0.3) else deflated(s, data)
     if method == 2:
-        return _cut(s, bytes(cramjam.snappy.compress_raw(data)))
+        return _cut(s, bytes(snappy.compress(data)))
     if method == 3:
         size = s.choice(NUMBERS) if s.perhaps(0.1) else len(data)
         return size.to_bytes(4, "big") + _cut(s, lz4.block.compress(data, store_size=False))

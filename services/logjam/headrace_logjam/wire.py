@@ -17,9 +17,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
-import cramjam
+import lz4.block
+import snappy
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import InflateLimits, inflate_stream
 
@@ -59,6 +60,7 @@ EVENT_BYTES: Final = "LIMITS__EVENT_BYTES"
 
 _LENGTH: Final = struct.Struct(">I")
 _VISIBLE: Final = bytes(range(32, 128))
+_LZ4Error: Final = cast("type[Exception]", lz4.block.LZ4BlockError)
 
 
 class Compression(IntEnum):
@@ -120,9 +122,10 @@ def compress(method: int, body: bytes) -> bytes:
     if method == Compression.ZLIB:
         return zlib.compress(body)
     if method == Compression.SNAPPY:
-        return bytes(cramjam.snappy.compress_raw(body))
+        return bytes(snappy.compress(body))
     if method == Compression.LZ4:
-        return _LENGTH.pack(len(body)) + bytes(cramjam.lz4.compress_block(body, store_size=False))
+        block: bytes = lz4.block.compress(body, store_size=False)
+        return _LENGTH.pack(len(body)) + block
     assert method == Compression.NONE, method
     return body
 
@@ -187,8 +190,8 @@ def _inflate_snappy(body: bytes, limits: BodyLimits) -> bytes:
     _announced(size, len(body), SNAPPY_RATIO)
     _fits(size, limits)
     try:
-        return bytes(cramjam.snappy.decompress_raw(body))
-    except cramjam.DecompressionError as error:
+        return bytes(snappy.uncompress(body))
+    except snappy.UncompressError as error:
         raise ProtocolError(f"no snappy block: {error}") from error
 
 
@@ -211,14 +214,13 @@ def _inflate_lz4(body: bytes, limits: BodyLimits) -> bytes:
     block = memoryview(body)[_LENGTH.size :]
     _announced(size, len(block), LZ4_RATIO)
     _fits(size, limits)
-    found = bytearray(size)
     try:
-        there = cramjam.lz4.decompress_block_into(block, found, output_len=size)
-    except cramjam.DecompressionError as error:
+        found: bytes = lz4.block.decompress(block, uncompressed_size=size)
+    except (_LZ4Error, ValueError) as error:
         raise ProtocolError(f"no LZ4 block: {error}") from error
-    if there != size:
-        raise ProtocolError(f"an LZ4 block of {there} bytes that announces {size}")
-    return bytes(found)
+    if len(found) != size:
+        raise ProtocolError(f"an LZ4 block of {len(found)} bytes that announces {size}")
+    return found
 
 
 def joined(frames: Sequence[bytes]) -> bytes:
