@@ -83,22 +83,24 @@ _PATHS: Final = ("/", "/login", "/cart", "/checkout", "/search", "/api/v1/orders
 
 
 class ShopSource(Source):
-    """The log of a web shop: `total` events, as fast as they are taken. They have no mark."""
+    """The log of a web shop: `total` events, as fast as they are taken, numbered from `first`. They have no mark."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, first: int = 0) -> None:
         super().__init__()
         self._total = total
+        self._first = first
 
     async def take(self, most: int) -> range:
         return self._next(min(most, self._total - self.taken))
 
     def event(self, number: int) -> Mapping[str, Any]:
+        n = self._first + number
         return {
-            "n": number,
-            "level": _LEVELS[number % len(_LEVELS)],
-            "path": _PATHS[number % len(_PATHS)],
-            "ms": number * 7919 % 1000,
-            "message": f"request {number} served",
+            "n": n,
+            "level": _LEVELS[n % len(_LEVELS)],
+            "path": _PATHS[n % len(_PATHS)],
+            "ms": n * 7919 % 1000,
+            "message": f"request {n} served",
         }
 
 
