@@ -44,6 +44,8 @@ class TestSettings:
             ({"key": "k", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
             ({"key_password": "p"}, "KAFKA__KEY_PASSWORD needs KAFKA__KEY"),
             ({"certificate": "c", "key": "k"}, "needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
+            ({"ca": "c"}, "KAFKA__CA needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
+            ({"sasl_username": "u", "sasl_password": "p"}, "KAFKA__SASL_PASSWORD needs KAFKA__SECURITY_PROTOCOL"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, given: dict[str, str], says: str) -> None:
@@ -235,7 +237,8 @@ class TestNoWayIn:
         self, authority: Authority, there: dict[str, Any] | None, protocol: str, host: str, says: str
     ) -> None:
         async with self.server(None if there is None else authority.issue("broker", "broker", **there)) as port:
-            told = await self.told(f"{host}:{port}", security_protocol=protocol, ca=authority.file)
+            ca = authority.file if protocol == "SSL" else None
+            told = await self.told(f"{host}:{port}", security_protocol=protocol, ca=ca)
         assert says in told
         assert "KAFKA__CA" not in told
         assert "AddressFamily" not in told

@@ -124,8 +124,11 @@ class KafkaSettings(Section):
             raise ValueError("KAFKA__CERTIFICATE and KAFKA__KEY go together")
         if self.key_password.get_secret_value() and self.key is None:
             raise ValueError("KAFKA__KEY_PASSWORD needs KAFKA__KEY")
-        if self.certificate is not None and not self.security_protocol.endswith("SSL"):
-            raise ValueError("KAFKA__CERTIFICATE needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL")
+        for name in ("certificate", "ca"):  # one that has no effect would leave the connection open to all
+            if getattr(self, name) is not None and not self.security_protocol.endswith("SSL"):
+                raise ValueError(f"KAFKA__{name.upper()} needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL")
+        if password and not self.security_protocol.startswith("SASL"):
+            raise ValueError("KAFKA__SASL_PASSWORD needs KAFKA__SECURITY_PROTOCOL SASL_SSL or SASL_PLAINTEXT")
         return self
 
     @property
