@@ -155,7 +155,7 @@ def check_query(query: str) -> None:
     """That a query names metrics that exist, histograms by their buckets, and labels that they have."""
     named = re.findall(r"\b(headrace_\w+|process_\w+|up)\b", query)
     assert named, query
-    labels: set[str] = {"le"}
+    labels = {"le"} | ({"alertname"} if "ALERTS{" in query else set())
     for name in named:
         base = name.removesuffix("_bucket")
         assert base in METRICS or base in LIBRARY, f"there is no {name}: {query}"
