@@ -39,13 +39,22 @@ def helm(*arguments: str, check: bool = True) -> str:
     return done.stdout
 
 
+class Strict(yaml.CSafeLoader):
+    """Takes no name twice in one mapping, as the API server does not."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [name.value for name, _ in node.value]
+        assert len({*names}) == len(names), f"twice: {sorted(name for name in names if names.count(name) > 1)}"
+        return super().construct_mapping(node, deep)
+
+
 @lru_cache
 def rendered(*arguments: str, release: str = "headrace", kubernetes: str = KUBERNETES) -> tuple[Object, ...]:
     """The chart's objects with these arguments of Helm, hooks too."""
     text = helm(
         "template", release, str(CHART), "--namespace", "logs", "--kube-version", kubernetes, *arguments
     )  # fmt: skip
-    return tuple(document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document)
+    return tuple(document for document in yaml.load_all(text, Loader=Strict) if document)
 
 
 def scenario(name: str) -> tuple[Object, ...]:

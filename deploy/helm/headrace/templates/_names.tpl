@@ -8,14 +8,14 @@
 {{- $whole -}}
 {{- end -}}
 
-{{/* Labels of an object of one part: (dict "root" $ "part" "forward"). */}}
+{{/* Labels of an object of one part: (dict "root" $ "part" "forward" "more" …), of which `more` wins over `labels`. */}}
 {{- define "headrace.labels" -}}
 {{ include "headrace.selector" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/part-of: headrace
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.labels }}
+{{- with merge dict (default dict .more) (default dict .root.Values.labels) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -33,6 +33,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- range $name, $own := .Values.receivers -}}
 {{- if $own.enabled -}}
 {{- $values := mustMergeOverwrite (deepCopy $.Values.podDefaults) (deepCopy $.Values.receiverDefaults) (deepCopy $own) -}}
+{{- range list $own $values }}{{ $_ := set . "settings" (default dict .settings) }}{{ end -}}
 {{- $list = append $list (dict "name" $name "own" $own "values" $values) -}}
 {{- end -}}
 {{- end -}}

@@ -1,10 +1,7 @@
 {{/* A pod's metadata: (dict "root" $ "part" "forward" "values" …). */}}
 {{- define "headrace.pod.metadata" -}}
 labels:
-  {{- include "headrace.labels" . | nindent 2 }}
-  {{- with .values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "headrace.labels" (merge (dict "more" .values.podLabels) .) | nindent 2 }}
 {{- with .values.podAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
