@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from chart_parts import PARTS, SECRETS, SETTINGS, Part
-from chart_pods import Pod
-from chart_values import Receivers, Values
+from chart_parts import FORM, PARTS, SECRETS, SETTINGS, Part
+from chart_pods import FORMS, Pod
+from chart_values import Kafka, Lake, ReceiverDefaults, Receivers, Values
 from headrace_common.operations.variables import BYTE_UNITS, QUANTITY, SECOND_UNITS, read_bytes, read_seconds
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
@@ -119,6 +119,8 @@ def _walk(node: Any, definitions: dict[str, Any]) -> Any:
         return _walk(made, definitions) | description
     if SECRETS in node:
         return _secrets_schema(PARTS[node[SECRETS]]) | description
+    if FORM in node:
+        return {"$ref": f"#/definitions/{node[FORM]}"} | description
     kept = {
         name: value for name, value in node.items() if name not in {"title", "default", "format", "writeOnly", "$defs"}
     }
@@ -130,7 +132,7 @@ def _walk(node: Any, definitions: dict[str, Any]) -> Any:
 def schema() -> str:
     """values.schema.json."""
     whole = Values.model_json_schema(by_alias=True, ref_template="#/definitions/{model}")
-    definitions: dict[str, Any] = dict(whole["$defs"])
+    definitions: dict[str, Any] = dict(whole["$defs"]) | FORMS
     done: dict[str, Any] = {}
     while set(definitions) - set(done):  # settings bring definitions of their own
         for name in sorted(set(definitions) - set(done)):
@@ -141,6 +143,12 @@ def schema() -> str:
         **_walk(whole, definitions),
         "definitions": dict(sorted(done.items())),
     }
+    # Helm takes a default away where a value is null: without one of these, nothing is what it seems
+    for declared in (Values, Receivers, ReceiverDefaults, Kafka, Lake):
+        group = made if declared is Values else made["definitions"][declared.__name__]
+        group["required"] = [
+            info.alias or name for name, info in declared.model_fields.items() if isinstance(info.default, BaseModel)
+        ]
     made["properties"]["global"] = {"type": "object"}  # Helm gives it to every chart
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 

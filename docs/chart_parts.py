@@ -23,6 +23,9 @@ SETTINGS: Final = "x-settings"
 SECRETS: Final = "x-secrets"
 """The same for a part's secrets."""
 
+FORM: Final = "x-form"
+"""Marks where one of `chart_pods.FORMS` belongs."""
+
 OWNED: Final = frozenset(
     {
         "listen.host",
@@ -93,6 +96,11 @@ def secrets_of(part: str) -> Any:
         description="Secret settings, as `section: {name: {secret: SECRET, key: KEY}}`: read from a file that the Secret fills.",
         json_schema_extra={SECRETS: part},
     )
+
+
+def form(name: str) -> dict[str, Any]:
+    """The mark of a form."""
+    return {FORM: name}
 
 
 def kubernetes(text: str) -> Any:

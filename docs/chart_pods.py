@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from chart_parts import Kubernetes, Value, kubernetes
-from pydantic import Field
+from chart_parts import Kubernetes, Value, form, kubernetes
+from pydantic import Field, WithJsonSchema
 
 QUANTITY: Final = r"^[1-9][0-9]*(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 """Bytes, as Kubernetes writes them."""
@@ -14,6 +14,68 @@ MILLICORES: Final = r"^([1-9][0-9]*m|[1-9][0-9]*(\.[0-9]+)?|0\.[0-9]+)$"
 PROMETHEUS_TIME: Final = r"^[1-9][0-9]*(ms|s|m|h)$"
 GO_TIME: Final = r"^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$"
 NAME: Final = r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$"
+CIDR: Final = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
+
+ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
+"""Name of an object of Kubernetes; or none."""
+
+
+def _closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _with(*required: str, **properties: Any) -> dict[str, Any]:
+    """An object with fields that it must have, and others."""
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+_TEXT: Final = {"type": "string"}
+_WORD: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_AMOUNTS: Final = {
+    "type": ["object", "null"],
+    "additionalProperties": {
+        "type": ["string", "number", "null"],
+        "minimum": 0,
+        "pattern": r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i|[eE][0-9]+)?$",
+    },
+}
+_NETWORKS: Final = {"type": "array", "items": {**_TEXT, "pattern": CIDR}}
+
+FORMS: Final[dict[str, dict[str, Any]]] = {
+    "Resources": _closed(requests=_AMOUNTS, limits=_AMOUNTS, claims={"type": "array"}),
+    "Labels": {
+        "type": "object",
+        "propertyNames": {"pattern": rf"^([a-z0-9.-]+/)?{_WORD}$"},
+        "additionalProperties": {**_TEXT, "pattern": f"^({_WORD})?$"},
+    },
+    "Variable": _with("name", name=_TEXT, value=_TEXT),
+    "Named": _with("name", name=_TEXT),
+    "Mount": _with("name", "mountPath", name=_TEXT, mountPath=_TEXT),
+    "Container": _with("name", "image", name=_TEXT, image=_TEXT),
+    "Toleration": _with(
+        operator={"enum": ["Exists", "Equal"]}, effect={"enum": ["", "NoSchedule", "PreferNoSchedule", "NoExecute"]}
+    ),
+    "Rule": _with("expr", expr=_TEXT),
+    "AnyObject": _with("apiVersion", "kind", "metadata", apiVersion=_TEXT, kind=_TEXT),
+    "Block": {**_closed(cidr={**_TEXT, "pattern": CIDR}, **{"except": _NETWORKS}), "required": ["cidr"]},
+    "Peer": _closed(podSelector={"type": "object"}, namespaceSelector={"type": "object"}, ipBlock=form("Block"))
+    | {"minProperties": 1},
+    # without fields it would admit everything
+    "Egress": _closed(to={"type": "array", "items": form("Peer")}, ports={"type": "array"}) | {"minProperties": 1},
+}
+"""What the chart looks at in objects that Kubernetes defines, by the name of the form."""
+
+Resources = Annotated[Kubernetes, WithJsonSchema(form("Resources"))]
+Labels = Annotated[dict[str, str], WithJsonSchema(form("Labels"))]
+Variable = Annotated[Kubernetes, WithJsonSchema(form("Variable"))]
+Named = Annotated[Kubernetes, WithJsonSchema(form("Named"))]
+Mount = Annotated[Kubernetes, WithJsonSchema(form("Mount"))]
+Container = Annotated[Kubernetes, WithJsonSchema(form("Container"))]
+Toleration = Annotated[Kubernetes, WithJsonSchema(form("Toleration"))]
+Rule = Annotated[Kubernetes, WithJsonSchema(form("Rule"))]
+AnyObject = Annotated[Kubernetes, WithJsonSchema(form("AnyObject"))]
+Peer = Annotated[Kubernetes, WithJsonSchema(form("Peer"))]
+Egress = Annotated[Kubernetes, WithJsonSchema(form("Egress"))]
 
 
 class Pod(Value):
@@ -21,21 +83,21 @@ class Pod(Value):
 
     priority_class_name: str = Field("", description="Priority class.")
     pod_annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
-    pod_labels: dict[str, str] = Field({}, description="Labels of the pods.")
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
-    tolerations: list[Kubernetes] = Field([], description="Tolerations.")
+    pod_labels: Labels = Field({}, description="Labels of the pods.")
+    node_selector: Labels = Field({}, description="Labels of the nodes that may run it.")
+    tolerations: list[Toleration] = Field([], description="Tolerations.")
     affinity: Kubernetes = kubernetes("Affinity.")
     host_aliases: list[Kubernetes] = Field([], description="Lines of /etc/hosts.")
     dns_policy: Literal["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] = Field(
         "", description="Where names come from; default: the cluster."
     )
     dns_config: Kubernetes = kubernetes("Name servers, search domains and options.")
-    extra_env: list[Kubernetes] = Field([], description="More environment variables, as Kubernetes writes them.")
+    extra_env: list[Variable] = Field([], description="More environment variables, as Kubernetes writes them.")
     extra_env_from: list[Kubernetes] = Field([], description="ConfigMaps and Secrets whose keys become variables.")
-    extra_volumes: list[Kubernetes] = Field([], description="More volumes.")
-    extra_volume_mounts: list[Kubernetes] = Field([], description="Where our container mounts them.")
-    init_containers: list[Kubernetes] = Field([], description="Containers that run before ours.")
-    extra_containers: list[Kubernetes] = Field([], description="Containers that run beside ours.")
+    extra_volumes: list[Named] = Field([], description="More volumes.")
+    extra_volume_mounts: list[Mount] = Field([], description="Where our container mounts them.")
+    init_containers: list[Container] = Field([], description="Containers that run before ours.")
+    extra_containers: list[Container] = Field([], description="Containers that run beside ours.")
 
 
 class OwnImage(Value):
@@ -48,7 +110,7 @@ class OwnImage(Value):
 
 class Account(Value):
     create: bool = Field(True, description="Make the ServiceAccount.")
-    name: str = Field("", description="Its name; without `create`, one that is there (`default` if empty).")
+    name: ObjectName = Field("", description="Its name; without `create`, one that is there (`default` if empty).")
 
 
 class Network(Value):
@@ -56,5 +118,8 @@ class Network(Value):
         "", description="Of every Service; default: the cluster's."
     )
     ip_families: list[Literal["IPv4", "IPv6"]] = Field(
-        [], max_length=2, description="Of every Service, the first one first. With IPv6 the parts listen on `::`, too."
+        [],
+        max_length=2,
+        json_schema_extra={"uniqueItems": True},
+        description="Of every Service, the first one first. With IPv6 the parts listen on `::`, too.",
     )

@@ -6,43 +6,70 @@ unknown name is refused at every level, except inside objects that Kubernetes it
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from chart_parts import Kubernetes, Value, kubernetes, secrets_of, settings_of
-from chart_pods import GO_TIME, MILLICORES, NAME, PROMETHEUS_TIME, QUANTITY, Account, Network, OwnImage, Pod
+from chart_pods import (
+    CIDR,
+    GO_TIME,
+    MILLICORES,
+    NAME,
+    PROMETHEUS_TIME,
+    QUANTITY,
+    Account,
+    AnyObject,
+    Egress,
+    Labels,
+    Named,
+    Network,
+    ObjectName,
+    OwnImage,
+    Peer,
+    Pod,
+    Resources,
+    Rule,
+)
 from headrace_common.operations.variables import Bytes
 from pydantic import Field
 
 
 class Image(Value):
     registry: str = Field(
-        "", description="What stands in front of each image's name, such as `registry.example.org/team/`."
+        "",
+        pattern=r"^([A-Za-z0-9.-]+(:[0-9]+)?/([a-z0-9._-]+/)*)?$",
+        description="What stands in front of each image's name, such as `registry.example.org/team/`.",
     )
-    tag: str = Field("", description="Tag of our images; default: the chart's appVersion.")
+    tag: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
+        description="Tag of our images; default: the chart's appVersion.",
+    )
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When to pull images.")
-    pull_secrets: list[str] = Field([], description="Names of Secrets of type dockerconfigjson.")
+    pull_secrets: list[ObjectName] = Field([], description="Names of Secrets of type dockerconfigjson.")
 
 
 class Sasl(Value):
-    existing_secret: str = Field("", description="Secret with user name and password; for a SASL protocol.")
+    existing_secret: ObjectName = Field("", description="Secret with user name and password; for a SASL protocol.")
     username_key: str = Field("username", description="The user name's key in it.")
     password_key: str = Field("password", description="The password's key in it.")
 
 
 class Ca(Value):
-    existing_secret: str = Field("", description="Secret with the CA that signed the other side's certificates.")
+    existing_secret: ObjectName = Field("", description="Secret with the CA that signed the other side's certificates.")
     key: str = Field("ca.crt", description="The CA's key in it.")
 
 
 class KafkaCertificate(Value):
-    existing_secret: str = Field("", description="Secret with the certificate that all parts show to your own brokers.")
+    existing_secret: ObjectName = Field(
+        "", description="Secret with the certificate that all parts show to your own brokers."
+    )
     certificate_key: str = Field("tls.crt", description="The certificate's key in it.")
     key_key: str = Field("tls.key", description="The private key's key in it.")
     password_key: str = Field("", description="The key of the private key's password in it, if that is encrypted.")
 
 
 class OAuth(Value):
-    existing_secret: str = Field(
+    existing_secret: ObjectName = Field(
         "", description="Secret with client id and client secret; for `sasl_mechanism: OAUTHBEARER`."
     )
     client_id_key: str = Field("client-id", description="The client id's key in it.")
@@ -56,7 +83,7 @@ class Storage(Value):
     access_modes: list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] = Field(
         ["ReadWriteOnce"], min_length=1, description="Access modes of the volume."
     )
-    existing_claim: str = Field("", description="Use this claim instead of making one.")
+    existing_claim: ObjectName = Field("", description="Use this claim instead of making one.")
     ephemeral: bool = Field(False, description="Use an emptyDir: everything is lost with the pod.")
 
 
@@ -67,7 +94,7 @@ class DevelopmentKafka(Pod):
         268_435_456, ge=1_048_576, description="`retention.bytes` of each partition, so that the volume never fills."
     )
     storage: Storage = Field(Storage(), description="The broker's volume.")
-    resources: Kubernetes = Field(
+    resources: Resources = Field(
         {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "1536Mi"}},
         description="Requests and limits.",
     )
@@ -95,7 +122,7 @@ class Topics(Pod, OwnImage):
         True, description="Make the topics: with your own Kafka before each installation and upgrade, by a hook."
     )
     settings: Kubernetes = settings_of("topics")
-    resources: Kubernetes = Field(
+    resources: Resources = Field(
         {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
         description="Requests and limits.",
     )
@@ -106,12 +133,16 @@ class Service(Value):
     annotations: dict[str, str] = Field({}, description="Annotations, for example for the cloud's balancer.")
     port: int | None = Field(None, ge=1, le=65_535, description="Port of the Service; default: the protocol's own.")
     node_port: int | None = Field(None, ge=1, le=65_535, description="Port on every node; default: a free one.")
-    node_ports: dict[str, int] = Field(
+    node_ports: dict[str, Annotated[int, Field(ge=1, le=65_535)]] = Field(
         {}, description="The same for further ports, by their names: `logjam-pull`, `logjam-pub`, `heartbeat`."
     )
-    load_balancer_ip: str = Field("", alias="loadBalancerIP", description="Address to ask the balancer for.")
+    load_balancer_ip: str = Field(
+        "", alias="loadBalancerIP", pattern=r"^[0-9a-fA-F.:]*$", description="Address to ask the balancer for."
+    )
     load_balancer_class: str = Field("", description="Class of the balancer.")
-    load_balancer_source_ranges: list[str] = Field([], description="Networks that the balancer admits; default: all.")
+    load_balancer_source_ranges: list[Annotated[str, Field(pattern=CIDR)]] = Field(
+        [], description="Networks that the balancer admits; default: all."
+    )
     external_traffic_policy: Literal["", "Cluster", "Local"] = Field(
         "", description="`Local` keeps the clients' addresses."
     )
@@ -123,8 +154,8 @@ class Service(Value):
     )
 
 
-class Gateway(Value):
-    parent_refs: list[Kubernetes] = Field([], description="Gateways (`name`, `sectionName`, …); empty: no route.")
+class Route(Value):
+    parent_refs: list[Named] = Field([], description="Gateways (`name`, `sectionName`, …); empty: no route.")
     kind: Literal["TCPRoute", "TLSRoute"] = Field(
         "TCPRoute", description="TLSRoute passes TLS on by the name that clients ask for."
     )
@@ -140,12 +171,14 @@ class CertManager(Value):
 
 
 class ClientCa(Value):
-    existing_secret: str = Field("", description="Secret with a CA: clients must present a certificate that it signed.")
+    existing_secret: ObjectName = Field(
+        "", description="Secret with a CA: clients must present a certificate that it signed."
+    )
     key: str = Field("ca.crt", description="The CA's key in it.")
 
 
 class Tls(Value):
-    existing_secret: str = Field("", description="Secret of type kubernetes.io/tls with certificate and key.")
+    existing_secret: ObjectName = Field("", description="Secret of type kubernetes.io/tls with certificate and key.")
     cert_manager: CertManager = Field(CertManager(), description="Or a certificate from cert-manager.")
     client_ca: ClientCa = Field(ClientCa(), description="Certificates of clients.")
 
@@ -166,7 +199,9 @@ class Autoscaling(Value):
 
 class Disruption(Value):
     enabled: bool = Field(True, description="Limit how many pods a drained node may take away at once.")
-    max_unavailable: int | str = Field(1, description="How many, or what share.")
+    max_unavailable: Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[0-9]{1,3}%$")] = Field(
+        1, description="How many, or what share."
+    )
 
 
 class TopologySpread(Value):
@@ -182,12 +217,12 @@ class TopologySpread(Value):
 class ReceiverDefaults(Pod):
     replicas: int = Field(2, ge=0, description="Number of pods, without autoscaling.")
     settings: Kubernetes = settings_of("receiver")
-    resources: Kubernetes = Field(
+    resources: Resources = Field(
         {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "768Mi"}},
         description="Requests and limits. The memory limit must hold `limits.process_budget` twice, and 128 MiB.",
     )
     service: Service = Field(Service(), description="How clients reach it.")
-    gateway: Gateway = Field(Gateway(), description="A route of the Gateway API to the main port.")
+    gateway: Route = Field(Route(), description="A route of the Gateway API to the main port.")
     tls: Tls = Field(Tls(), description="TLS towards clients. Logjam has none.")
     autoscaling: Autoscaling = Field(Autoscaling(), description="Number of pods by load.")
     pod_disruption_budget: Disruption = Field(Disruption(), description="PodDisruptionBudget.")
@@ -256,7 +291,7 @@ class Lake(Pod, OwnImage):
         Storage(size="20Gi"),
         description="Volume for tables and checkpoint, at /var/lib/headrace, unless `settings.lake.path` is a URL.",
     )
-    resources: Kubernetes = Field(
+    resources: Resources = Field(
         {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "3Gi"}},
         description="Requests and limits: at least the heap (`lake.settings.lake.driver_memory`) and 1 GiB.",
     )
@@ -264,17 +299,19 @@ class Lake(Pod, OwnImage):
     service_account: Account = Field(Account(), description="ServiceAccount of the landing job.")
     service_account_annotations: dict[str, str] = Field({}, description="For example the role that may use the bucket.")
     operator: Operator = Field(Operator(), description="Only with `mode: operator`.")
-    env_from_secret: str = Field("", description="Secret whose keys become variables, such as AWS_ACCESS_KEY_ID.")
+    env_from_secret: ObjectName = Field(
+        "", description="Secret whose keys become variables, such as AWS_ACCESS_KEY_ID."
+    )
 
 
 class NetworkPolicy(Value):
     enabled: bool = Field(True, description="Restrict who reaches the pods.")
-    clients: list[Kubernetes] = Field([], description="Peers that may reach the receivers' ports; default: everybody.")
-    operations: list[Kubernetes] = Field(
+    clients: list[Peer] = Field([], description="Peers that may reach the receivers' ports; default: everybody.")
+    operations: list[Peer] = Field(
         [{"namespaceSelector": {}}], description="Peers that may reach health and metrics: pods of this cluster."
     )
     egress: bool = Field(False, description="Also restrict where the pods connect to: DNS, and `kafka`.")
-    kafka: list[Kubernetes] = Field(
+    kafka: list[Egress] = Field(
         [], description="Rules (`to`, `ports`) for your own brokers, the devices and the object store; with `egress`."
     )
 
@@ -283,16 +320,18 @@ class Monitoring(Value):
     pod_monitor: bool = Field(False, description="A PodMonitor for all parts.")
     service_monitor: bool = Field(False, description="ServiceMonitors, each with a headless Service of its own.")
     interval: str = Field("30s", pattern=PROMETHEUS_TIME, description="How often Prometheus asks.")
-    labels: dict[str, str] = Field({}, description="Labels that your Prometheus selects monitors and rules by.")
+    labels: Labels = Field({}, description="Labels that your Prometheus selects monitors and rules by.")
     rules: bool = Field(
         False,
         description="A PrometheusRule with the alerts of docs/alerts.yml; with one of our monitors, for this release alone.",
     )
     disabled_rules: list[str] = Field([], description="Names of alerts to leave out.")
     rule_labels: dict[str, str] = Field({}, description="More labels of each alert, for your routes.")
-    extra_rules: list[Kubernetes] = Field([], description="Rules of your own, in a group beside ours.")
+    extra_rules: list[Rule] = Field([], description="Rules of your own, in a group beside ours.")
     runbooks: str = Field(
-        "", description="URL where your people find docs/runbooks.md: each alert links to its section (`runbook_url`)."
+        "",
+        pattern=r"^(https?://.+)?$",
+        description="URL where your people find docs/runbooks.md: each alert links to its section (`runbook_url`).",
     )
     dashboards: bool = Field(False, description="ConfigMaps with the dashboards, for Grafana's sidecar.")
     dashboard_labels: dict[str, str] = Field(
@@ -310,7 +349,7 @@ class Live(Pod, OwnImage):
         False,
         description="Show what clients sent to all who can open the page: messages.",
     )
-    resources: Kubernetes = Field(
+    resources: Resources = Field(
         {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "384Mi"}},
         description="Requests and limits.",
     )
@@ -336,14 +375,14 @@ class Values(Value):
     fullname_override: str = Field(
         "", pattern=NAME, description="Instead of the whole beginning of the objects' names."
     )
-    labels: dict[str, str] = Field({}, description="Labels of every object.")
+    labels: Labels = Field({}, description="Labels of every object.")
     image: Image = Field(Image(), description="Where the images come from.")
     pod_defaults: Pod = Field(
         Pod(), description="What every pod is given. Each part may have its own beside its other values: it wins."
     )
     service_account: Account = Field(Account(), description="ServiceAccount of all parts but the landing job.")
     network: Network = Field(Network(), description="Families of addresses.")
-    extra_objects: list[Kubernetes] = Field([], description="More objects, rendered as templates.")
+    extra_objects: list[AnyObject] = Field([], description="More objects, rendered as templates.")
     kafka: Kafka = Field(Kafka(), description="Kafka.")
     topics: Topics = Field(Topics(), description="The topics.")
     receiver_defaults: ReceiverDefaults = Field(

@@ -39,7 +39,7 @@ def test_the_dashboards_are_what_grafana_reads() -> None:
 
 def test_monitors_find_every_part() -> None:
     objects = scenario("monitoring")
-    (monitor,) = of(objects, "PodMonitor")
+    (monitor,) = of(scenario("openshift"), "PodMonitor")
     (expression,) = monitor["spec"]["selector"]["matchExpressions"]
     scraped = {
         component(each) for each, pod in workloads(objects) if component(each) not in {"kafka", "topics", "test"}

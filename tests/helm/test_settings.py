@@ -217,7 +217,7 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         (f"{OWN},kafka.certificate.existingSecret=x", "needs kafka.settings.security_protocol SSL or SASL_SSL"),
         ("receivers.forward.tls.clientCa.existingSecret=x", "needs a certificate"),
         ("receivers.forward.tls.existingSecret=x,receivers.forward.tls.certManager.enabled=true", "exclude each other"),
-        ("receivers.forward.tls.certManager.enabled=true", "issuerRef is missing"),
+        ("receivers.forward.tls.certManager.enabled=true", "issuerRef.name is missing"),
         (
             "receivers.forward.autoscaling.enabled=true,receivers.forward.autoscaling.minReplicas=20",
             "minReplicas is above",
@@ -262,6 +262,89 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         ("network.ipFamilies[0]=IPv5", "ipFamilies"),
         ("podSecurity.runAsUser=0", "runAsUser"),
         ("fullnameOverride=Ingest_1", "fullnameOverride"),
+        # what a user wrote by mistake, and Helm, the API server or nobody at all said too late
+        ("image.registry=registry.example.org/team", "registry"),
+        ("image.tag=0.1.0@sha256:0123", "tag"),
+        ("labels.app\\.kubernetes\\.io/name=mine", "labels: app.kubernetes.io/name is the chart's own"),
+        ("receivers.forward.podLabels.app\\.kubernetes\\.io/component=mine", "receivers.forward.podLabels: "),
+        ("labels.a=has space", "/labels/a"),
+        ("podDefaults.tolerations[0].operator=Equals", "operator"),
+        ("lake.extraVolumes[0].name=tmp", "lake.extraVolumes: tmp is there twice"),
+        ("lake.extraVolumes[0].name=data", "lake.extraVolumes: data is there twice"),
+        (
+            "topics.extraVolumeMounts[0].name=x,topics.extraVolumeMounts[0].mountPath=/x",
+            "topics.extraVolumeMounts: there",
+        ),
+        (
+            "receivers.forward.extraVolumeMounts[0].name=tmp,receivers.forward.extraVolumeMounts[0].mountPath=/tmp",
+            "receivers.forward.extraVolumeMounts: /tmp is there twice",
+        ),
+        (
+            "receivers.forward.extraContainers[0].name=forward,receivers.forward.extraContainers[0].image=a:1",
+            "receivers.forward.extraContainers: forward is there twice",
+        ),
+        ("podDefaults.initContainers[0].name=x", "image"),
+        ("podDefaults.dnsPolicy=None", "dnsConfig.nameservers: "),
+        (
+            "receiverDefaults.resources.requests.cpu=2,receiverDefaults.resources.limits.cpu=500m",
+            "requests.cpu: 2 is above",
+        ),
+        ("receiverDefaults.resources.limits.memory=1 Gi", "memory"),
+        (
+            "receivers.logjam.settings.logjam.pull_port=9604",
+            "receivers.logjam: logjam-pull and logjam have the same port",
+        ),
+        ("receivers.logjam.settings.logjam.pub_port=8080", "receivers.logjam: logjam-pub and health and metrics"),
+        ("receivers.logjam.service.port=9605", "receivers.logjam.service.port: logjam-pull has 9605 already"),
+        (
+            "receiverDefaults.service.type=NodePort,receiverDefaults.service.nodePort=30001",
+            "receivers.forward.service.nodePort: receivers.courier has 30001 already",
+        ),
+        (
+            "receivers.logjam.settings.logjam.endpoints.a=a:1",
+            "receivers.logjam.settings.logjam.endpoints: a:1 is neither",
+        ),
+        (
+            "receivers.forward.service.type=LoadBalancer,receivers.forward.service.loadBalancerSourceRanges[0]=10.0.0.0",
+            "loadBalancerSourceRanges",
+        ),
+        ("receivers.forward.podDisruptionBudget.maxUnavailable=half", "maxUnavailable"),
+        (
+            "receivers.forward.autoscaling.enabled=true,receivers.forward.autoscaling.scaleDownSeconds=3601",
+            "receivers.forward.autoscaling.scaleDownSeconds: ",
+        ),
+        (
+            "receivers.forward.gateway.parentRefs[0].name=edge,receivers.forward.gateway.hostnames[0]=a.b",
+            "receivers.forward.gateway.hostnames: only a TLSRoute",
+        ),
+        (f"{OWN},kafka.sasl.existingSecret=x", "kafka.sasl.existingSecret needs kafka.settings.security_protocol"),
+        (f"{OWN},kafka.ca.existingSecret=x", "kafka.ca.existingSecret needs kafka.settings.security_protocol"),
+        (f"{OWN},kafka.oauth.ca.existingSecret=x", "kafka.oauth needs kafka.settings"),
+        ("kafka.enabled=false,kafka.settings.bootstrap_servers=k", "bootstrap_servers: k is not HOST:PORT"),
+        (
+            "kafka.development.storage.ephemeral=true,kafka.development.storage.existingClaim=x",
+            "storage.existingClaim: ",
+        ),
+        ("lake.storage.ephemeral=true,lake.storage.existingClaim=x", "lake.storage.existingClaim: "),
+        (
+            "lake.settings.lake.path=/var/lib/headrace/a,lake.settings.lake.checkpoint=/var/lib/headrace/a/b",
+            "must not contain each other",
+        ),
+        ("network.ipFamilyPolicy=SingleStack,network.ipFamilies={IPv6,IPv4}", "network.ipFamilies: "),
+        ("network.ipFamilies={IPv6,IPv6}", "ipFamilies"),
+        ("networkPolicy.clients[0].ipBlock.cidr=10.0.0.0", "cidr"),
+        ("networkPolicy.clients[0].cidr=10.0.0.0/8", "cidr"),
+        ("networkPolicy.kafka[0].port=9092,networkPolicy.egress=true", "port"),
+        ("monitoring.podMonitor=true,monitoring.serviceMonitor=true", "monitoring.podMonitor: "),
+        ("monitoring.rules=true,monitoring.interval=2m", "monitoring.interval: 2m is too long"),
+        ("monitoring.ruleLabels.severity=page", "monitoring.ruleLabels: "),
+        ("monitoring.extraRules[0].alert=X", "expr"),
+        ("monitoring.runbooks=wiki", "runbooks"),
+        # Helm takes a default away where the value is null
+        ("receivers.forward=null", "'forward'"),
+        ("receiverDefaults=null", "'receiverDefaults'"),
+        ("receiverDefaults.tls=null", "'tls'"),
+        ("lake.storage=null", "'storage'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
@@ -272,6 +355,37 @@ def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
         refused.value
     ):  # one place for all sentences, not the line of whatever template met it first
         assert "(headrace/templates/values/refused.yaml:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "image.registry=registry.example.org:5000/team/,image.tag=0.1.0-rc.1_x",
+        "receivers.forward.settings=null,receiverDefaults.settings=null,lake.settings=null,topics.settings=null",
+        "receiverDefaults.resources=null,lake.resources=null,labels=null,podDefaults.extraVolumes=null",
+        "receivers.forward.podDisruptionBudget.maxUnavailable=50%",
+        "receivers.forward.resources.requests.cpu=0.5,receivers.forward.resources.limits.cpu=500m",
+        "receivers.forward.autoscaling.enabled=true,receivers.forward.autoscaling.scaleDownSeconds=3600",
+        "podDefaults.dnsPolicy=None,podDefaults.dnsConfig.nameservers={10.0.0.10}",
+        "receivers.logjam.settings.logjam.endpoints.a=tcp://a:1",
+        f"{OWN},kafka.settings.bootstrap_servers=a.example.org:9092\\,[fd00::1]:9092",
+        "network.ipFamilies={IPv6,IPv4}",
+        "monitoring.rules=true,monitoring.interval=1m",
+        "monitoring.podMonitor=true,monitoring.interval=5m",
+        "networkPolicy.clients[0].ipBlock.cidr=fd00::/8",
+        "lake.extraVolumes[0].name=data,lake.settings.lake.path=s3a://b/l,lake.settings.lake.checkpoint=s3a://b/c",
+    ],
+)
+def test_what_is_unusual_and_can_be_meant_is_taken(values: str) -> None:
+    rendered("--set", values)
+
+
+def test_the_labels_of_a_part_win_over_those_of_every_object() -> None:
+    objects = rendered("--set", "labels.team=all,podDefaults.podLabels.team=pods,receivers.forward.podLabels.team=own")
+    found = {component(each): pod["metadata"]["labels"]["team"] for each, pod in workloads(objects)}
+    assert found.pop("forward") == "own"
+    assert set(found.values()) == {"pods"}
+    assert one(objects, "Deployment", "headrace-forward")["metadata"]["labels"]["team"] == "all"
 
 
 def test_every_part_has_what_tokens_need() -> None:

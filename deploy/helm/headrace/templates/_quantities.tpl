@@ -12,9 +12,9 @@
 {{- include "headrace.number" (dict "text" (ternary (lower (toString .text)) .text (kindIs "string" .text)) "units" (set $units "" 1)) -}}
 {{- end -}}
 
-{{/* Bytes as Kubernetes writes them, as a number. */}}
-{{- define "headrace.memory" -}}
-{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{/* An amount of memory or of processors as Kubernetes writes it, as a number. */}}
+{{- define "headrace.amount" -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
 {{- include "headrace.number" (dict "text" . "units" $units) -}}
 {{- end -}}
 

@@ -15,23 +15,31 @@
 {{/* Where the brokers are, and how to log in. Files of secrets are mounted by `headrace.kafka.volume`. */}}
 {{- define "headrace.kafka.env" -}}
 {{- $kafka := .Values.kafka -}}
-{{- $settings := deepCopy $kafka.settings -}}
+{{- $settings := deepCopy (default dict $kafka.settings) -}}
 {{- $protocol := default "PLAINTEXT" $settings.security_protocol -}}
 {{- if and $kafka.enabled (or $settings.bootstrap_servers (include "headrace.kafka.secrets" .) (ne $protocol "PLAINTEXT")) -}}
 {{- fail "kafka.enabled is true: the development broker has no login and no TLS. Set kafka.enabled to false to use your own brokers." -}}
 {{- end -}}
-{{- if and $kafka.certificate.existingSecret (not (hasSuffix "SSL" $protocol)) -}}
-{{- fail (printf "kafka.certificate.existingSecret needs kafka.settings.security_protocol SSL or SASL_SSL, not %s." $protocol) -}}
+{{- range $name := list "certificate" "ca" -}}
+{{- if and (get $kafka $name).existingSecret (not (hasSuffix "SSL" $protocol)) -}}
+{{- fail (printf "kafka.%s.existingSecret needs kafka.settings.security_protocol SSL or SASL_SSL, not %s." $name $protocol) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $kafka.sasl.existingSecret (not (hasPrefix "SASL" $protocol)) -}}
+{{- fail (printf "kafka.sasl.existingSecret needs kafka.settings.security_protocol SASL_SSL or SASL_PLAINTEXT, not %s." $protocol) -}}
 {{- end -}}
 {{- if and (not $kafka.enabled) (not $settings.bootstrap_servers) -}}
 {{- fail "kafka.settings.bootstrap_servers is missing: with kafka.enabled false, say where your own brokers are." -}}
+{{- end -}}
+{{- range splitList "," (default "k:1" $settings.bootstrap_servers) -}}
+{{- if not (regexMatch "^[^:]+:[0-9]+$|^\\[.+\\]:[0-9]+$" (trim .)) }}{{ fail (printf "kafka.settings.bootstrap_servers: %s is not HOST:PORT." .) }}{{ end -}}
 {{- end -}}
 {{- $byToken := and (hasPrefix "SASL" $protocol) (eq (default "" $settings.sasl_mechanism) "OAUTHBEARER") -}}
 {{- if and $byToken (not (and $kafka.oauth.existingSecret $settings.oauth_endpoint)) -}}
 {{- fail "OAUTHBEARER needs kafka.oauth.existingSecret (client id and client secret) and kafka.settings.oauth_endpoint." -}}
 {{- end -}}
-{{- if and $kafka.oauth.existingSecret (not $byToken) -}}
-{{- fail "kafka.oauth.existingSecret needs kafka.settings: a SASL security_protocol and sasl_mechanism OAUTHBEARER." -}}
+{{- if and (or $kafka.oauth.existingSecret $kafka.oauth.ca.existingSecret) (not $byToken) -}}
+{{- fail "kafka.oauth needs kafka.settings: a SASL security_protocol and sasl_mechanism OAUTHBEARER." -}}
 {{- end -}}
 {{- $byIam := and (hasPrefix "SASL" $protocol) (eq (default "" $settings.sasl_mechanism) "AWS_MSK_IAM") -}}
 {{- if and $byIam (ne $protocol "SASL_SSL") -}}
