@@ -42,12 +42,12 @@ class Project:
             ports.add(free_port())
         self.ports = dict(zip(PORTS, sorted(ports), strict=True))
         given = {"HEADRACE_TAG": TAG, "LAKE_TRIGGER": "1", "COMPOSE_PROJECT_NAME": self.name}
-        self._environment = {**os.environ, **given, **{name: str(port) for name, port in self.ports.items()}}
+        self.environment = {**os.environ, **given, **{name: str(port) for name, port in self.ports.items()}}
 
     def compose(self, *arguments: str, timeout: float = 1200) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["docker", "compose", *arguments],
-            cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+            cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
         )  # fmt: skip
 
     def does(self, *arguments: str) -> str:
@@ -103,6 +103,17 @@ def test_the_file_is_sound_with_every_profile(profiles: tuple[str, ...]) -> None
         if service["image"].startswith("headrace-"):
             assert service["read_only"], name
             assert service["cap_drop"] == ["ALL"], name
+
+
+@pytest.mark.requires("compose")
+@pytest.mark.parametrize("name", ["BIND", "FORWARD_PORT", "HEADRACE_TAG", "LIVE_HOSTS"])
+def test_a_variable_without_a_value_is_refused(name: str) -> None:
+    """An empty BIND would publish every port on every address, an empty port on a random one."""
+    project = Project()
+    project.environment[name] = ""
+    done = project.compose("config", "--quiet")
+    assert done.returncode != 0
+    assert name in done.stderr
 
 
 @pytest.mark.requires("docker", "compose")

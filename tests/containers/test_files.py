@@ -58,7 +58,7 @@ def test_every_receiver_has_an_image_and_a_service() -> None:
 def test_a_receiver_listens_on_its_protocols_port_and_may_drain(name: str) -> None:
     service = SERVICES[name]
     port = importlib.import_module(f"headrace_{name}.settings").PORT
-    assert f"${{BIND}}:${{{name.upper()}_PORT}}:{port}" in service["ports"]
+    assert f"${{BIND:?}}:${{{name.upper()}_PORT:?}}:{port}" in service["ports"]
     assert ENV[f"{name.upper()}_PORT"] == str(port)
     assert service["build"]["args"]["SERVICE"] == name
     assert seconds(service["stop_grace_period"]) >= LimitSettings().drain_time + 5
@@ -106,9 +106,12 @@ def test_variables_of_ours_are_settings() -> None:
 
 
 def test_every_variable_of_the_compose_file_has_a_value() -> None:
-    used = set(re.findall(r"\$\{([A-Z_]+)\}", (ROOT / "docker-compose.yml").read_text()))
-    assert used <= ENV.keys()
-    assert ENV.keys() <= used
+    text = (ROOT / "docker-compose.yml").read_text()
+    needed, optional = (set(re.findall(rf"\$\{{([A-Z_]+){mark}\}}", text)) for mark in (r":\?", ""))
+    assert needed | optional == ENV.keys()
+    assert optional == {name for name, value in ENV.items() if not value}, (
+        "else a line taken out of .env goes unnoticed"
+    )
 
 
 def test_prometheus_asks_every_part() -> None:
