@@ -14,9 +14,8 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.proof import COVERED
+from headrace_cli.lake.proof import COVERED, judged
 from headrace_cli.lake.tables import Row
-from headrace_cli.lake.text import compact
 
 Place = tuple[str, int]
 
@@ -98,12 +97,7 @@ def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]
     if never:
         detail += f"; nothing of {', '.join(never[:5])}{' and others' if len(never) > 5 else ''}"
     return [
-        _row("no partition was landed beyond its end in Kafka", beyond),
-        _row("Kafka deleted nothing before it was landed", lost),
+        judged("no partition was landed beyond its end in Kafka", beyond),
+        judged("Kafka deleted nothing before it was landed", lost),
         {"check": "what Kafka holds besides", "ok": True, "detail": detail},
     ]
-
-
-def _row(check: str, wrong: list[Row]) -> Row:
-    detail = "" if not wrong else f"{len(wrong)} contradict it, the first: {compact(wrong[0])}"
-    return {"check": check, "ok": not wrong, "detail": detail}

@@ -17,9 +17,8 @@ from headrace_common.record.contract import GapField, GapReason
 from headrace_lake.tables.digest import OF_TABLE, SEEDS, Covered, of_route, taken_in
 
 from headrace_cli.lake import xxh64
-from headrace_cli.lake.proof import ProofCheck, checked, dropped
+from headrace_cli.lake.proof import ProofCheck, checked, dropped, judged
 from headrace_cli.lake.tables import RETAINED, ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
-from headrace_cli.lake.text import compact
 from headrace_cli.lake.xxh64 import Words
 
 _AT_ONCE: Final = 16_384
@@ -62,9 +61,7 @@ def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
         columns = [row["name"] for row in found_columns]
         covered = OF_TABLE.get(table) or of_route(columns)
         interruptible(connection, partial(lines.read, connection, covered))
-        wrong = lines.wrong()
-        detail = "" if not wrong else f"{len(wrong)} ranges contradict it, the first: {compact(wrong[0])}"
-        found.append({"check": f"each range of {table} holds what landed", "ok": not wrong, "detail": detail})
+        found.append(judged(f"each range of {table} holds what landed", lines.wrong()))
         unknown += [f"{table}: {said}"] if (said := lines.unknown()) else []
     found.append(checked(connection, _MARKERS))
     if unknown:

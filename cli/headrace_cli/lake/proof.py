@@ -37,9 +37,13 @@ def dropped(table: str, line: str) -> str:
 
 def checked(connection: duckdb.DuckDBPyConnection, check: ProofCheck) -> Row:
     """Return a row that says whether `check` holds, and what contradicts it first."""
-    wrong = rows(connection, f"select * from ({check.sql}) limit 1000")
-    detail = "" if not wrong else f"{len(wrong)} contradict it, the first: {compact(wrong[0])}"
-    return {"check": check.name, "ok": not wrong, "detail": detail}
+    return judged(check.name, rows(connection, f"select * from ({check.sql}) limit 1000"))
+
+
+def judged(check: str, wrong: list[Row]) -> Row:
+    """Return a row that says whether `check` holds: nothing is `wrong`."""
+    detail = f"{len(wrong)} contradict it, the first: {compact(wrong[0])}" if wrong else ""
+    return {"check": check, "ok": not wrong, "detail": detail}
 
 
 _MAX_OFFSET: Final = "9223372036854775807"

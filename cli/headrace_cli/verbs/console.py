@@ -110,3 +110,31 @@ def format_size(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.1f} GiB"
+
+
+def short(number: float | None) -> str:
+    """Return a number as ``12.3k``, at most five characters."""
+    if number is None:
+        return "–"
+    for unit in ("", "k", "M", "G"):
+        if abs(number) < 999.5:
+            return f"{number:.0f}{unit}" if not unit or number >= 99.95 else f"{number:.1f}{unit}"
+        number /= 1000
+    return f"{number:.0f}T"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time as ``45 ms``, ``1.2 s`` or what `span` says."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{max(1, seconds * 1000):.0f} ms" if seconds else "0"
+    return f"{seconds:.1f} s" if seconds < 100 else span(seconds)
+
+
+def span(seconds: float) -> str:
+    """Return a time as ``12 s``, ``3 min`` or ``2 h``, rounded down."""
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"

@@ -12,7 +12,7 @@ from headrace_cli.operating.exposition import Scrape
 from headrace_cli.operating.live.looks import Figures, Gap, Look, Partition, TablesLook
 from headrace_cli.operating.live.model import FIELDS, POINTS, REPLICAS, SPAN, Model
 from headrace_cli.operating.live.service import _plain, document, rounded
-from headrace_cli.operating.live.words import BAD, GOOD, WATCH, seconds, span, verdict
+from headrace_cli.operating.live.words import BAD, GOOD, WATCH, verdict
 
 from tests.cli.live.seen import INF, UNIX, away, kafka, lake, look, quarantined, receiver
 
@@ -274,17 +274,6 @@ class TestWords:
         )
         assert "2 events not understood in the last 3 s, kept byte for byte in quarantine: bad_json 2." in told.lines
         assert "The tables know 2 gaps in the numbers of Logjam's devices." in told.lines
-
-    @pytest.mark.parametrize(
-        ("shown", "text"),
-        [
-            (span(119.9), "119 s"), (span(120), "2 min"),
-            (span(7200), "2 h"),
-            (seconds(0.0001), "1 ms"), (seconds(1.25), "1.2 s"), (seconds(None), "–"),
-        ],
-    )  # fmt: skip
-    def test_figures_as_people_read_them(self, shown: str, text: str) -> None:
-        assert shown == text
 
 
 def test_quantiles_beyond_the_last_bucket_are_finite() -> None:

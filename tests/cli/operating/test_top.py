@@ -17,7 +17,8 @@ from typing import ClassVar
 import pytest
 from headrace_cli.operating.exposition import Scrape, scrape_all
 from headrace_cli.operating.live.model import quantile
-from headrace_cli.operating.watch.top import PROBLEMS, rows, seconds, short, table, top
+from headrace_cli.operating.watch.top import PROBLEMS, rows, table, top
+from headrace_cli.verbs.console import duration, short
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -71,9 +72,21 @@ def test_short_numbers(number: float | None, text: str) -> None:
     assert short(number) == text
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0"), (0.0001, "1ms"), (0.045, "45ms"), (1.25, "1.2s"), (600, "10m")])
-def test_short_times(number: float, text: str) -> None:
-    assert seconds(number) == text
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (0.0001, "1 ms"),
+        (0.045, "45 ms"),
+        (1.25, "1.2 s"),
+        (119.9, "119 s"),
+        (120, "2 min"),
+        (7200, "2 h"),
+    ],
+)
+def test_short_times(number: float | None, text: str) -> None:
+    assert duration(number) == text
 
 
 def test_the_table_fits_80_columns_and_problems_stand_below() -> None:

@@ -9,8 +9,7 @@ from typing import Final
 from headrace_common.session.explain import count
 
 from headrace_cli.operating.live.looks import Figures, Receiver
-from headrace_cli.operating.watch.top import short
-from headrace_cli.verbs.console import format_size
+from headrace_cli.verbs.console import duration, format_size, short, span
 
 GOOD: Final = "good"
 WATCH: Final = "watch"
@@ -196,27 +195,6 @@ def _flow(figures: Figures) -> str:
         replicas = [*(each for one in figures.receivers for each in one.replicas), *figures.lake.replicas]
         ready = all(replica.state == "ready" for replica in replicas)
         return f"{'All is ready. ' if ready else ''}Nobody sends: {who}."
-    acked = f", acknowledged within {seconds(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
-    fresh = f"; landed {seconds(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
+    acked = f", acknowledged within {duration(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
+    fresh = f"; landed {duration(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
     return f"{short(events)} events a second from {count(connections, 'connection')}{acked}{fresh}."
-
-
-def span(duration: float) -> str:
-    """Return seconds as ``12 s``, ``3 min`` or ``2 h``, rounded down."""
-    whole = int(duration)
-    if whole < 120:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
-
-
-def seconds(duration: float | None) -> str:
-    """Return a duration as ``20 ms`` or ``1.8 s``."""
-    if duration is None:
-        return "–"
-    return (
-        f"{max(1, round(duration * 1000))} ms"
-        if duration < 1
-        else f"{duration:.1f} s"
-        if duration < 100
-        else span(duration)
-    )

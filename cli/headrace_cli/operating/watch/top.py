@@ -20,6 +20,7 @@ from headrace_cli.operating.exposition import parts_of, scrape_all
 from headrace_cli.operating.live.looks import Figures, Lake, Look, Receiver
 from headrace_cli.operating.live.model import Model
 from headrace_cli.verbs import console
+from headrace_cli.verbs.console import duration, short
 
 ONCE_SECONDS: Final = 1.0
 """Time between the two looks of `--once`."""
@@ -132,31 +133,13 @@ def table(found: Sequence[Row], width: int) -> Group:
     return Group(shown, *problems[:PROBLEMS], *more, *narrow)
 
 
-def short(number: float | None) -> str:
-    """Return a number as ``12.3k``, at most five characters."""
-    if number is None:
-        return "–"
-    for unit in ("", "k", "M", "G"):
-        if abs(number) < 999.5:
-            return f"{number:.0f}{unit}" if not unit or number >= 99.95 else f"{number:.1f}{unit}"
-        number /= 1000
-    return f"{number:.0f}T"
-
-
-def seconds(number: float | None) -> str:
-    """Return a duration as ``45ms``, ``1.2s`` or ``3m``."""
-    if number is None:
-        return "–"
-    if number == 0:
-        return "0"
-    if number < 1:
-        return f"{max(1, number * 1000):.0f}ms"
-    return f"{number:.1f}s" if number < 100 else f"{number / 60:.0f}m"
+def _narrow(time: float | None) -> str:
+    return duration(time).replace(" ", "")
 
 
 _COLUMNS: Final = {
-    "conn": ("connections", short), "ev/s": ("events_per_second", short), "p50": ("ack_p50", seconds),
-    "p99": ("ack_p99", seconds), "budget": ("budget_used_bytes", short), "wait": ("pending", short),
-    "oldest": ("oldest", seconds), "quar": ("quarantined", short), "lag": ("lag", short), "fresh": ("freshness_p50", seconds),
+    "conn": ("connections", short), "ev/s": ("events_per_second", short), "p50": ("ack_p50", _narrow),
+    "p99": ("ack_p99", _narrow), "budget": ("budget_used_bytes", short), "wait": ("pending", short),
+    "oldest": ("oldest", _narrow), "quar": ("quarantined", short), "lag": ("lag", short), "fresh": ("freshness_p50", _narrow),
 }  # fmt: skip
 """Columns of the table, their figures, and how these are shown."""

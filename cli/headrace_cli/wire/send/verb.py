@@ -22,7 +22,6 @@ from rich.text import Text
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress, located
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.watch.top import seconds
 from headrace_cli.verbs import console, query
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LineSource, RateSource, Source
@@ -212,7 +211,7 @@ async def watched(target: Target, source: Source, options: SendOptions) -> Tally
 
 
 def _line(tally: Tally) -> str:
-    p50, p99 = (seconds(tally.quantile(share)) for share in (0.5, 0.99))
+    p50, p99 = (console.duration(tally.quantile(share)) for share in (0.5, 0.99))
     return (
         f"sent {tally.sent:,}  acknowledged {tally.acknowledged:,}  in flight {tally.in_flight:,}  p50 {p50}  p99 {p99}"
     )
@@ -243,7 +242,7 @@ def _print(tally: Tally, run: str, landed: Landed | None) -> None:
         ("not acknowledged", f"{tally.in_flight:,}"),
         ("frames", f"{tally.frames:,} ({console.format_size(tally.size)})"),
         ("took", f"{tally.took:.1f} s ({rate:,.0f} a second)"),
-        ("p50, p99 of a frame", f"{seconds(tally.quantile(0.5))}, {seconds(tally.quantile(0.99))}"),
+        ("p50, p99 of a frame", f"{console.duration(tally.quantile(0.5))}, {console.duration(tally.quantile(0.99))}"),
         *(landed.rows() if landed is not None else ()),
     ):
         table.add_row(name, value)
