@@ -34,12 +34,9 @@ class Maven:
         maven = self
 
         class Answer(http.server.BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                self.do_GET()
-
             def do_GET(self) -> None:
                 name = self.path.rsplit("/", 1)[-1]
-                if name.endswith(".jar") and self.command == "GET":
+                if name.endswith(".jar"):
                     maven.asked[name] += 1
                     if name.startswith("two"):
                         maven.waiting.set()
@@ -49,8 +46,7 @@ class Maven:
                 body = content(name) if found else b""
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
+                self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 pass
