@@ -43,10 +43,6 @@ class TapOptions:
     follow: bool = True
 
 
-class _OutputClosedError(Exception):
-    """The reader of our output has gone."""
-
-
 def tap(path: Path, kafka: str | None, options: TapOptions) -> int:
     """Show records until the limit, the end, or Ctrl-C. Return 0.
 
@@ -62,7 +58,7 @@ def tap(path: Path, kafka: str | None, options: TapOptions) -> int:
         asyncio.run(tapping.run(path, kafka, moment))
     except KeyboardInterrupt:
         pass
-    except (BrokenPipeError, _OutputClosedError):
+    except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     console.ERR.print(f"{tapping.shown:,} shown of {tapping.read:,} read")
@@ -110,7 +106,7 @@ class _Tap:
                         return
             sys.stdout.flush()
             if output_closed():
-                raise _OutputClosedError
+                raise BrokenPipeError
 
     async def _show_last(self, reader: TopicReader, count: int) -> None:
         found = await newest(reader, count, lambda record: self._wanted(record) is not None, LAST_BYTES)
