@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Final
 
 from headrace_common.operations.errors import EXIT_CONFIG
@@ -203,12 +204,7 @@ class Supervisor:
             "services": {
                 child.spec.name: {
                     **_child_record(child),
-                    "listen": endpoint.listen,
-                    "listeners": dict(endpoint.listeners),
-                    "ops": endpoint.ops,
-                    "hint": endpoint.hint,
-                    "ca": endpoint.ca,
-                    "keys": endpoint.keys,
+                    **asdict(endpoint),
                 }
                 for child, (_, endpoint) in zip(self._receivers, stack.receivers, strict=True)
             },

@@ -150,7 +150,7 @@ def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored | Publi
         {
             **reject(number), "id": item.name, "reason": item.reason, "protocol": item.protocol, "source": item.source,
             "stream": item.stream, "sha256": item.sha256, "part": 1, "parts": 1, "raw": item.content(),
-            "attributes": json.dumps(item.attributes), "received_time": item.received,
+            "attributes": json.dumps(item.attributes), "received_time": item.received_time,
         }
         for number, item in enumerate(items)
     ]  # fmt: skip

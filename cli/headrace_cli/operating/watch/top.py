@@ -28,10 +28,12 @@ LEFT_OUT: Final = ("wait", "p50", "fresh", "budget", "oldest", "conn", "p99", "q
 """Columns that a narrow terminal does without, in this order."""
 PROBLEMS: Final = 8
 """Most problems below the table."""
-_FIGURES: Final = (
-    "events_per_second", "connections", "ack_p50", "ack_p99", "budget_used_bytes", "pending", "oldest", "quarantined", "lag",
-    "freshness_p50", "freshness_p95",
-)  # fmt: skip
+_FIGURES: Final = {
+    "events_per_second": ("events", "landed"), "connections": ("connections", ""), "ack_p50": ("p50", ""), "ack_p99": ("p99", ""),
+    "budget_used_bytes": ("used", ""), "pending": ("pending", ""), "oldest": ("oldest", ""),
+    "quarantined": ("quarantined", "quarantined"), "lag": ("", "lag"), "freshness_p50": ("", "p50"), "freshness_p95": ("", "p95"),
+}  # fmt: skip
+"""Each figure's field of a receiver, and of the landing job."""
 
 Row = dict[str, Any]
 
@@ -92,17 +94,9 @@ def _row(found: Receiver | Lake) -> Row:
         **dict.fromkeys(_FIGURES),
         "problems": [f"{each.url}: {each.note}" if several else each.note for each in replicas if each.note],
     }
-    if all(each.state == "away" for each in replicas):
-        return row
-    values: tuple[float | None, ...]
-    if isinstance(found, Lake):
-        values = (found.landed, None, None, None, None, None, None, found.quarantined, found.lag, found.p50, found.p95)
-    else:
-        values = (
-            found.events, found.connections, found.p50, found.p99, found.used, found.pending, found.oldest, found.quarantined,
-            None, None, None,
-        )  # fmt: skip
-    return row | dict(zip(_FIGURES, values, strict=True))
+    if not all(each.state == "away" for each in replicas):
+        row |= {name: getattr(found, its[isinstance(found, Lake)], None) for name, its in _FIGURES.items()}
+    return row
 
 
 def _status(found: Sequence[Row]) -> int:

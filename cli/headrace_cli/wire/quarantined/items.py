@@ -84,7 +84,7 @@ class Reader:
 
 def received_ms(item: Item) -> int:
     """Return when it was received, Unix time in milliseconds."""
-    return int(item.received.timestamp() * 1000)
+    return int(item.received_time.timestamp() * 1000)
 
 
 HELD_BYTES: Final = 256 * 1024 * 1024
@@ -111,7 +111,7 @@ class Item:
     protocol: str
     stream: str
     source: str
-    received: datetime
+    received_time: datetime
     sha256: str
     parts: int
     attributes: Any = None
@@ -138,19 +138,8 @@ class Item:
         return ""
 
     def described(self) -> Row:
-        return {
-            "name": self.name,
-            "reason": self.reason,
-            "detail": self.detail,
-            "protocol": self.protocol,
-            "stream": self.stream,
-            "source": self.source,
-            "received_time": self.received,
-            "bytes": self.size,
-            "parts": self.parts,
-            "sha256": self.sha256,
-            "attributes": self.attributes,
-        }
+        about = {name: value for name, value in vars(self).items() if name not in ("sizes", "pieces")}
+        return {**about, "bytes": self.size}
 
 
 def name_of(row: Row) -> str:

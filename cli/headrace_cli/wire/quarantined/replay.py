@@ -57,8 +57,7 @@ class Row:
     understood: int = 0
     """Items of which nothing is left in quarantine."""
     events: int = 0
-    there: int = 0
-    """Events that the lake has already."""
+    in_the_lake: int = 0
     still: Counter[str] = field(default_factory=Counter)
     impossible: Counter[str] = field(default_factory=Counter)
 
@@ -74,7 +73,7 @@ class Total:
     @property
     def new(self) -> int:
         """Events that the lake does not have."""
-        return sum(row.events - row.there for row in self.rows.values())
+        return sum(row.events - row.in_the_lake for row in self.rows.values())
 
 
 def replay(source: Source, wanted: Wanted, options: ReplayOptions) -> int:
@@ -140,7 +139,7 @@ def _settle(
 ) -> None:
     there = landed(look, [event.id for _, event in batch]) if look is not None else set()
     for row, event in batch:
-        row.there += event.id in there
+        row.in_the_lake += event.id in there
     new = [event for _, event in batch if event.id not in there]
     if publish is not None and new:
         refused = publish(new)
@@ -154,16 +153,7 @@ def _described(total: Total) -> dict[str, Any]:
         "refused": dict(total.refused),
         "new": total.new,
         "by_reason": [
-            {
-                "reason": reason,
-                "protocol": protocol,
-                "items": row.items,
-                "understood": row.understood,
-                "events": row.events,
-                "in_the_lake": row.there,
-                "still": dict(row.still),
-                "impossible": dict(row.impossible),
-            }
+            {"reason": reason, "protocol": protocol, **vars(row)}
             for (reason, protocol), row in sorted(total.rows.items())
         ],
     }
@@ -179,7 +169,7 @@ def _print(total: Total, options: ReplayOptions) -> None:
         rest += [f"{count:,} cannot be read again: {why}" for why, count in row.impossible.most_common(3)]
         table.add_row(
             printable(reason), printable(protocol), f"{row.items:,}", f"{row.understood:,}", f"{row.events:,}",
-            f"{row.there:,}", Text(printable("; ".join(rest))),
+            f"{row.in_the_lake:,}", Text(printable("; ".join(rest))),
         )  # fmt: skip
     console.OUT.print(table, soft_wrap=False)
     if options.apply:

@@ -70,7 +70,7 @@ def list_items(source: Source, wanted: Wanted, limit: int, *, as_lines: bool) ->
 
 
 def _heading(item: Item) -> Text:
-    shown = Text(f"{item.received.astimezone(UTC):%Y-%m-%d %H:%M:%S} ", style="dim")
+    shown = Text(f"{item.received_time.astimezone(UTC):%Y-%m-%d %H:%M:%S} ", style="dim")
     shown.append(printable(item.reason), style="red")
     shown.append(f" {printable(item.protocol)} {console.format_size(item.size)} ")
     shown.append(printable(item.name), style="bold")
