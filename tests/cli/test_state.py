@@ -31,37 +31,23 @@ def changed(**values: Any) -> Callable[[int], Any]:
     return lambda pid: {**identity.describe(pid), **values}
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        lambda pid: pid,
-        lambda pid: -1,
-        lambda pid: {"pid": pid},
-        lambda pid: [],
-        changed(pid=-1),
-        changed(pid=0),
-        changed(pid=1),
-        changed(pid=True),
-        changed(pid=str(os.getpid())),
-        changed(pid=10**12),
-        changed(started="1"),
-        changed(command=["headrace"]),
-    ],
-    ids=[
-        "a number",
-        "-1",
-        "no start time",
-        "a list",
-        "pid -1",
-        "pid 0",
-        "pid 1",
-        "a truth value",
-        "a text",
-        "no such pid",
-        "another start time",
-        "another command",
-    ],
-)
+WRITTEN: dict[str, Callable[[int], Any]] = {
+    "a number": lambda pid: pid,
+    "-1": lambda pid: -1,
+    "no start time": lambda pid: {"pid": pid},
+    "a list": lambda pid: [],
+    "pid -1": changed(pid=-1),
+    "pid 0": changed(pid=0),
+    "pid 1": changed(pid=1),
+    "a truth value": changed(pid=True),
+    "a text": changed(pid=str(os.getpid())),
+    "no such pid": changed(pid=10**12),
+    "another start time": changed(started="1"),
+    "another command": changed(command=["headrace"]),
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
 def test_down_signals_nobody_but_the_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeping: subprocess.Popen[bytes], written: Callable[[int], Any]
 ) -> None:

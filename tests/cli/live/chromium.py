@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import os
@@ -64,13 +63,13 @@ class Page:
         text = f"new Promise(done => {{const look = () => {{const found = {expression}; if (found) done(found);"
         return await self.evaluate(f"{text} else setTimeout(look, 20);}}; look();}})")
 
-    async def show(self, width: int, height: int, *, dark: bool = False, scale: float = 1, still: bool = True) -> None:
+    async def show(self, width: int, height: int, *, dark: bool = False, still: bool = True) -> None:
         """Be a screen of this size."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
-            deviceScaleFactor=scale,
+            deviceScaleFactor=1,
             mobile=width < 600,
         )
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -92,11 +91,6 @@ class Page:
             await self.call(
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **extra
             )
-
-    async def picture(self, path: Path, *, whole: bool = False) -> None:
-        """Write a PNG of what is seen, or of the whole page."""
-        told = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        await asyncio.to_thread(path.write_bytes, base64.b64decode(told["data"]))
 
     async def close(self) -> None:
         self._reading.cancel()
