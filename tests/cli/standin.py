@@ -23,7 +23,7 @@ from pathlib import Path
 from headrace_cli.machine.child import ProcessSpec
 from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import reach, supervisor
-from headrace_cli.stack.probes import http_probe
+from headrace_cli.stack.reach import http_probe
 from headrace_cli.stack.stack import Endpoint, Stack
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 from headrace_cli.stack.supervisor import Supervisor

@@ -58,7 +58,7 @@ def tap(
     from headrace_common.protocol import installed
 
     from headrace_cli.operating.watch import tap as verb
-    from headrace_cli.operating.watch.filters import Filters, parse_where
+    from headrace_cli.operating.watch.records import Filters, parse_where
 
     check_known("--format", [style], verb.Format)
     check_known("--protocol", protocol or (), [each.name for each in installed()])

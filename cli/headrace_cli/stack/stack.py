@@ -20,7 +20,7 @@ from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.machine.toolchain import FetchProgress, jars, java_home
 from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, Broker
 from headrace_cli.stack.certificates import CLIENT, Certificates, CurveKeys, ensure, ensure_curve
-from headrace_cli.stack.probes import http_probe, kafka_probe
+from headrace_cli.stack.reach import http_probe, kafka_probe
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 
 SERVICES: Final = installed()

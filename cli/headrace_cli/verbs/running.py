@@ -17,7 +17,7 @@ import psutil
 
 from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
 from headrace_cli.machine.child import written_since
-from headrace_cli.stack.probes import native
+from headrace_cli.stack.reach import native
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 

@@ -19,7 +19,7 @@ from headrace_cli.operating.exposition import Scrape
 from headrace_cli.operating.live.looks import Look, TablesLook
 from headrace_cli.operating.live.server import LiveServer, allowed_names
 from headrace_cli.operating.live.service import LiveService
-from headrace_cli.operating.watch.filters import Filters
+from headrace_cli.operating.watch.records import Filters
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.cli.live.chromium import Page, browser

@@ -20,7 +20,7 @@ from headrace_cli.operating.exposition import LATE, Scraper, parts_of
 from headrace_cli.operating.live import server, tables
 from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
 from headrace_cli.operating.live.service import VIEWERS, LiveService
-from headrace_cli.operating.watch.filters import Filters
+from headrace_cli.operating.watch.records import Filters
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from typer.testing import CliRunner

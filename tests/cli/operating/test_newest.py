@@ -10,8 +10,7 @@ import pytest
 from headrace_cli.operating.live import tables
 from headrace_cli.operating.live.tables import Way
 from headrace_cli.operating.watch import topic
-from headrace_cli.operating.watch.filters import Filters
-from headrace_cli.operating.watch.records import Kept
+from headrace_cli.operating.watch.records import Filters, Kept
 from headrace_cli.operating.watch.topic import TopicReader, messages, newest
 
 from tests.cli.operating.topics import event_headers, put, reject_headers

@@ -18,8 +18,18 @@ from headrace_cli.ground import CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.machine.ports import free_port
 from headrace_cli.operating.watch import tap as verb
-from headrace_cli.operating.watch.filters import Filters, parse_moment, parse_where
-from headrace_cli.operating.watch.records import LINE, Kept, as_json, event, moment, pretty, reject
+from headrace_cli.operating.watch.records import (
+    LINE,
+    Filters,
+    Kept,
+    as_json,
+    event,
+    moment,
+    parse_moment,
+    parse_where,
+    pretty,
+    reject,
+)
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault

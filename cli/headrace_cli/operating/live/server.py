@@ -19,7 +19,7 @@ from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.live.service import LiveService
 from headrace_cli.operating.live.tables import follow
 from headrace_cli.operating.live.words import verdict
-from headrace_cli.operating.watch.filters import Filters
+from headrace_cli.operating.watch.records import Filters
 from headrace_cli.operating.watch.topic import messages
 
 HEADERS: Final = {

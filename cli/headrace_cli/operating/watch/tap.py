@@ -14,8 +14,19 @@ from pathlib import Path
 from typing import Final
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.watch.filters import BEGINNING, NO_FILTERS, NOW, Filters, parse_moment
-from headrace_cli.operating.watch.records import Kept, Row, as_json, event, pretty, reject
+from headrace_cli.operating.watch.records import (
+    BEGINNING,
+    NO_FILTERS,
+    NOW,
+    Filters,
+    Kept,
+    Row,
+    as_json,
+    event,
+    parse_moment,
+    pretty,
+    reject,
+)
 from headrace_cli.operating.watch.topic import TopicReader, newest, reading
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console

@@ -22,8 +22,7 @@ from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.watch.filters import BEGINNING, NOW, Filters
-from headrace_cli.operating.watch.records import Kept, event, reject, shown_value
+from headrace_cli.operating.watch.records import BEGINNING, NOW, Filters, Kept, event, reject, shown_value
 from headrace_cli.stack.reach import check_reachable
 
 MESSAGES: Final = 50

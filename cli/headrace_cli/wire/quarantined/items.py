@@ -26,8 +26,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.operating.parts import as_environment, settings_class
-from headrace_cli.operating.watch.filters import BEGINNING
-from headrace_cli.operating.watch.records import Row, reject
+from headrace_cli.operating.watch.records import BEGINNING, Row, reject
 from headrace_cli.operating.watch.topic import reading
 from headrace_cli.verbs.console import format_size
 

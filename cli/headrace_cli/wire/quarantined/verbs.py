@@ -150,7 +150,7 @@ def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) 
     from headrace_common.protocol import installed
     from headrace_common.record.contract import Reason, RecordFault
 
-    from headrace_cli.operating.watch.filters import parse_moment
+    from headrace_cli.operating.watch.records import parse_moment
 
     check_known("--reason", reasons, [*Reason, *RecordFault])
     check_known("--protocol", protocols, [each.name for each in installed()])
