@@ -35,7 +35,7 @@ def table(entries: Sequence[Entry]) -> str:
     )
 
 
-def sweep(seeds: Iterable[int], until: float = float("inf")) -> tuple[Entry, Counter[str]]:
+def sweep(seeds: Iterable[int], until: float = float("inf"), *, proven: bool = False) -> tuple[Entry, Counter[str]]:
     """Runs seeds one after the other, the last of them when `time.monotonic` has come to `until`, and prints a line for each
     failure. Returns what the ledger keeps, and what stopped jobs how often.
     """
@@ -44,7 +44,7 @@ def sweep(seeds: Iterable[int], until: float = float("inf")) -> tuple[Entry, Cou
     stops = Counter[str]()
     began = time.process_time()
     for seed in seeds:
-        result = History(seed).run()
+        result = History(seed, proven=proven).run()
         ran.append(seed)
         steps, rows, stops = steps + result.steps, rows + result.rows, stops + result.halts
         if result.failures:
@@ -63,18 +63,19 @@ def main() -> int:
     parser.add_argument("--seeds", default="0-999", help="a range, both ends included: A-B")
     parser.add_argument("--seed", type=int, help="one seed: says what happens")
     parser.add_argument("--minutes", type=float, help="goes on where the ledger ends, for so long")
+    parser.add_argument("--proven", action="store_true", help="asks for the proof in each history, not in each tenth")
     parser.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE")
     options = parser.parse_args()
     if options.seed is not None:
-        result = History(options.seed).run()
+        result = History(options.seed, proven=True).run()
         print(*result.trace, *(f"FAILED {failure}" for failure in result.failures), sep="\n")
         return 1 if result.failures else 0
     if options.minutes is None:
         first, _, last = options.seeds.partition("-")
-        ran, stops = sweep(range(int(first), int(last) + 1))
+        ran, stops = sweep(range(int(first), int(last) + 1), proven=options.proven)
     else:
         end = max((each["first"] + each["seeds"] for each in ledger.entries(options.ledger)), default=0)
-        ran, stops = sweep(itertools.count(end), time.monotonic() + 60 * options.minutes)
+        ran, stops = sweep(itertools.count(end), time.monotonic() + 60 * options.minutes, proven=options.proven)
         ledger.add(options.ledger, {**ran, "product": ledger.product("libs", "spark_jobs")}, table)
     print(
         f"{ran['seeds']} seeds, {ran['failed']} failures, {ran['cpu_seconds']} CPU-s, {ran['steps']:,} steps,"

@@ -20,9 +20,11 @@ from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
+from tests.lake.model.damage import DAMAGES, Damaged
 from tests.lake.model.eraser import Eraser, Place
 from tests.lake.model.job import HORIZON, ROUTES, SLACK, Run, World
 from tests.lake.model.judge import Judge
+from tests.lake.model.prover import contradictions
 from tests.lake.model.replayer import Replayer
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process, Stage
@@ -48,7 +50,12 @@ class Result:
 
 
 class History:
-    def __init__(self, seed: int) -> None:
+    """`proven`: the command line's proof is asked in its middle and at its end, which takes four times as long as all else."""
+
+    def __init__(self, seed: int, *, proven: bool = False) -> None:
+        self.proven = proven or seed % 10 == 0
+        self.whether = Random(~seed)
+        """Decides about the proof, so that a history is the same with and without it."""
         self.chance = Random(seed)
         self.stage = Stage(self.chance)
         self.kafka = Kafka()
@@ -88,6 +95,8 @@ class History:
                 action = self.chance.choices(list(ACTIONS), weights)[0]
                 self.say(action.__name__)
                 action(self)
+                if self.whether.random() < 0.1:
+                    self.prove(self.some_lake(self.whether))
             self.end()
         rows = sum(len(table.rows) for table in self.disk.tables.values())
         return Result(self.failures, self.trace, self.stage.steps, rows, self.halts)
@@ -268,8 +277,10 @@ class History:
     def start_eraser(self, lake: str, wanted: set[Place]) -> Process:
         return self.stage.start("eraser", lambda: self.once("eraser", Eraser(self.world, lake, wanted).run))
 
-    def some_lake(self) -> str:
-        return self.chance.choice([path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables])
+    def some_lake(self, chance: Random | None = None) -> str:
+        return (chance or self.chance).choice(
+            [path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables]
+        )
 
     def some_routes(self) -> dict[str, RouteSettings]:
         return {name: route for name, route in ROUTES.items() if self.chance.random() < 0.5}
@@ -344,6 +355,25 @@ class History:
         """The job's own clock goes wrong, or right again."""
         self.world.ahead = self.chance.choice((0, 0, 3_600, -3_600, 7_200, 2 * 365 * 86_400))
 
+    def prove(self, lake: str) -> None:
+        """The proof must hold now, unless somebody has deleted rows."""
+        if self.proven and not self.world.lost[lake]:
+            self.failures += [
+                f"{lake}: the proof: {each}" for each in contradictions(self.disk, lake, self.world.clock)
+            ]
+
+    def damage(self, lake: str) -> None:
+        """The proof must not hold if somebody does one thing to the tables."""
+        if not self.proven or self.world.lost[lake]:
+            return
+        damaged = Damaged(self.disk, lake, self.whether)
+        for act in self.whether.sample(DAMAGES, len(DAMAGES)):
+            if act(damaged):
+                if not contradictions(self.disk, damaged.lake, self.world.clock):
+                    self.failures.append(f"{lake}: the proof holds, though somebody {act.__name__.replace('_', ' ')}")
+                break
+        self.disk.remove(damaged.lake)
+
     # The end
 
     def end(self) -> None:
@@ -366,6 +396,8 @@ class History:
                 )  # type: ignore[misc]
             self.last(self.start_eraser(lake, set()))
             self.failures += Judge(self.world, lake).faults()
+            self.prove(lake)
+            self.damage(lake)
 
     def last(self, process: Process) -> None:
         """Nothing disturbs it."""

@@ -1,0 +1,208 @@
+"""What somebody does to the tables of a lake, each so that the proof must notice it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+from headrace_lake.tables.erasures import ERASURES
+from headrace_lake.tables.layout import BATCHES, DAY, GAPS
+from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
+from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, ROUTES, route_names
+
+from tests.lake.model.frames import Rows
+from tests.lake.model.judge import in_range, place_of
+from tests.lake.model.tables import Disk, Table
+
+Row = dict[str, Any]
+
+
+class Damaged:
+    """A copy of a lake at `lake`, which one of `DAMAGES` changes."""
+
+    def __init__(self, disk: Disk, lake: str, chance: Random) -> None:
+        self.lake = f"{lake}-damaged"
+        disk.remove(self.lake)
+        disk.copy(lake, self.lake)
+        self.chance = chance
+        self.disk = disk
+        self.lines = self.table(BATCHES).rows
+
+    def table(self, name: str) -> Table:
+        return self.disk.tables[f"{self.lake}/{name}"]
+
+    def routes(self) -> list[str]:
+        return [*route_names(self.table(BATCHES).properties)]
+
+    def line_of(self, row: Row) -> Row | None:
+        return next((line for line in self.lines if in_range(place_of(row), line, line["topic_id"])), None)
+
+    def rows(self, *names: str) -> Iterator[tuple[Rows, Row, Row, str]]:
+        """The rows that count, whose line of `batches` retention does not excuse: file, row, line, table."""
+        for name in names:
+            kept_from = self.table(name).properties.get(RETAINED_FROM, "")
+            for file in self.table(name).files.values():
+                for row in file:
+                    line = self.line_of(row)
+                    if line is not None and line["landed_at"].date().isoformat() >= kept_from:
+                        yield file, row, line, name
+
+    def some(self, found: Iterator[tuple[Rows, Row, Row, str]]) -> tuple[Rows, Row, Row, str] | None:
+        every = [*found]
+        return self.chance.choice(every) if every else None
+
+    def change(self, name: str, old: Row | None, *new: Row) -> None:
+        """Another writer replaces the row `old` by `new`."""
+        table = self.table(name)
+        gone = [path for path, rows in table.files.items() if any(each is old for each in rows)]
+        rest = [each for path in gone for each in table.files[path] if each is not old]
+        table.begin().commit([*rest, *new], removed=gone, moves=True)
+
+
+def loses_a_row(lake: Damaged) -> bool:
+    if found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE, *lake.routes())):
+        lake.change(found[3], found[1])
+    return bool(found)
+
+
+def doubles_a_row(lake: Damaged) -> bool:
+    if found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE, *lake.routes())):
+        lake.change(found[3], None, found[1])
+    return bool(found)
+
+
+def rewrites_an_id(lake: Damaged) -> bool:
+    known = (each for each in lake.rows(EVENTS_TABLE) if known_sums(each[2], EVENTS_TABLE))
+    if found := lake.some(known):
+        lake.change(EVENTS_TABLE, found[1], {**found[1], "event_id": "another"})
+    return bool(found)
+
+
+def known_sums(line: Row, table: str) -> bool:
+    """Whether a line says what its rows sum up to."""
+    sums = json.loads(line["digest"])["sums"]
+    return sums is not None and sums.get(table) is not None
+
+
+def loses_one_and_doubles_another(lake: Damaged) -> bool:
+    if not (found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE))):
+        return False
+    others = [each for each in lake.rows(found[3]) if each[2] is found[2] and each[1] is not found[1]]
+    if other := lake.some(iter(others)):
+        lake.change(found[3], found[1])
+        lake.change(found[3], None, other[1])
+    return bool(other)
+
+
+def has_a_row_in_both_tables(lake: Damaged) -> bool:
+    if found := lake.some(lake.rows(EVENTS_TABLE)):
+        lake.change(QUARANTINE_TABLE, None, found[1])
+    return bool(found)
+
+
+def brings_back_what_was_erased(lake: Damaged) -> bool:
+    if f"{lake.lake}/{ERASURES}" not in lake.disk.tables:
+        return False
+    listed = {
+        (row["topic_id"], row["partition"], offset)
+        for row in lake.table(ERASURES).rows
+        if row["table"] == EVENTS_TABLE
+        for offset in row["offsets"] or ()
+    }
+    erased = [row for row in lake.table(EVENTS_TABLE).landed(APP_ID) if place_of(row) in listed]
+    if erased:
+        lake.change(EVENTS_TABLE, None, lake.chance.choice(erased))
+    return bool(erased)
+
+
+def loses_an_erasure(lake: Damaged) -> bool:
+    rows = lake.table(ERASURES).rows if f"{lake.lake}/{ERASURES}" in lake.disk.tables else []
+    only = [row for row in rows if [each["erasure"] for each in rows].count(row["erasure"]) == 1]
+    if only:
+        lake.change(ERASURES, lake.chance.choice(only))
+    return bool(only)
+
+
+def loses_a_line(lake: Damaged) -> bool:
+    if lake.lines:
+        lake.change(BATCHES, lake.chance.choice(lake.lines))
+    return bool(lake.lines)
+
+
+def doubles_a_line(lake: Damaged) -> bool:
+    if lake.lines:
+        lake.change(BATCHES, None, lake.chance.choice(lake.lines))
+    return bool(lake.lines)
+
+
+def counts_one_more(lake: Damaged) -> bool:
+    if lake.lines:
+        line, name = (
+            lake.chance.choice(lake.lines),
+            lake.chance.choice(("events", "duplicates", "quarantined", "records")),
+        )
+        lake.change(BATCHES, line, {**line, name: line[name] + 1})
+    return bool(lake.lines)
+
+
+def moves_an_end(lake: Damaged) -> bool:
+    """Between two ranges, where it leaves a hole or makes an overlap."""
+    follows = {(line["topic_id"], line["partition"], line["from"]) for line in lake.lines}
+    inner = [line for line in lake.lines if (line["topic_id"], line["partition"], line["to"]) in follows]
+    if inner:
+        line = lake.chance.choice(inner)
+        lake.change(BATCHES, line, {**line, "to": line["to"] + lake.chance.choice((-1, 1))})
+    return bool(inner)
+
+
+def forges_a_gap(lake: Damaged) -> bool:
+    """Beyond the end, by a job that never was."""
+    if lake.lines:
+        line = max(lake.lines, key=lambda line: int(line["to"]))
+        beyond = {"from": line["to"], "to": line["to"] + 9, "rows": 0, "epoch": line["epoch"] + 1000}
+        own = {name: line[name] for name in ("topic", "topic_id", "partition", "landed_at")}
+        lake.change(GAPS, None, {**own, **beyond, "reason": "retention"})
+    return bool(lake.lines)
+
+
+def loses_a_gap(lake: Damaged) -> bool:
+    """One before a range."""
+    follows = {(line["topic_id"], line["partition"], line["from"]) for line in lake.lines}
+    before = {(line["topic_id"], line["partition"], line["to"]) for line in lake.lines}
+    places = ((gap, (gap["topic_id"], gap["partition"])) for gap in lake.table(GAPS).rows)
+    inner = [gap for gap, place in places if (*place, gap["from"]) in before and (*place, gap["to"]) in follows]
+    if inner:
+        lake.change(GAPS, lake.chance.choice(inner))
+    return bool(inner)
+
+
+def forgets_a_route(lake: Damaged) -> bool:
+    named = [name for name in lake.routes() if any(name in json.loads(line["routed"] or "{}") for line in lake.lines)]
+    if named:
+        name = lake.chance.choice(named)
+        batches = lake.table(BATCHES)
+        batches.begin().commit(properties={ROUTES: json.dumps([each for each in lake.routes() if each != name])})
+        del lake.disk.tables[f"{lake.lake}/{name}"]
+    return bool(named)
+
+
+def says_that_days_were_dropped(lake: Damaged) -> bool:
+    """By a property, which anybody can set."""
+    found = lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE))
+    if found and found[1][DAY] < "2027-06-01":
+        table = lake.table(found[3])
+        table.begin().commit(properties={RETAINED_FROM: "2027-06-01" if lake.chance.random() < 0.5 else "2099-01-01"})
+        lake.change(found[3], found[1])
+        return True
+    return False
+
+
+DAMAGES: tuple[Callable[[Damaged], bool], ...] = (
+    loses_a_row, doubles_a_row, rewrites_an_id, loses_one_and_doubles_another, has_a_row_in_both_tables,
+    brings_back_what_was_erased, loses_an_erasure, loses_a_line, doubles_a_line, counts_one_more, moves_an_end, forges_a_gap,
+    loses_a_gap, forgets_a_route, says_that_days_were_dropped,
+)  # fmt: skip
+"""What somebody does; each returns False if there was nothing to do it to."""

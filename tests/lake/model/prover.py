@@ -1,0 +1,104 @@
+"""The proof of exactly once: the command line's own code, over tables in memory, with the hashes of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest import mock
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
+from headrace_cli.lake import content, proof, tables
+from headrace_lake.tables.digest import KEY
+from headrace_lake.tables.erasures import ERASURES
+from headrace_lake.tables.erasures import SCHEMA as OF_ERASURES
+from headrace_lake.tables.layout import DAY, SCHEMAS
+from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tests.lake.model.job import hashed
+from tests.lake.model.tables import Disk, Table
+
+_STORE: Final = "s3://model/"
+_ADDED: Final = ("misfits", "v")
+"""Columns of routes that the events table has not."""
+
+
+class Opened:
+    """In place of `deltalake.DeltaTable`."""
+
+    def __init__(self, disk: Disk, path: str, storage_options: object = None) -> None:
+        folder = path.removeprefix(_STORE)
+        if folder not in disk.tables:
+            raise TableNotFoundError(path)
+        self._table: Table = disk.tables[folder]
+        self._schema = _schema(folder.rpartition("/")[2])
+
+    def metadata(self) -> Any:
+        return SimpleNamespace(configuration=self._table.properties, description="")
+
+    def protocol(self) -> Any:
+        return SimpleNamespace(min_reader_version=1, reader_features=None, writer_features=None)
+
+    def schema(self) -> Any:
+        return SimpleNamespace(fields=[SimpleNamespace(name=name, type="", metadata={}) for name in self._schema.names])
+
+    def file_uris(self) -> list[str]:
+        return []
+
+    def transaction_version(self, app: str) -> int | None:
+        last = self._table.last(app)
+        return None if last < 0 else last
+
+    def to_pyarrow_dataset(self) -> pa.Table:
+        rows = self._table.rows
+        return pa.table(
+            {field.name: pa.array([_value(row, field.name) for row in rows], field.type) for field in self._schema}
+        )
+
+
+@cache
+def _schema(name: str) -> pa.Schema:
+    schema: pa.Schema = to_arrow_schema(
+        OF_ERASURES if name == ERASURES else SCHEMAS.get(name, SCHEMAS[EVENTS_TABLE]), timezone="UTC"
+    )
+    for each in _ADDED if name not in (*SCHEMAS, ERASURES) else ():
+        schema = schema.append(pa.field(each, pa.string()))
+    return schema
+
+
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    value = row.get(name)
+    if name == DAY and isinstance(value, str):
+        return date.fromisoformat(value)
+    return value * 1000 if name == "received_time" and value is not None else value
+
+
+def _hashes(batch: pa.RecordBatch, columns: Sequence[str], seed: int) -> Any:
+    rows = batch.select([name for name in (*KEY, "event_id") if name in columns]).to_pylist()
+    return np.array([hashed(row, (tuple(columns), ()))[seed] for row in rows], np.uint64)
+
+
+def contradictions(disk: Disk, lake: str, now: float) -> list[str]:
+    """Returns the checks of the proof, of content too, that do not hold at the time `now`."""
+
+    def connect(place: str) -> duckdb.DuckDBPyConnection:
+        connection = tables.connect(place, threads=1)
+        connection.execute(f"create macro now() as to_timestamp({now})")
+        return connection
+
+    with (
+        mock.patch.object(tables, "DeltaTable", partial(Opened, disk)),
+        mock.patch.object(proof, "connect", connect),
+        mock.patch.object(content, "_hashes", _hashes),
+    ):
+        return [
+            f"{row['check']}: {row['detail']}"
+            for row in proof.exactly_once(_STORE + lake, content=True)
+            if not row["ok"]
+        ]
