@@ -10,6 +10,7 @@ import pytest
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import KNOWN_FEATURES
 from headrace_lake.tables.transaction_log import TransactionLog, _newest_checkpoint
+from headrace_lake.upkeep.inventory import Inventory
 
 
 class Files:
@@ -105,6 +106,27 @@ def test_a_feature_that_is_not_known_stops_the_job(feature: str) -> None:
     files.put(1, protocol("appendOnly", feature))
     with pytest.raises(HaltError, match=f"/lake/events has the feature {feature}, which this version does not know"):
         log_of(files).latest()
+
+
+@pytest.mark.parametrize("size", [1, 1 << 30])
+def test_a_file_that_is_added_again_is_one(size: int) -> None:
+    """As by `ANALYZE TABLE … COMPUTE DELTA STATISTICS`, which adds all files once more, with their statistics."""
+    files = Files(0, 1, 2)
+    add = {"add": {"path": "day=2026-11-27/x", "size": size}}
+    remove = {"remove": {"path": "day=2026-11-27/x", "size": size}}
+    files.put(1, add)
+    files.put(2, add)
+    table = Inventory(files, "/lake/events", 1 << 20)  # type: ignore[arg-type]
+    table.latest()
+    found = table.days["2026-11-27"]
+    assert (found.files, found.size, table.added) == (1, size, 1)
+    files.put(3, remove)
+    table.latest()
+    assert (table.days, table.removed) == ({}, 1)
+    files.put(4, remove)
+    files.put(5, add)
+    table.latest()
+    assert (table.days["2026-11-27"].files, table.added, table.removed) == (1, 2, 1)
 
 
 def test_known_features_and_old_protocols_are_read_on() -> None:

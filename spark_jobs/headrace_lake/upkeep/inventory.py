@@ -24,6 +24,8 @@ class DayFiles:
     size: int = 0  # bytes
     small: dict[str, int] = field(default_factory=dict)
     """path -> bytes, of the files that may still be merged."""
+    others: set[int] = field(default_factory=set)
+    """Hashes of the paths of the other files."""
     newest: float = 0.0
     """Unix time when the last file was added, as its writer says."""
 
@@ -72,34 +74,43 @@ class Inventory(TransactionLog):
         super()._take(version, action)
         match action:
             case {"add": {"path": str(path), "size": int(size)}}:
-                self.added += 1
-                self._add(path, size, int(action["add"].get("modificationTime", 0)))
+                if self._add(path, size, int(action["add"].get("modificationTime", 0))):
+                    self.added += 1
             case {"remove": {"path": str(path), **rest}}:
                 size = int(rest.get("size") or 0)
-                self.removed += 1
-                self.removed_bytes += size
-                self._remove(path, size)
+                if self._remove(path, size):
+                    self.removed += 1
+                    self.removed_bytes += size
             case {"commitInfo": info}:
                 self.commits.append((version, info.get("timestamp", 0) / 1000))
                 self.vacuumed += int(info.get("operationMetrics", {}).get("numDeletedFiles", 0))
 
-    def _add(self, path: str, size: int, modified: int) -> None:
-        """Counts a file in. `modified`: in milliseconds."""
+    def _add(self, path: str, size: int, modified: int) -> bool:
+        """Counts a file in; returns False if it is there: who computes statistics adds all files again. `modified`: in ms."""
         day_files = self.days.setdefault(_day(path), DayFiles())
+        if path in day_files.small or hash(path) in day_files.others:
+            return False
         day_files.files += 1
         day_files.size += size
         day_files.newest = max(day_files.newest, modified / 1000)
         if is_small(size, self._file_bytes) and "://" not in path and not path.startswith("/"):  # not one of a clone
             day_files.small[path] = size
+        else:
+            day_files.others.add(hash(path))
+        return True
 
-    def _remove(self, path: str, size: int) -> None:
-        day = _day(path)
-        day_files = self.days.setdefault(day, DayFiles())
+    def _remove(self, path: str, size: int) -> bool:
+        """Counts a file out; returns False if it is not there."""
+        day_files = self.days.get(day := _day(path))
+        if day_files is None or (path not in day_files.small and hash(path) not in day_files.others):
+            return False
         day_files.files -= 1
         day_files.size -= size
         day_files.small.pop(path, None)
-        if day_files.files <= 0:
+        day_files.others.discard(hash(path))
+        if not day_files.files:
             del self.days[day]
+        return True
 
 
 def _day(path: str) -> str:
