@@ -108,6 +108,18 @@ def test_a_feature_that_is_not_known_stops_the_job(feature: str) -> None:
         log_of(files).latest()
 
 
+def test_a_table_that_forgets_transactions_stops_the_job() -> None:
+    """Delta then takes a batch that has landed for a new one, and the proof misses what was dropped and erased."""
+    files = Files(0, 1, 2)
+    forgets = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    files.put(1, {"metaData": {"id": "", "configuration": forgets}}, *transaction(3))
+    log = log_of(files)
+    with pytest.raises(HaltError, match=r"UNSET TBLPROPERTIES \('delta.setTransactionRetentionDuration'\)"):
+        log.latest()
+    files.put(2, {"metaData": {"id": "", "configuration": {}}})
+    assert log_of(files).latest() == 3
+
+
 @pytest.mark.parametrize("size", [1, 1 << 30])
 def test_a_file_that_is_added_again_is_one(size: int) -> None:
     """As by `ANALYZE TABLE … COMPUTE DELTA STATISTICS`, which adds all files once more, with their statistics."""

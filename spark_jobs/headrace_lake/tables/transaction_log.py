@@ -28,6 +28,7 @@ _TOKENS: Final = 1_000
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _AS_PATTERNS: Final = "__globPaths__"  # Spark's `DataSource.GLOB_PATHS_KEY`
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
+_FORGETS: Final = "delta.setTransactionRetentionDuration"
 
 
 class TransactionLog:
@@ -67,6 +68,11 @@ class TransactionLog:
             self._begin()
             self._read_on()
         self._looked = time.time()
+        if _FORGETS in self.properties:
+            raise HaltError(
+                f"the table {self._table} has the property {_FORGETS}: by it Delta forgets what has landed, which would land"
+                f" again. ALTER TABLE … UNSET TBLPROPERTIES ('{_FORGETS}')"
+            )
         if self._next <= self._listed:
             raise HaltError(
                 f"the log of the table {self._table} lacks the commit {self._next}, though it has {self._listed}: somebody"
