@@ -200,9 +200,29 @@ def says_that_days_were_dropped(lake: Damaged) -> bool:
     return False
 
 
+def restores_an_earlier_version(lake: Damaged) -> bool:
+    """Of a table whose rows were others then. Delta keeps its transactions."""
+    name = lake.chance.choice((EVENTS_TABLE, QUARANTINE_TABLE, *lake.routes()))
+    table, before = lake.table(name), {place_of(row) for _, row, _, _ in lake.rows(name)}
+    files, now = dict[str, Rows](), table.files
+    versions = []
+    for action in (json.loads(line) for text in table.commits for line in text.splitlines()):
+        if "add" in action:
+            files[action["add"]["path"]] = table.stored[action["add"]["path"]]
+        elif "remove" in action:
+            files.pop(action["remove"]["path"], None)
+        elif "commitInfo" in action:
+            versions.append(dict(files))
+    for table.files in lake.chance.sample(versions, len(versions)):
+        if {place_of(row) for _, row, _, _ in lake.rows(name)} != before:
+            return True
+    table.files = now
+    return False
+
+
 DAMAGES: tuple[Callable[[Damaged], bool], ...] = (
     loses_a_row, doubles_a_row, rewrites_an_id, loses_one_and_doubles_another, has_a_row_in_both_tables,
     brings_back_what_was_erased, loses_an_erasure, loses_a_line, doubles_a_line, counts_one_more, moves_an_end, forges_a_gap,
-    loses_a_gap, forgets_a_route, says_that_days_were_dropped,
+    loses_a_gap, forgets_a_route, says_that_days_were_dropped, restores_an_earlier_version,
 )  # fmt: skip
 """What somebody does; each returns False if there was nothing to do it to."""

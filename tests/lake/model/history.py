@@ -95,8 +95,9 @@ class History:
                 action = self.chance.choices(list(ACTIONS), weights)[0]
                 self.say(action.__name__)
                 action(self)
-                if self.whether.random() < 0.1:
-                    self.prove(self.some_lake(self.whether))
+                lake = self.some_lake(self.whether)
+                if self.proven and self.whether.random() < 0.1 and not self.world.lost[lake]:
+                    self.prove(lake)
             self.end()
         rows = sum(len(table.rows) for table in self.disk.tables.values())
         return Result(self.failures, self.trace, self.stage.steps, rows, self.halts)
@@ -356,16 +357,11 @@ class History:
         self.world.ahead = self.chance.choice((0, 0, 3_600, -3_600, 7_200, 2 * 365 * 86_400))
 
     def prove(self, lake: str) -> None:
-        """The proof must hold now, unless somebody has deleted rows."""
-        if self.proven and not self.world.lost[lake]:
-            self.failures += [
-                f"{lake}: the proof: {each}" for each in contradictions(self.disk, lake, self.world.clock)
-            ]
+        """The proof must hold now."""
+        self.failures += [f"{lake}: the proof: {each}" for each in contradictions(self.disk, lake, self.world.clock)]
 
     def damage(self, lake: str) -> None:
         """The proof must not hold if somebody does one thing to the tables."""
-        if not self.proven or self.world.lost[lake]:
-            return
         damaged = Damaged(self.disk, lake, self.whether)
         for act in self.whether.sample(DAMAGES, len(DAMAGES)):
             if act(damaged):
@@ -395,9 +391,11 @@ class History:
                     self.stage.start("replay", lambda lake=lake: self.once("replay", Replayer(self.world, lake).run))
                 )  # type: ignore[misc]
             self.last(self.start_eraser(lake, set()))
-            self.failures += Judge(self.world, lake).faults()
-            self.prove(lake)
-            self.damage(lake)
+            judge = Judge(self.world, lake)
+            self.failures += judge.faults()
+            if self.proven and judge.whole():
+                self.prove(lake)
+                self.damage(lake)
 
     def last(self, process: Process) -> None:
         """Nothing disturbs it."""

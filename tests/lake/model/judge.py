@@ -63,6 +63,12 @@ class Judge:
         self.lost = world.lost[lake]
         erasures = disk.tables.get(f"{lake}/{ERASURES}")
         self.erased: Rows = [row for row in erasures.landed(ERASED_APP) if row["offsets"]] if erasures else []
+        self.listed = [
+            (row["table"], (row["topic_id"], row["partition"], offset))
+            for row in self.erased
+            for offset in row["offsets"]
+        ]
+        """Table and place of what erasures have listed."""
         self.listed_at = {
             name: change.at
             for change in reversed(erasures.changes if erasures else [])
@@ -109,15 +115,14 @@ class Judge:
                 self.holds(end == partition.end, f"{name}/{number}: landed to {end} of {partition.end}")
         return [f"{self.lake}: {fault}" for fault in self.found]
 
+    def whole(self) -> bool:
+        """Whether all is there again, or listed as erased, that somebody has deleted."""
+        return all(place in self.there[name] or (name, place) in self.listed for name, place in self.lost)
+
     def rows_of_gap(self, gap: Mapping[str, Any], topic_id: str) -> None:
         """A gap says how many rows it has nevertheless; what was erased counts, and what somebody deleted may."""
         inside = {(name, at) for name in COVERED for at in self.landed[name] if in_range(at, gap, topic_id)}
-        erased = {
-            (row["table"], (row["topic_id"], row["partition"], offset))
-            for row in self.erased
-            for offset in row["offsets"]
-        }
-        there = {(name, at) for name, at in inside if at in self.there[name]} | inside & erased
+        there = {(name, at) for name, at in inside if at in self.there[name]} | inside & {*self.listed}
         self.holds(len(there) <= gap["rows"] <= len(inside), f"{gap} has {len(there)} of {len(inside)} rows")
 
     def holds(self, truth: bool, what: str) -> None:
@@ -139,13 +144,8 @@ class Judge:
 
     def gone(self) -> None:
         """Whatever is missing was dropped with its day, or erased, by a transaction that says so; and nothing else stayed."""
-        listed = [
-            (row["table"], (row["topic_id"], row["partition"], offset))
-            for row in self.erased
-            for offset in row["offsets"]
-        ]
-        self.once(listed, "erased twice")
-        erased = set(listed)
+        self.once(self.listed, "erased twice")
+        erased = set(self.listed)
         for name, table in self.tables.items():
             kept_from = self.retained(name, table)
             there = self.there[name]
