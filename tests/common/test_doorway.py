@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from headrace_common.operations.health import doorway
-from headrace_common.operations.health.doorway import CONNECTIONS, is_known, own_names
+from headrace_common.operations.health.doorway import CONNECTIONS, Doorway, is_known, own_names
 from headrace_common.operations.health.http import Health, OpsServer
 from headrace_common.operations.log import LibraryRepeats
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -68,6 +68,29 @@ async def test_half_open_requests_in_any_number_leave_room_for_a_probe(server: O
 async def test_a_request_that_does_not_end_is_closed(server: OpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doorway, "TIME", 0.05)
     assert await ask(server, b"GET /livez HTTP/1.1\r\nHost: loc") == b""
+
+
+async def test_an_answer_that_is_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is closing by then, so that another that came ended its time limit: it stayed for as long as its client."""
+    monkeypatch.setattr(doorway, "TIME", 0.3)
+    lost = asyncio.Semaphore(0)
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            transport.write(bytes(16 << 20))
+            transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.release()
+
+    door = Doorway(())
+    port = door.open("127.0.0.1", 0, Server)
+    with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+        async with asyncio.timeout(PATIENCE):
+            await lost.acquire()
+            await lost.acquire()
+    await door.close()
 
 
 @pytest.mark.parametrize(

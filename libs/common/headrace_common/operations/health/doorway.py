@@ -114,7 +114,7 @@ class Doorway:
 
     def _has_room(self, now: float) -> bool:
         for transport in [each for each in self._open if each.is_closing()]:
-            self._forget(transport)
+            self._forget(transport)  # and its timer goes on: its answer may not have left yet
         for who in self._crowd.leaving(len(self._open), CONNECTIONS, now):
             who.leave()
         return len(self._open) < CONNECTIONS
@@ -134,4 +134,4 @@ class Doorway:
 
     def _forget(self, transport: asyncio.BaseTransport) -> None:
         self._prove(transport)
-        self._open.pop(transport).cancel()
+        del self._open[transport]
