@@ -282,13 +282,11 @@ class LimitSettings(Section):
 
     @model_validator(mode="after")
     def _no_deadlock(self) -> Self:
-        frame = self.frame_bytes + self.inflated_bytes
-        if self.connection_budget < frame:
-            raise ValueError(
-                f"LIMITS__CONNECTION_BUDGET ({self.connection_budget}) must hold one frame at its limits: "
-                f"FRAME_BYTES + INFLATED_BYTES = {frame}"
-            )
-        if self.process_budget < 2 * self.connection_budget:
+        budget, frame = self.connection_budget, self.frame_bytes + self.inflated_bytes
+        if budget < frame:
+            least = f"one frame at its limits: FRAME_BYTES + INFLATED_BYTES = {frame}"
+            raise ValueError(f"LIMITS__CONNECTION_BUDGET ({budget}) must hold {least}")
+        if self.process_budget < 2 * budget:
             raise ValueError("LIMITS__PROCESS_BUDGET must be at least twice LIMITS__CONNECTION_BUDGET")
         if self.event_bytes > self.frame_bytes and "event_bytes" in self.model_fields_set:
             raise ValueError("LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES")
