@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 from headrace_common.connection.files import OWN_FILES, most_connections
+from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.sockets import TcpListener
 from headrace_common.operations.settings import LimitSettings, ListenSettings
 from headrace_common.operations.tasks import Tasks
@@ -231,3 +232,41 @@ async def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(t
         await door.admits(0)
     door.gave_everything_back()
     await door.listener.close()
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path, secured: bool) -> None:
+    """While the budget was used up, uvloop took what came by TLS into a buffer, and threw that away at the client's end."""
+    authority = Authority(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*authority.issue("server", "server"))
+    server.num_tickets = 0
+    sizes = {"frame_bytes": 8 << 10, "inflated_bytes": 8 << 10, "connection_budget": 64 << 10}
+    door = Door(server if secured else None, **sizes, process_budget=128 << 10)
+    frame, taken = data(None, "x" * 4000), door.publisher.submitted
+
+    def connected(address: tuple[str, int]) -> socket.socket:
+        client = socket.create_connection(address, PATIENCE)
+        return authority.context().wrap_socket(client, server_hostname="localhost") if secured else client
+
+    async with door.open():
+        assert door.listener._socket is not None
+        client = await asyncio.to_thread(connected, door.listener._socket.getsockname())
+        await until(lambda: door.receiver.connections, "it is there")
+        (connection,) = door.receiver.connections
+        assert isinstance(connection, TcpConnection)
+        while connection.incoming.reading:
+            sent = len(taken) + 1
+            client.sendall(frame)
+            await until(lambda: len(taken) == sent, "it is taken")  # noqa: B023  (called at once)
+        for _ in range(5):
+            client.sendall(frame)
+        client.close()
+        for _ in range(100):  # all of it comes, and its end
+            await asyncio.sleep(0)
+        assert len(taken) == sent
+        for stored in range(sent + 5):
+            await until(lambda: len(taken) > stored, "the next one is taken")  # noqa: B023
+            published, listener = taken[stored]
+            listener.stored(published.ticket, 1, True)
+    door.gave_everything_back()

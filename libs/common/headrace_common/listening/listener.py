@@ -325,6 +325,8 @@ class _Handover(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's TLS transport is one, but does not derive from it
+        # It reads on while we do not, up to 512 KiB, and throws that away at the client's end. So the rest stays in the kernel.
+        transport.set_read_buffer_limits(high=1, low=0)  # type: ignore[attr-defined]  # only one of TLS has it
         connection = self._connect(identity(transport.get_extra_info("peercert")))
         transport.set_protocol(connection)
         connection.connection_made(transport)
