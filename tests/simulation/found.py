@@ -59,5 +59,10 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         87457,
         "messages of an ended connection that waited to be parsed were taken for the next connection's: its restart was not seen",
     ),
+    (
+        "logjam",
+        93546,
+        "a consumer that was killed right after its start left the exact positions of its predecessor: its losses were not reported",
+    ),
 )
 """Protocol, seed, and the fault that it found."""

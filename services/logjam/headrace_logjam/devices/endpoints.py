@@ -240,7 +240,11 @@ class Subscriptions:
         for each in self._all:
             each.connect()
         self._found.update(await self._positions.load())
-        held = {} if self._positions.exact else await self._held()
+        held: Mapping[str, Held] = {}
+        if self._positions.exact:
+            await self._positions.save(self._found)  # they are not exact any more, once something is stored behind them
+        else:
+            held = await self._held()
         for each in self._all:
             behind = held[each.name].behind() if each.name in held else {}
             each.start(self._found.get(each.name, {}), behind)
