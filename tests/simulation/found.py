@@ -62,7 +62,7 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
     (
         "logjam",
         93546,
-        "a consumer that was killed right after its start left the exact positions of its predecessor: its losses were not reported",
+        "a consumer that was killed right after its start left exact positions behind: its losses were not reported",
     ),
 )
 """Protocol, seed, and the fault that it found."""
