@@ -63,7 +63,7 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
     # without fields it would admit everything
     "Egress": _closed(to={"type": "array", "items": form("Peer")}, ports={"type": "array"}) | {"minProperties": 1},
 }
-"""What the chart looks at in objects that Kubernetes defines, by the name of the form."""
+"""The fields of objects of Kubernetes that the chart checks, by the name of the form."""
 
 Resources = Annotated[Kubernetes, WithJsonSchema(form("Resources"))]
 Labels = Annotated[dict[str, str], WithJsonSchema(form("Labels"))]
