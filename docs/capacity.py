@@ -47,7 +47,8 @@ Only ids that begin with `d.` are remembered: `LAKE__DEDUP_MEMORY` of 256 MiB ho
 which is {rate_in_256:,.0f} events/s over the horizon of an hour. Above that raise the heap, or shorten `LAKE__HORIZON`.
 
 Each batch has a cost of its own, however many events it has, so at low rates the interval of batches decides. Landing and
-merging together, by events a second and `LAKE__TRIGGER`, minutes after a start, when the JVM still compiles:
+merging together, by events a second and `LAKE__TRIGGER`, half an hour after a start; in its first minutes, when the JVM compiles,
+a job takes more:
 
 {by_trigger}
 With a longer interval the same events cost less, and are in the tables later by as much.

@@ -47,7 +47,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--rate", type=int, default=5_000, help="events a second")
     parser.add_argument("--trigger", type=float, default=5, help="the job's LAKE__TRIGGER, seconds")
-    parser.add_argument("--warm", type=float, default=2, help="earlier minutes that do not count")
+    parser.add_argument(
+        "--warm", type=float, default=25, help="earlier minutes that do not count: the JVM compiles more than it lands"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
