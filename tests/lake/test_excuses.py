@@ -81,7 +81,7 @@ def test_a_changed_row_is_named_by_its_range_and_only_if_asked_for(lake: Path) -
     assert failed(lake, whole=False) == {}
     said = failed(lake)
     assert list(said) == [HOLDS]
-    assert "1 ranges" in said[HOLDS]
+    assert said[HOLDS].startswith("1 ")
     assert "partition 0, from 2, to 4" in said[HOLDS]
     assert query.query(None, lake, named="exactly-once", content=True) == 1
 
@@ -91,7 +91,7 @@ def test_partitions_that_share_sums_are_named_together(tmp_path: Path) -> None:
     lake = lake_of(tmp_path / "lake", *lines, slots=2, events=[event(0), event(0, 1), event(0, 2)])
     assert failed(lake) == {}
     DeltaTable(str(lake / EVENTS)).update({"body": "'{}'"}, predicate='"partition" = 2')
-    assert "2 ranges" in failed(lake)[HOLDS]
+    assert failed(lake)[HOLDS].startswith("2 ")
 
 
 @pytest.mark.parametrize(("shift", "day"), [(-3600, 0), (0, 1)])
