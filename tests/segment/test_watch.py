@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from headrace_common.operations.tasks import LATE
 from headrace_segment.replica.segments import LOOK, Segments
 
 from tests.common.slowly import SlowLoop, slowly
@@ -37,7 +38,7 @@ async def _stands_still(loop: SlowLoop) -> None:
     await asyncio.sleep(LOOK)
     assert len(looks) == 3
     for _ in range(4):
-        loop.work(2 * LOOK)
+        loop.work(LOOK + LATE)
         await asyncio.sleep(0)
         await asyncio.sleep(0.1 * LOOK)
     assert len(looks) == 5, "it looks all the same where each turn of the loop takes long"

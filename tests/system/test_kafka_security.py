@@ -80,7 +80,7 @@ WRONG = {
     "password": ({"sasl_password": "wrong"}, "SASL"),
     "user": ({"sasl_username": "nobody"}, "SASL"),
     "CA": ({"ca": None}, "certificate"),
-    "protocol": ({"security_protocol": "SASL_PLAINTEXT", "request_timeout": 5}, ""),  # nobody answers
+    "protocol": ({"security_protocol": "SASL_PLAINTEXT", "ca": None, "request_timeout": 5}, ""),  # nobody answers
 }
 
 
@@ -94,7 +94,7 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
     stranger.mkdir()
     if name == "CA":
         other = {"ca": Authority(stranger).file}
-    kafka = access(secured, authority, **other)
+    kafka = {name: value for name, value in access(secured, authority, **other).items() if value is not None}
     with Receiver(
         "forward", KafkaSettings(bootstrap_servers=secured.bootstrap), tmp_path, {"kafka": kafka}
     ) as receiver:
