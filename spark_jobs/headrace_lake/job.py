@@ -77,7 +77,10 @@ class Job:
         self._lake = location(settings.lake.path)
         self._checkpoint = Checkpoint(Storage(spark), location(settings.lake.checkpoint))
         self._brokers = Brokers(spark, settings.kafka)
-        self._claim = Claim(spark, self._lake, self._checkpoint, self._brokers, accept_loss=accept_loss, log=log)
+        routes = {name: route.streams for name, route in settings.lake.routes.items()}
+        self._claim = Claim(
+            spark, self._lake, self._checkpoint, self._brokers, routes, accept_loss=accept_loss, log=log
+        )
 
     def stop(self, *_: int | FrameType | None) -> None:
         """Ends the run after the current batch."""

@@ -11,6 +11,7 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 
 _MARKER: Final = "headrace.json"
+_ROUTES: Final = "headrace.routes.json"
 _VOID: Final = "headrace.void"
 
 
@@ -60,6 +61,17 @@ class Checkpoint:
             raise HaltError(
                 f"{self.path}/{_MARKER} cannot be read ({error}): delete the folder to take over"
             ) from error
+
+    def has_routes(self, routes: Mapping[str, str]) -> bool:
+        """Returns whether a job with these `routes`, name -> streams, may continue here. Writes them down where none are yet."""
+        text, path = (
+            json.dumps(routes, sort_keys=True),
+            f"{self.path}/{_ROUTES}",
+        )  # older releases do not know this file
+        there = self._storage.read(path)
+        if there is None:
+            self._storage.write(path, text)
+        return there in {None, text}
 
     def mark(self, marker: CheckpointMarker) -> None:
         """Writes the marker into a new folder."""

@@ -21,12 +21,22 @@ class Claim:
     """Continues the checkpoint's epoch, or claims a new one. Everything here blocks on storage and Kafka."""
 
     def __init__(
-        self, spark: SparkSession, lake: str, checkpoint: Checkpoint, brokers: Brokers, *, accept_loss: bool, log: Log
+        self,
+        spark: SparkSession,
+        lake: str,
+        checkpoint: Checkpoint,
+        brokers: Brokers,
+        routes: Mapping[str, str],
+        *,
+        accept_loss: bool,
+        log: Log,
     ) -> None:
+        """`routes`: name -> streams."""
         self._spark = spark
         self._lake = lake
         self._checkpoint = checkpoint
         self._brokers = brokers
+        self._routes = routes
         self._accept_loss = accept_loss
         self._log = log
 
@@ -46,7 +56,8 @@ class Claim:
         losses = gaps.find(there, self._brokers, topics, known, fence)
         if losses and not self._accept_loss:
             raise gaps.refuse(losses)
-        if marker is not None and not losses:
+        # With other routes a new epoch: a job that was not stopped may still write its routes' rows of this batch.
+        if marker is not None and not losses and self._checkpoint.has_routes(self._routes):
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
             return marker.epoch, Position(there.ends, left, there.rows, latest, there.landed_at)
         if marker is not None:  # Spark would continue inside the gap
@@ -57,6 +68,7 @@ class Claim:
         left = position.strays
         by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
         self._checkpoint.mark(CheckpointMarker(epoch, fence.lake_id(), ids, by_topic))
+        self._checkpoint.has_routes(self._routes)
         self._log.info("claimed the tables", epoch=epoch)
         return epoch, position
 

@@ -452,7 +452,9 @@ class Run:
         assert migrated <= shape.columns.keys(), f"the events table has lost columns: {migrated - shape.columns.keys()}"
         tables = migrate.prepare_routes(storage, settings, fence)
         claiming = Claim(
-            self._spark, self._lake, self._checkpoint, self._brokers, accept_loss=self._accept_loss, log=Ignored()  # type: ignore[arg-type]
+            self._spark, self._lake, self._checkpoint, self._brokers,  # type: ignore[arg-type]
+            {name: route.streams for name, route in settings.routes.items()},
+            accept_loss=self._accept_loss, log=Ignored(),
         )  # fmt: skip
         epoch, found = claiming.begin(fence, topics)
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
