@@ -86,7 +86,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 180),
     "a route's rows of an earlier run are not noticed": (Routes, "interrupted", lambda *_: False, 710),
     "a removed route's rows of an earlier run are not counted": (Routes, "_removed_within", lambda *_: {}, 417),
-    "a job goes on with other routes than it had": (Checkpoint, "has_routes", lambda *_: True, 12079),
+    "a job goes on with other routes than it had": (Checkpoint, "keep_routes", lambda *_: True, 12079),
     "the tables of routes are not claimed": (Fence, "routes", lambda _: [], 6),
     "a replay keeps the digests": (digest, "forgotten", lambda text: text, 130),
     "a replay leaves the tables of routes as they are": (RoutesReplay, "write", lambda *_: None, 7),

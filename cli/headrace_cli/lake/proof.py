@@ -7,7 +7,6 @@ comparison with Kafka shows whether the ends agree.
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
 from __future__ import annotations
 
-# ruff: noqa: S608  (the SQL is assembled from constants)
 from dataclasses import dataclass
 from typing import Final
 

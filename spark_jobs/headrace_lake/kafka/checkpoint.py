@@ -11,7 +11,7 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 
 _MARKER: Final = "headrace.json"
-_ROUTES: Final = "headrace.routes.json"
+_ROUTES: Final = "headrace.routes.json"  # a file of its own: older releases refuse a marker with more in it
 _VOID: Final = "headrace.void"
 
 
@@ -62,12 +62,9 @@ class Checkpoint:
                 f"{self.path}/{_MARKER} cannot be read ({error}): delete the folder to take over"
             ) from error
 
-    def has_routes(self, routes: Mapping[str, str]) -> bool:
-        """Returns whether a job with these `routes`, name -> streams, may continue here. Writes them down where none are yet."""
-        text, path = (
-            json.dumps(routes, sort_keys=True),
-            f"{self.path}/{_ROUTES}",
-        )  # older releases do not know this file
+    def keep_routes(self, routes: Mapping[str, str]) -> bool:
+        """Writes down the job's `routes`, name -> streams, where none are yet. Returns false if others are there."""
+        path, text = f"{self.path}/{_ROUTES}", json.dumps(routes, sort_keys=True)
         there = self._storage.read(path)
         if there is None:
             self._storage.write(path, text)

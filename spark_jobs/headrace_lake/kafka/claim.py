@@ -57,7 +57,7 @@ class Claim:
         if losses and not self._accept_loss:
             raise gaps.refuse(losses)
         # With other routes a new epoch: a job that was not stopped may still write its routes' rows of this batch.
-        if marker is not None and not losses and self._checkpoint.has_routes(self._routes):
+        if marker is not None and not losses and self._checkpoint.keep_routes(self._routes):
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
             return marker.epoch, Position(there.ends, left, there.rows, latest, there.landed_at)
         if marker is not None:  # Spark would continue inside the gap
@@ -68,7 +68,7 @@ class Claim:
         left = position.strays
         by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
         self._checkpoint.mark(CheckpointMarker(epoch, fence.lake_id(), ids, by_topic))
-        self._checkpoint.has_routes(self._routes)
+        self._checkpoint.keep_routes(self._routes)
         self._log.info("claimed the tables", epoch=epoch)
         return epoch, position
 

@@ -1,4 +1,4 @@
-"""Reads a topic as a bystander: without a group, so nobody's offsets move, and a bounded number of records at a time.
+"""Reads a topic as a bystander: without a group, so that no group's offsets move, and a bounded number of records at a time.
 
 The newest of its records are for `tap --last`, and for the page.
 """

@@ -82,9 +82,8 @@ class MessageConnection(Transport, Stoppable):
         self._receiver.metrics.bytes_received.inc(size)
         if self._why is not None or self.closed.is_set():
             return
-        if self.is_behind() or not self.driver.arrives(
-            self._loop.time()
-        ):  # earlier ones wait, or much came in this turn
+        # Earlier ones wait, or much came in this turn of the loop.
+        if self.is_behind() or not self.driver.arrives(self._loop.time()):
             self._unseen.extend(messages)
             self.driver.unparsed += size
             self.driver.hold(self.driver.partial_bytes + size)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Final
 
 LATE: Final = 2.0
+"""Seconds."""
 
 
 def stood_still(now: float, due: float) -> bool:
