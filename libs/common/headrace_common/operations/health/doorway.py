@@ -60,7 +60,7 @@ class Doorway:
         self._names = own_names() | {name.strip().lower() for name in names if name.strip()}
         self._crowd = Crowd()
         self._unproven: dict[asyncio.BaseTransport, Unproven] = {}
-        self._open: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+        self._open: dict[asyncio.Transport, asyncio.TimerHandle] = {}
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
 
@@ -114,7 +114,7 @@ class Doorway:
 
     def _has_room(self, now: float) -> bool:
         for transport in [each for each in self._open if each.is_closing()]:
-            self._forget(transport)  # and its timer goes on: its answer may not have left yet
+            self._forget(transport)
         for who in self._crowd.leaving(len(self._open), CONNECTIONS, now):
             who.leave()
         return len(self._open) < CONNECTIONS
@@ -132,6 +132,8 @@ class Doorway:
         if (who := self._unproven.pop(transport, None)) is not None:
             self._crowd.remove(who)
 
-    def _forget(self, transport: asyncio.BaseTransport) -> None:
+    def _forget(self, transport: asyncio.Transport) -> None:
         self._prove(transport)
-        del self._open[transport]
+        timer = self._open.pop(transport)
+        if not transport.get_write_buffer_size():  # else its answer has not left, and may never
+            timer.cancel()
