@@ -12,7 +12,7 @@ from typing import Any, cast
 from unittest import mock
 
 import pytest
-from headrace_lake.commands import migrate
+from headrace_lake.commands import migrate, replay_plan
 from headrace_lake.commands.erase import Erase
 from headrace_lake.commands.replay import Replay
 from headrace_lake.commands.replay_routes import RoutesReplay
@@ -91,6 +91,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "a replay keeps the digests": (digest, "forgotten", lambda text: text, 130),
     "a replay leaves the tables of routes as they are": (RoutesReplay, "write", lambda *_: None, 7),
     "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 68),
+    "a replay believes a clock that was put back": (replay_plan, "landing_time", lambda _, now: now, 13430),
     "a topic is recreated during a replay": (Replay, "_check_topics", lambda *_: None, 1540),
     "a migration forgets the one before": (migrate, "of_table", lambda _: Shape(), 9),
     "two erasures list the same": (Erase, "_list", _listed_anyway, 375),

@@ -258,7 +258,7 @@ class Replay:
         self._erased.refresh()
         ranges = merged(step)
         spans = [Range(topic, partition, *pair) for (topic, partition), pair in sorted(ranges.items())]
-        landed_at = datetime.now(UTC)
+        landed_at = replay_plan.landing_time(step, datetime.now(UTC))
         there = [
             rows_in(self._spark, self._lake, table, spans, self._topics.ids).withColumn(SOUND, sf.lit(table == EVENTS))
             for table in (EVENTS, QUARANTINE)

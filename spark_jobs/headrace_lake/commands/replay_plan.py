@@ -121,6 +121,14 @@ def merged(batch_ranges: Iterable[BatchRange]) -> dict[TopicPartition, tuple[int
     return ranges
 
 
+def landing_time(step: Iterable[BatchRange], now: datetime) -> datetime:
+    """Returns `landed_at` for the rows that `step` restores: `now`, but never before its batches landed.
+
+    A clock may have been put back since; `landed_at` of a line of `batches` is the earliest of its rows.
+    """
+    return max(now, *(batch_range.landed_at.astimezone(UTC) for batch_range in step))
+
+
 class Unreplayable:
     """Ranges that cannot be replayed; adjacent ranges are joined."""
 
