@@ -1,4 +1,4 @@
-"""Measures what the Forward receiver costs: CPU per event, memory and acknowledgement latency, on this machine, in one run.
+"""Measures what the Forward receiver costs in Python alone: CPU per event, memory and acknowledgement latency, on this machine, in one run.
 
 Distinct frames over real sockets. Beside the receiver's figure there is that of the unavoidable work, measured in the same
 minute: decoding the same frames and building the same batches, without socket, broker, ids, limits or order.
@@ -179,7 +179,10 @@ def run(arguments: argparse.Namespace) -> load.Results:
     with (
         tempfile.TemporaryDirectory() as folder,
         load.kafka(Path(folder)) as bootstrap,
-        load.receiver("headrace_forward", bootstrap, Path(folder)) as (receiver, port),
+        load.receiver("headrace_forward", bootstrap, Path(folder), variables={"HEADRACE_NATIVE": "off"}) as (
+            receiver,
+            port,
+        ),
     ):
         idle = receiver.memory_info().rss / 1e6
 
@@ -231,7 +234,7 @@ def table(result: dict[str, Any]) -> load.Results:
     ]
     text = "\n".join(("| what | figure |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in rows)))
     head = (
-        f"Forward, {result['connections']} connections, {result['events_per_frame']} events a frame "
+        f"Forward in Python alone, {result['connections']} connections, {result['events_per_frame']} events a frame "
         f"({result['bytes_per_frame']:,} bytes), acks=all, zstd; {result['machine']['cpus']} CPUs, shared with the broker "
         "and the clients. Written by `python -m benchmarks.receivers forward`.\n\n"
     )
