@@ -117,7 +117,7 @@ async def _burst(to: Target) -> None:
     await _again(to, 300, _large(to.dialect.name))
 
 
-async def _bombs(to: Target) -> None:
+async def bombs(to: Target) -> None:
     """16 connections with 4 bombs each, without waiting for an answer."""
     bomb = _bomb(to.dialect.name)
     await _again(to, 16, bomb if to.dialect.name == "courier" else bomb * 4)
@@ -253,7 +253,7 @@ CROWDS: Final[dict[str, tuple[Callable[[Target], Awaitable[None]] | None, tuple[
     "nobody": (None, tuple(DIALECTS)),
     "silent": (_silent, tuple(DIALECTS)),
     "burst": (_burst, tuple(DIALECTS)),
-    "bombs": (_bombs, ("forward", "lumberjack", "courier", "logjam")),
+    "bombs": (bombs, ("forward", "lumberjack", "courier", "logjam")),
     "nested": (_nested, tuple(DIALECTS)),
     "drips": (_drips, tuple(DIALECTS)),
     "deaf": (_deaf, tuple(DIALECTS)),

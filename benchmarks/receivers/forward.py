@@ -1,4 +1,4 @@
-"""Measures what the Forward receiver costs in Python alone: CPU per event, memory and acknowledgement latency, on this machine, in one run.
+"""Measures what the Forward receiver costs in Python alone: CPU per event, memory, acknowledgement latency, in one run.
 
 Distinct frames over real sockets. Beside the receiver's figure there is that of the unavoidable work, measured in the same
 minute: decoding the same frames and building the same batches, without socket, broker, ids, limits or order.

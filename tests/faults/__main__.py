@@ -35,7 +35,12 @@ async def rounds(asked: argparse.Namespace, folder: Path) -> list[Entry]:
     async with AsyncExitStack() as ending:
         stack = await Stack.start(folder, random.Random(asked.seed), ending, asked.brokers)
         while not found or time.monotonic() < end:
-            found.append({"product": product, **await round_of(stack, f"{asked.seed}-{len(found)}", asked.seconds)})
+            found.append(
+                {
+                    "product": product,
+                    **await round_of(stack, f"{asked.seed}-{len(found)}", asked.seconds, asked.together),
+                }
+            )
             print(json.dumps(found[-1]), flush=True)
             ledger.add(asked.ledger, found[-1], table)
     return found
@@ -78,6 +83,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seconds", type=float, default=15, help="how long a round's faults last")
     parser.add_argument("--brokers", type=int, default=3, choices=(1, 3))
+    parser.add_argument("--together", nargs="+", default=(), choices=FAULTS, metavar="FAULT", help="at once, each time")
     parser.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="headrace-faults-"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from benchmarks.crowd_attacks import Target, bombs
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.faults.clients import Client, finished, violations
@@ -141,6 +143,13 @@ async def denied(stack: Stack, chance: random.Random) -> None:
         await asyncio.sleep(chance.uniform(1, 8))
 
 
+async def bombed(stack: Stack, chance: random.Random) -> None:
+    """Sixteen clients of Forward send chunks that grow to the limits, again and again."""
+    crowd = Target(DIALECTS["forward"], stack.receivers["forward"].address, 0, 0, started=asyncio.Event())
+    with contextlib.suppress(TimeoutError, OSError):  # the receiver may be away
+        await asyncio.wait_for(bombs(crowd), chance.uniform(2, 10))
+
+
 Fault = Callable[[Stack, random.Random], Awaitable[None]]
 OF_OTHERS: Final[Mapping[str, Fault]] = {
     "delayed": delayed,
@@ -152,6 +161,7 @@ OF_OTHERS: Final[Mapping[str, Fault]] = {
     "receiver killed": receiver_killed,
     "receiver stopped": receiver_stopped,
     "clock shifted": clock_shifted,
+    "bombed": bombed,
 }
 OF_BROKERS: Final[Mapping[str, Fault]] = {"broker frozen": broker_frozen, "broker killed": broker_killed}
 OF_ONE: Final[Mapping[str, Fault]] = {"denied": denied}
@@ -166,11 +176,16 @@ OF_THREE: Final[Mapping[str, Fault]] = {
 FAULTS: Final[Mapping[str, Fault]] = {**OF_OTHERS, **OF_BROKERS, **OF_ONE, **OF_THREE}
 
 
-async def _attack(stack: Stack, chance: random.Random) -> list[str]:
-    """One fault; where it is a broker's, often another one at the same time. Returns what happened."""
+async def _attack(stack: Stack, chance: random.Random, together: Sequence[str]) -> list[str]:
+    """The faults of `together` at the same time; without any, one fault, and where it is a broker's, often another one.
+
+    Returns the names of those that happened.
+    """
     several = len(stack.brokers.nodes) > 1
-    happens = [chance.choice([name for name in FAULTS if name not in (OF_ONE if several else OF_THREE)])]
-    if happens[0] not in OF_OTHERS and chance.random() < 0.5:
+    happens = list(together) or [
+        chance.choice([name for name in FAULTS if name not in (OF_ONE if several else OF_THREE)])
+    ]
+    if not together and happens[0] not in OF_OTHERS and chance.random() < 0.5:
         happens.append(chance.choice(list(OF_OTHERS)))
     await asyncio.gather(*(FAULTS[name](stack, chance) for name in happens))
     return happens
@@ -189,8 +204,11 @@ async def _lost(stack: Stack) -> list[str]:
     return problems
 
 
-async def round_of(stack: Stack, seed: str, seconds: float) -> dict[str, Any]:
-    """Runs faults for about `seconds`, one after the other, and judges. `problems` of the result is empty if all is well."""
+async def round_of(stack: Stack, seed: str, seconds: float, together: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs faults for about `seconds`, one after the other, and judges. `problems` of the result is empty if all is well.
+
+    With `together`, each time these faults at once.
+    """
     chance = random.Random(seed)
     ending = asyncio.Event()
     before = stack.done
@@ -206,7 +224,7 @@ async def round_of(stack: Stack, seed: str, seconds: float) -> dict[str, Any]:
     end = time.monotonic() + seconds
     await asyncio.sleep(1)
     while time.monotonic() < end:
-        happened += await _attack(stack, chance)
+        happened += await _attack(stack, chance, together)
         await asyncio.sleep(chance.uniform(0, 1))
     ending.set()
     recovery = await finished(tasks, PEACE)
