@@ -17,7 +17,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import partition_of
-from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
+from headrace_common.publishing.publisher import CHOICE, QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
 from headrace_common.session.interface import Kept
 from structlog.testing import CapturingLogger
 
@@ -216,3 +216,26 @@ async def test_what_is_refused_again_and_again_is_silence_too() -> None:
     await until(lambda: len(log.calls) > 1)
     assert log.calls[1].args == ("kafka stores again",)
     await bench.tasks.stop()
+
+
+async def test_a_newcomer_looks_at_few_of_many_partitions_and_at_more_where_these_are_bad() -> None:
+    """Each looked at all of them: a millisecond at a thousand, and thousands may come at once."""
+    made, looked = Bench(), list[int]()
+    made.source.events = Topic("events", 3 * CHOICE, MIB)
+    led = set(range(3 * CHOICE))
+
+    def has_leader(partition: int) -> bool:
+        looked.append(partition)
+        return partition in led
+
+    made.source.has_leader = has_leader  # type: ignore[method-assign]
+    await made.publisher.start()
+    made.publisher._rotation = 0
+    came = [made.publisher.enter().partition for _ in range(3 * CHOICE)]
+    assert sorted(came) == sorted(led), "they are dealt out evenly"
+    assert len(looked) == CHOICE * len(came)
+    led = {CHOICE - 1, 3 * CHOICE - 1}
+    assert {made.publisher.enter().partition for _ in range(3 * CHOICE)} == led
+    led = set()
+    assert len({made.publisher.enter().partition for _ in range(3 * CHOICE)}) > CHOICE
+    await made.tasks.stop()

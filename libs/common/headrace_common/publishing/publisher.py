@@ -37,6 +37,9 @@ REFUSED_TIME: Final = 30.0
 PARTITIONS_TIME: Final = 240.0
 """Seconds between two looks for new partitions: with the time that the client takes to learn of them, at most five minutes."""
 
+CHOICE: Final = 32
+"""Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
+
 OVERDUE_TIME: Final = 5.0
 """Seconds: a partition that has waited longer for Kafka, or whose oldest frame has waited longer, gets no new connections while
 another partition is better."""
@@ -147,16 +150,23 @@ class Publisher:
         return self._source.problem or (str(refused.error) if refused else "no answer")
 
     def enter(self) -> Pump:
-        """Chooses a new connection's partition: with a leader and nothing overdue if possible, then the fewest connections."""
-        now = self._loop.time()
+        """Chooses a new connection's partition: in turn, of the next `CHOICE` among which one is good, a good one with the fewest
+        connections. A good one has a leader and nothing overdue.
+        """
+        now, pumps = self._loop.time(), self._pumps
         self._rotation += 1
 
-        def cost(pump: Pump) -> tuple[bool, int, int]:
+        def cost(turn: int) -> tuple[bool, int, int]:
+            pump = pumps[(self._rotation + turn) % len(pumps)]
             since = pump.waiting_since()
             bad = (since is not None and now - since > OVERDUE_TIME) or not self._source.has_leader(pump.partition)
-            return bad, pump.connections, (pump.partition - self._rotation) % len(self._pumps)
+            return bad, pump.connections, turn
 
-        chosen = min(self._pumps, key=cost)
+        for first in range(0, len(pumps), CHOICE):
+            bad, _, turn = min(map(cost, range(first, min(first + CHOICE, len(pumps)))))
+            if not bad:
+                break
+        chosen = pumps[(self._rotation + turn) % len(pumps)]
         chosen.connections += 1
         return chosen
 
