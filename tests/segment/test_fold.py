@@ -233,7 +233,7 @@ def test_a_hole_in_the_log_stops_the_partition() -> None:
 def test_idle_writers_are_forgotten_unless_they_have_come_back() -> None:
     fold = Fold()
     opened(fold, OPEN, block(0, b"one"))
-    assert fold.idle_writers(5) == []
+    assert not list(fold.idle_writers(5))
     ((name, forget),) = fold.idle_writers(6)
     assert (name, forget) == ("a", Forget(W, S, 3, 5))
     opened(fold, Open(W, T, Numbering.BYTES))
@@ -247,11 +247,11 @@ def test_a_writer_with_a_connection_is_not_idle() -> None:
     opened(fold, OPEN, block(0, b"one"))
     ((_, forget),) = fold.idle_writers(6)
     assert fold.apply(2, b"a", Renew(W, S).encode(), 6) == Renewed("a", W)
-    assert fold.idle_writers(6) == []
+    assert not list(fold.idle_writers(6))
     assert opened(fold, forget)[0].why is Refusal.SESSION  # it was judged idle before the renewal was there
     assert opened(fold, Renew(W, T))[0].why is Refusal.SESSION  # and a late renewal revives no old session
     assert fold.segments["a"].writers[W].session == S
-    assert fold.idle_writers(7)
+    assert list(fold.idle_writers(7))
 
 
 # Snapshots

@@ -93,7 +93,7 @@ def test_who_numbers_from_1_without_a_gap_has_the_ids_of_earlier_releases() -> N
     "gone",
     [
         lambda store: store.append("a", records.Delete(b"d" * 16)),
-        lambda store: [store.append("a", forget) for _, forget in store.fold.idle_writers(1 << 60)],
+        lambda store: [store.append("a", forget) for _, forget in [*store.fold.idle_writers(1 << 60)]],
     ],
     ids=["segment deleted", "writer forgotten"],
 )

@@ -17,7 +17,7 @@ from headrace_segment.questions import CreateSegment, Lost, OpenSession, SealSeg
 from headrace_segment.replica import upkeep
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.topics import MESSAGE_BYTES
-from headrace_segment.replica.upkeep import LAST_PAUSE, Upkeep
+from headrace_segment.replica.upkeep import LAST_PAUSE, MOST, Upkeep
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Truncate, decode
 from typing_extensions import override
@@ -155,6 +155,33 @@ async def test_a_segment_to_which_nothing_comes_is_let_go_whole() -> None:
     bench.lands()
     assert fold.segments["s"].start == fold.segments["s"].length == 2 * MIB
     assert fold.needed_from() == fold.next_offset
+
+
+async def test_what_is_due_at_once_is_appended_in_parts() -> None:
+    """300,000 writers of one day, forgotten in one turn of the loop, held it for half a second; so did that many old segments."""
+    bench = Bench()
+    bench.reads(*(Open(b"%016d" % number, W1, Numbering.BYTES, create=True) for number in range(2 * MOST + 1)))
+    bench.partition.log_time = bench.now = NOW + 8 * 24 * HOUR
+    found = []
+    for _ in range(4):
+        bench.upkeep.look()
+        found.append(len(bench.waiting()))
+        bench.lands()
+    assert found == [MOST, MOST, 1, 0]
+    assert not bench.partition.fold.segments["s"].writers
+    aged = Times(retention_time=3600)
+    fold, records = aged.partition.fold, aged.producer._queues[0].records
+    for number in range(MOST + 1):
+        for record in (Open(W1, W1, Numbering.BYTES, create=True), piece(0)):
+            aged.times.append(aged.now)
+            fold.apply(fold.next_offset, b"%d" % number, record.encode(), aged.now)
+    aged.now += 2 * HOUR
+    aged.partition.log_time = aged.now
+    for due in (MOST, 1, 0):
+        await aged.upkeep.age()
+        assert len(records) == due
+        while records:
+            fold.apply(fold.next_offset, records[0].key, records.popleft().value, aged.now)
 
 
 async def test_without_a_retention_nothing_ages() -> None:

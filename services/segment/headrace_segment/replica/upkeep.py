@@ -6,9 +6,10 @@ Any replica may do it, at times of its own: what was done twice counts once.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -43,6 +44,9 @@ AGE_LOOK: Final = 60.0
 
 WRITER_LOOKS: Final = 20
 """Looks at writers within their retention."""
+
+MOST: Final = 500
+"""Records of one kind that one look appends. Hundreds of thousands may be due at once: what comes in a day is due in one."""
 
 
 class Upkeep:
@@ -105,10 +109,15 @@ class Upkeep:
         self._ages_due = clock + AGE_LOOK
         before = min(self._now_ms(), partition.log_time) - int(kept * 1000)
         young = await partition.offset_at(before)
-        for name, segment in partition.fold.segments.items():
-            found = segment.length if segment.modified < before else segment.index.find_log(young)
-            if found is not None and found > segment.start:
-                self._put(name, Truncate(self._new_id(), found))
+
+        def old() -> Iterator[tuple[str, Record]]:
+            for name, segment in partition.fold.segments.items():
+                found = segment.length if segment.modified < before else segment.index.find_log(young)
+                if found is not None and found > segment.start:
+                    yield name, Truncate(self._new_id(), found)
+
+        if not self._put_some(old()):
+            self._ages_due = clock
 
     async def snapshot(self) -> None:
         """Writes a snapshot if one is due. After a failure, which may last, tries more and more rarely: each try encodes the
@@ -179,7 +188,6 @@ class Upkeep:
         between = kept // WRITER_LOOKS
         if now < self._writers_due <= now + between:  # later: the clock was ahead
             return
-        self._writers_due = now + between
         partition = self._partition
 
         def touched(name: str, writer: bytes) -> int | None:
@@ -189,17 +197,27 @@ class Upkeep:
 
         for name, renewal in partition.serving.renewals(touched, now - int(kept * RENEWED)):
             self._put(name, renewal)
-        for name, forgotten in partition.fold.idle_writers(min(now, partition.log_time) - kept):
-            self._put(name, forgotten)
+        if self._put_some(partition.fold.idle_writers(min(now, partition.log_time) - kept)):
+            self._writers_due = now + between
 
     def _retention(self) -> None:
         """Removes whole blocks at the beginning of segments that are larger than they may be."""
         kept = self._settings.retention_bytes
-        if not kept:
-            return
-        for name, segment in self._partition.fold.segments.items():
-            if segment.length - segment.start <= kept:
-                continue
-            found = segment.index.find(segment.length - kept)
-            if found is not None and found[0] > segment.start:
-                self._put(name, Truncate(self._new_id(), found[0]))
+
+        def large() -> Iterator[tuple[str, Record]]:
+            for name, segment in self._partition.fold.segments.items():
+                if segment.length - segment.start <= kept:
+                    continue
+                found = segment.index.find(segment.length - kept)
+                if found is not None and found[0] > segment.start:
+                    yield name, Truncate(self._new_id(), found[0])
+
+        if kept:
+            self._put_some(large())
+
+    def _put_some(self, due: Iterator[tuple[str, Record]]) -> bool:
+        """Appends the first `MOST` of what is due. Returns whether that was all; if not, another look brings more."""
+        some = list(itertools.islice(due, MOST))
+        for name, record in some:
+            self._put(name, record)
+        return len(some) < MOST

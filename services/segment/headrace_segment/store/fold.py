@@ -20,6 +20,8 @@ What does not count is refused by all and for ever.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace_segment.store import records
 from headrace_segment.store.outcomes import (
     Appended,
@@ -71,14 +73,12 @@ class Fold:
                 needed = min(needed, segment.index.log_offsets[0])
         return needed
 
-    def idle_writers(self, before_ms: int) -> list[tuple[str, records.Forget]]:
-        """Returns the records that forget the writers that were last heard before this time of the log."""
-        return [
-            (name, records.Forget(name_of_writer, writer.session, writer.level, writer.touched))
-            for name, segment in self.segments.items()
-            for name_of_writer, writer in segment.writers.items()
-            if writer.touched < before_ms
-        ]
+    def idle_writers(self, before_ms: int) -> Iterator[tuple[str, records.Forget]]:
+        """Yields the records that forget the writers that were last heard before this time of the log."""
+        for name, segment in self.segments.items():
+            for name_of_writer, writer in segment.writers.items():
+                if writer.touched < before_ms:
+                    yield name, records.Forget(name_of_writer, writer.session, writer.level, writer.touched)
 
     def _open(self, name: str, segment: Segment | None, record: Open, time_ms: int) -> Outcome:
         if segment is None and record.create:
