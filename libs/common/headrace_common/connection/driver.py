@@ -25,8 +25,7 @@ from headrace_common.session.interface import Frame, Peer, Session, Ticket
 S = TypeVar("S", bound=Session)
 
 READ_AHEAD: Final = 256 << 10
-"""Bytes that may be read while earlier ones wait to be parsed. Without this, a client that asks for no acknowledgements could
-lose its last bytes: when TLS closes a connection that is not being read, it discards the unread bytes."""
+"""Bytes that may be read while earlier ones wait to be parsed."""
 
 FAULT: Final = "protocol_error"
 ABANDONED: Final = "abandoned"

@@ -18,6 +18,7 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.proxy import Client, header
+from headrace_common.listening.secured import SecuredTransport, Turns
 from headrace_common.listening.tls import TlsContext, identity
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.health.crowd import Unproven
@@ -80,6 +81,7 @@ class Listener(Endpoint):
         self._receiver = receiver
         self._tasks = tasks
         self._tls = tls
+        self._turns = Turns(receiver.scheduler.arrives)
         self._new_session = new_session
         self._proxies = trusted_proxies
         self._socket: socket.socket | None = None
@@ -229,14 +231,10 @@ class Listener(Endpoint):
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
             else:
-                handover = _Handover(connect)
-                await loop.connect_accepted_socket(
-                    lambda: handover,
-                    client,
-                    ssl=self._tls.current(),
-                    ssl_handshake_timeout=receiver.limits.handshake_time,
-                    ssl_shutdown_timeout=2.0,
-                )
+                secured = SecuredTransport(self._tls.current(), self._turns)
+                await loop.connect_accepted_socket(lambda: secured, client)
+                certificate = await secured.handshake(receiver.limits.handshake_time)
+                secured.begin(connect(identity(certificate)))
             if arrival.connection is not None:
                 place.leave = partial(_leave, arrival.connection)
                 arrival.welcomed = True
@@ -264,9 +262,9 @@ class Listener(Endpoint):
             receiver.limited.warning(
                 "proxy header refused", peer=address.address, problem=str(error), bytes=error.sample.hex()
             )
-        elif isinstance(error, ConnectionError) and not isinstance(error, ConnectionAbortedError):
+        elif isinstance(error, ConnectionError):
             receiver.log.debug("client left before its handshake", peer=address.address)
-        elif isinstance(error, TimeoutError | ConnectionAbortedError):  # the loop raises the latter in TLS
+        elif isinstance(error, TimeoutError):
             receiver.metrics.limit_hits.labels(HANDSHAKE_TIME).inc()
             receiver.limited.warning("handshake took too long", peer=address.address, limit=HANDSHAKE_TIME)
         else:
@@ -314,19 +312,3 @@ async def _proxied(client: socket.socket) -> Client | None:
             wanted = reading.send(data)
         except StopIteration as end:
             return cast("Client | None", end.value)
-
-
-class _Handover(asyncio.Protocol):
-    """Waits for the end of the TLS handshake, since only then the client's identity is known."""
-
-    def __init__(self, connect: Callable[[str | None], TcpConnection]) -> None:
-        self._connect = connect
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's TLS transport is one, but does not derive from it
-        # It reads on while we do not, up to 512 KiB, and throws that away at the client's end. So the rest stays in the kernel.
-        transport.set_read_buffer_limits(high=1, low=0)  # type: ignore[attr-defined]  # only one of TLS has it
-        connection = self._connect(identity(transport.get_extra_info("peercert")))
-        transport.set_protocol(connection)
-        connection.connection_made(transport)

@@ -49,6 +49,7 @@ class TlsContext:
         # A write-only client never reads TLS 1.3's session tickets. If it closes with them unread, its kernel sends a reset,
         # ours discards the bytes not read yet, and data is lost that the client believes delivered.
         context.num_tickets = 0
+        context.options |= ssl.OP_NO_RENEGOTIATION  # OpenSSL 1.1.1 lets clients ask for it, again and again
         pair = KeyPair("TLS", ("CERT", settings.cert), ("KEY", settings.key))
         pair.load_into(context)
         if (problem := pair.expired()) is not None:
