@@ -79,7 +79,7 @@ class Client:
         return line
 
     async def connect(self) -> ClientEnd:
-        end = await asyncio.wait_for(self.world.network.connect(self.line(), self, self.port), CONNECT_TIME)
+        end = await asyncio.wait_for(self.world.connect(self, self.line()), CONNECT_TIME)
         self.connections.append(end)
         return end
 

@@ -396,6 +396,10 @@ class ClientEnd:
             connection.sent_up += len(piece)
             up.write(piece)
 
+    def send_now(self, data: bytes) -> None:
+        """Sends a few bytes, however much waits."""
+        self._connection.up.write(data)
+
     async def read(self) -> tuple[bytes, int]:
         """The next piece, and what the receiver's version was; no bytes: the end."""
         while True:

@@ -96,6 +96,8 @@ class Scenario:
     """Connections that wait to be accepted, at most: what else comes is not heard, and comes again a second later."""
     replicas: int = 1
     """Processes behind one address."""
+    secured: bool = False
+    """All clients speak TLS."""
     undisturbed: bool = False
     """Nothing but SIGTERM happens: whoever is connected is served on that connection."""
 
@@ -140,6 +142,8 @@ class Scenario:
                     yield replace(self, clients=(*rest[0], replace(plan, **less), *rest[1]))
         if self.shuffled:
             yield replace(self, shuffled=False)
+        if self.secured:
+            yield replace(self, secured=False)
 
 
 KEPT = ("honest", "teller", "writer", "today", "reader", "device", "producer", "pusher", "logger", "pinger")
@@ -149,8 +153,12 @@ WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderl
 
 
 def draw(seed: int, protocol: str) -> Scenario:
-    """The scenario of a seed: anything, or one of `SHAPES`. In one of six, a process is held up as well."""
+    """The scenario of a seed: anything, or one of `SHAPES`. In one of six, a process is held up as well; in one of sixteen,
+    clients over TCP speak TLS.
+    """
     scenario = undelayed(seed, protocol)
+    if protocol not in ("logjam", "producers") and random.Random(f"secured/{protocol}/{seed}").random() < 1 / 16:
+        scenario = replace(scenario, secured=True)
     chance = random.Random(f"held/{protocol}/{seed}")
     if protocol in ("logjam", "producers") or scenario.undisturbed or chance.random() > 1 / 6:
         return scenario

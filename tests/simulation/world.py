@@ -28,12 +28,12 @@ from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
 from tests.constants import constants, parted
-from tests.simulation import devices, libzmq, producers
+from tests.simulation import devices, libzmq, producers, secured
 from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, replaced
-from tests.simulation.network import Listening, Network, ServerEnd
+from tests.simulation.network import ClientEnd, Line, Listening, Network, ServerEnd
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import Fault, Scenario
@@ -319,6 +319,7 @@ class World:
             (sockets, "bound_socket", self.network.bound),
             (Stoppable, "__hash__", numbered),  # a set of them has the same order each time
             (sockets, "address_of", lambda _: "simulated"),
+            (services, "TcpListener", secured.Listener if self.scenario.secured else sockets.TcpListener),
             (asyncio.Event, "__hash__", numbered),
             *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic, tail)),
             (snapshot_topic, "make_producer", self.broker.make_producer),
@@ -329,6 +330,14 @@ class World:
     def consumer(self, settings: KafkaSettings, group: str = "", **_: Any) -> SimulatedConsumer:
         """In place of `make_consumer`."""
         return SimulatedConsumer(self.broker, settings.request_timeout, group)
+
+    async def connect(self, client: Client, line: Line) -> ClientEnd:
+        """Raises `ConnectionError`."""
+        end = await self.network.connect(line, client, client.port)
+        if not self.scenario.secured:
+            return end
+        longest, says_end = client.chance.choice((100, 1 << 14)), client.chance.random() < 0.7
+        return await secured.shaken(end, longest, says_end=says_end)
 
     # The story
 
