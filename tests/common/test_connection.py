@@ -384,6 +384,27 @@ class TestFrameTime:
         assert made.count("limit_hits", limit="LIMITS__FRAME_TIME") == 1
 
 
+    @pytest.mark.parametrize("limit", ["idle", "lingered", "unread"])
+    def test_what_came_while_the_process_stood_still_is_heard_before_a_limit(self, bench: Make, limit: str) -> None:
+        made, connection, transport = bench.one(idle_time=60.0)
+        connection.data_received(data(None) if limit == "lingered" else data("a"))
+        made.stored()
+        if limit == "lingered":
+            connection.stop()
+        elif limit == "unread":
+            connection.pause_writing()
+        made.clock.now += 2 * WRITE_TIME
+        made.clock.advance(0)  # the timers' turn comes before what has arrived
+        assert not (transport.ended or transport.lost)
+        if limit == "unread":
+            connection.resume_writing()
+        connection.data_received(data("b"))
+        made.clock.advance(RECHECK)
+        made.stored()
+        assert not transport.lost
+        assert acks(transport)[-1] == "b"
+
+
 class TestIdleAndAge:
     def test_silence(self, bench: Make) -> None:
         made, connection, transport = bench.one(idle_time=60.0)

@@ -32,7 +32,7 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
 ==========  ============================  =======================================================================
 
 FRAME_TIME, IDLE and AGE do not run while we ourselves do not read (`Clocks.shift`). Where the whole process stood still,
-FRAME_TIME is looked at once more. IDLE and AGE never apply to a peer that has sent something without asking for an
+each limit is looked at once more. IDLE and AGE never apply to a peer that has sent something without asking for an
 acknowledgement, AGE neither to one of which that is not known yet.
 """
 

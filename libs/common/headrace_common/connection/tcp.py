@@ -281,13 +281,13 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             driver.tick(now)
             driver.guard(self._flush)
             limit = self._life.passed(now)
-        if limit is Limit.UNREAD:
+        if self._life.timer.is_late:
+            pass  # what came meanwhile is heard first, then it is looked at again
+        elif limit is Limit.UNREAD:
             self._receiver.limited.warning("peer does not read", peer=driver.peer.address, frames=driver.frames)
             self.close(REASONS[limit], End.AT_ONCE)
         elif limit is Limit.DRAINED:
             self._hang_up()
-        elif limit is Limit.FRAME_TIME and self._life.timer.is_late:
-            pass  # it is looked at again
         elif limit is Limit.FRAME_TIME:
             driver.fault(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
         elif limit is not None:
