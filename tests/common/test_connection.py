@@ -383,7 +383,6 @@ class TestFrameTime:
         made.clock.advance(RECHECK)
         assert made.count("limit_hits", limit="LIMITS__FRAME_TIME") == 1
 
-
     @pytest.mark.parametrize("limit", ["idle", "lingered", "unread"])
     def test_what_came_while_the_process_stood_still_is_heard_before_a_limit(self, bench: Make, limit: str) -> None:
         made, connection, transport = bench.one(idle_time=60.0)
@@ -395,7 +394,8 @@ class TestFrameTime:
             connection.pause_writing()
         made.clock.now += 2 * WRITE_TIME
         made.clock.advance(0)  # the timers' turn comes before what has arrived
-        assert not (transport.ended or transport.lost)
+        assert not transport.ended
+        assert not transport.lost
         if limit == "unread":
             connection.resume_writing()
         connection.data_received(data("b"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -14,8 +15,8 @@ import pytest
 import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import FairScheduler
-from headrace_common.fairness.workers import Worker
+from headrace_common.fairness.scheduler import DEBT, FairScheduler
+from headrace_common.fairness.workers import Account, Worker
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -23,7 +24,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing import pump
 from headrace_common.publishing.batch import LONG_BATCH, Batch
 from headrace_common.publishing.delivery import Refusal
-from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
+from headrace_common.publishing.in_flight import AT_ONCE, NO_DEADLINE, FairQueue, InFlightFrame, _Place
 from headrace_common.publishing.pump import Pump
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES
 from headrace_common.record.contract import QUARANTINE_HEADERS
@@ -440,6 +441,26 @@ class TestGivenUp:
             assert bench.listener.of(1) == [("abandoned", 1)]
             await bench.answered()
 
+    @pytest.mark.parametrize("stood_still", [False, True])
+    async def test_thousands_that_pass_their_deadline_together_hear_in_parts(self, stood_still: bool) -> None:
+        """6,500 long frames held the loop for more than a second, since each was searched for among the others."""
+        async with pumping() as bench:
+            await bench.under_way(event(0), seconds=float("inf"))
+            for number in range(3 * AT_ONCE):
+                bench.submit(event(number), seconds=0.05)
+            assert bench.pump._queue
+            slow_loop().work(60 if stood_still else 0.05)
+            heard = [0]
+            for _ in range(300):
+                slow_loop().work(0.01)
+                await asyncio.sleep(0)
+                heard.append(len(bench.listener.heard))
+            steps = [after - before for before, after in itertools.pairwise(heard) if after > before]
+            assert steps == [AT_ONCE] * 3
+            assert not bench.pump._queue
+            assert not bench.pump._queue._heap
+            await bench.answered()
+
     async def test_it_waits_for_kafka_also_when_no_frame_is_left(self) -> None:
         async with pumping() as bench:
             assert bench.pump.waiting_since() is None
@@ -650,3 +671,31 @@ class TestGrowth:
             bench.pool._rest.give_back(taken)
             await bench.idle()
             assert bench.numbers() == [0] + [1] * 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_who_comes_next_whoever_was_given_up_before(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is given up is not searched for among the others: each comparison is counted."""
+    chance, compared, crowd, before = random.Random(seed), 0, 300, _Place.__lt__
+
+    def counted(one: _Place, other: _Place) -> bool:
+        nonlocal compared
+        compared += 1
+        return before(one, other)
+
+    monkeypatch.setattr(_Place, "__lt__", counted)
+    queue, waiting = FairQueue(FairScheduler()), list[InFlightFrame]()
+    for _ in range(crowd):
+        account = Account(chance.uniform(0, DEBT))
+        frame = InFlightFrame(FakeFrame([]), FakeListener(account=account), 0.0, NO_DEADLINE)
+        frame.small = False
+        queue.add(frame)
+        waiting.append(frame)
+    for frame in chance.sample(waiting, crowd - 20):
+        queue.remove(frame)
+        waiting.remove(frame)
+    assert compared < 20 * crowd
+    for frame in sorted(waiting, key=lambda frame: frame.account.used):
+        assert queue.next() is frame
+        queue.remove(frame)
+    assert not queue

@@ -24,6 +24,9 @@ NO_DEADLINE: Final = float("inf")
 AGAIN: Final = 1.0
 """Seconds until deadlines are looked at again after the process stood still."""
 
+AT_ONCE: Final = 100
+"""Frames that are abandoned in one turn of the loop: thousands that came together pass their deadline together."""
+
 NOTHING: Final[Iterator[Part | Pause | list[Part]]] = iter(())
 
 
@@ -160,7 +163,7 @@ class InFlightFrame:
 
 
 class Pending(OrderedDict[InFlightFrame, None]):
-    """The frames that are neither stored nor abandoned, in order, and the timer of their deadlines."""
+    """The frames that are neither stored nor abandoned, in order, and the timer of their deadlines, which have the same order."""
 
     def __init__(self, overdue: Callable[[InFlightFrame], None]) -> None:
         """`overdue` abandons a frame whose deadline has passed, and removes it."""
@@ -196,8 +199,8 @@ class Pending(OrderedDict[InFlightFrame, None]):
             self._expiry.cancel()
 
     def _expire(self) -> None:
-        """Abandons the frames whose deadline has passed, wherever they are. Their batch goes on: the other
-        frames in it wait on.
+        """Abandons frames whose deadline has passed, wherever they are, and in the next turn others. Their batch goes on: the
+        other frames in it wait on.
         """
         now = self._loop.time()
         self._late = stood_still(now, self._at) and not self._late
@@ -205,9 +208,25 @@ class Pending(OrderedDict[InFlightFrame, None]):
         if self._late:
             self.watch(now + AGAIN)
             return
-        for frame in [frame for frame in self if frame.deadline <= now]:
+        waiting = (frame for frame in self if frame.deadline < NO_DEADLINE)
+        due = list(itertools.islice(itertools.takewhile(lambda frame: frame.deadline <= now, waiting), AT_ONCE))
+        for frame in due:
             self._overdue(frame)
-        self.watch(min((frame.deadline for frame in self), default=NO_DEADLINE))
+        self.watch(max(now, next((frame.deadline for frame in self if frame.deadline < NO_DEADLINE), NO_DEADLINE)))
+
+
+class _Place:
+    """The place of an account in a heap; empty once `account` is None."""
+
+    __slots__ = ("account", "order", "used")
+
+    def __init__(self, account: Account, order: int) -> None:
+        self.account: Account | None = account
+        self.used = account.used
+        self.order = order
+
+    def __lt__(self, other: _Place) -> bool:
+        return (self.used, self.order) < (other.used, other.order)
 
 
 class FairQueue:
@@ -222,7 +241,8 @@ class FairQueue:
         self._first: dict[Account, InFlightFrame] = {}  # of each connection
         self._behind: dict[Account, deque[InFlightFrame]] = {}  # the others, of those that have any: most have none
         self._small: OrderedDict[Account, None] = OrderedDict()  # queues whose first frame is small, in order
-        self._heap: list[tuple[float, int, Account]] = []  # the other queues whose first frame can continue
+        self._heap: list[_Place] = []  # the other queues whose first frame can continue; never an empty place first
+        self._places: dict[Account, _Place] = {}  # in it
         self._order = itertools.count()
         self._current: InFlightFrame | None = None
         self._parked: set[Account] = set()  # their first frame cannot continue
@@ -253,7 +273,7 @@ class FairQueue:
         if self._current is not None or not self:
             return FIRST
         scheduler = self._scheduler
-        return scheduler.small.used if self._small_is_next() else scheduler.counted(self._heap[0][0])
+        return scheduler.small.used if self._small_is_next() else scheduler.counted(self._heap[0].used)
 
     def next_small(self) -> InFlightFrame | None:
         """Returns the frame of `next` if it is small."""
@@ -280,7 +300,10 @@ class FairQueue:
         if self._current is None:
             if (small := self.next_small()) is not None:
                 return small
-            self._current = self._first[heapq.heappop(self._heap)[-1]]
+            account = self._heap[0].account
+            assert account is not None
+            self._current = self._first[account]
+            self._vacate(account)
         return self._current
 
     def later(self, in_flight: InFlightFrame) -> None:
@@ -322,8 +345,7 @@ class FairQueue:
             elif account in self._parked:
                 self._parked.discard(account)
             else:
-                self._heap = [entry for entry in self._heap if entry[-1] is not account]
-                heapq.heapify(self._heap)
+                self._vacate(account)
         queue = self._behind.get(account) if self._behind else None
         if queue is None:
             del self._first[account]
@@ -335,7 +357,7 @@ class FairQueue:
     def _small_is_next(self) -> bool:
         if not self._small or not self._heap:
             return bool(self._small)
-        return self._scheduler.small.used <= self._scheduler.counted(self._heap[0][0])
+        return self._scheduler.small.used <= self._scheduler.counted(self._heap[0].used)
 
     def _lead(self, in_flight: InFlightFrame) -> None:
         """Makes `in_flight` the first frame of its account."""
@@ -352,7 +374,14 @@ class FairQueue:
 
     def _push(self, in_flight: InFlightFrame) -> None:
         """Queues an account whose first frame is `in_flight`, which is not small."""
-        heapq.heappush(self._heap, (in_flight.account.used, next(self._order), in_flight.account))
+        place = self._places[in_flight.account] = _Place(in_flight.account, next(self._order))
+        heapq.heappush(self._heap, place)
+
+    def _vacate(self, account: Account) -> None:
+        """Empties the place of an account. Searching the heap for it would take as long as others wait there."""
+        self._places.pop(account).account = None
+        while self._heap and self._heap[0].account is None:
+            heapq.heappop(self._heap)
 
     def _forget(self, account: Account) -> None:
         del self._small[account]
