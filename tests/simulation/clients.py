@@ -79,7 +79,10 @@ class Client:
         return line
 
     async def connect(self) -> ClientEnd:
-        end = await asyncio.wait_for(self.world.connect(self, self.line()), CONNECT_TIME)
+        try:
+            end = await asyncio.wait_for(self.world.connect(self, self.line()), CONNECT_TIME)
+        except TimeoutError:
+            raise ConnectionResetError from None
         self.connections.append(end)
         return end
 
