@@ -81,7 +81,7 @@ class Listener(Endpoint):
         self._receiver = receiver
         self._tasks = tasks
         self._tls = tls
-        self._turns = Turns(receiver.scheduler.arrives)
+        self._turns = None if tls is None else Turns(receiver.scheduler.arrives)
         self._new_session = new_session
         self._proxies = trusted_proxies
         self._socket: socket.socket | None = None
@@ -228,7 +228,7 @@ class Listener(Endpoint):
                         self._refuse(client, named)
                         return
                     receiver.crowd.rename(place, named.address, found)
-            if self._tls is None:
+            if self._tls is None or self._turns is None:
                 await loop.connect_accepted_socket(connect, client)
             else:
                 secured = SecuredTransport(self._tls.current(), self._turns)
