@@ -118,6 +118,9 @@ class Kafka(Value):
 
 
 class Topics(Pod, OwnImage):
+    image: str = Field(
+        "", description="Image of the job; default: the segment service's, or where that is off, another receiver's."
+    )
     enabled: bool = Field(
         True, description="Make the topics: with your own Kafka before each installation and upgrade, by a hook."
     )

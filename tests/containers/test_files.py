@@ -114,6 +114,19 @@ def test_every_variable_of_the_compose_file_has_a_value() -> None:
     )
 
 
+def test_the_topics_job_runs_the_image_of_a_receiver_that_is_built_anyway() -> None:
+    topics, segment = SERVICES["topics"], SERVICES["segment"]
+    assert (topics["image"], topics["build"]) == (segment["image"], segment["build"])
+    assert topics["healthcheck"] == {"disable": True}
+    assert topics["entrypoint"][1:] == ["-m", "headrace_common.topics"]
+
+
+def test_a_plain_up_builds_each_of_our_images() -> None:
+    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith("headrace-")}
+    usual = [service for service in SERVICES.values() if not service.get("profiles")]
+    assert {service["image"] for service in usual if "build" in service} == ours
+
+
 def test_prometheus_asks_every_part() -> None:
     document = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text())
     targets = {

@@ -12,7 +12,9 @@ import pytest
 from headrace_cli.ground import ROOT
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.settings import environment
 from headrace_common.record import native
+from testcontainers.core.network import Network
 
 from tests.containers.building import NAMES, built, reference
 from tests.containers.running import HARDENED, Contained, KafkaContainer
@@ -70,18 +72,38 @@ async def test_a_receiver_acknowledges_what_is_pending_before_it_ends(
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
 
 
-WRONG = {"lake": "HEADRACE_LAKE__TRIGGER", "tools": "HEADRACE_TOPICS__EVENTS_PARTITIONS"}
+WRONG = {"lake": "HEADRACE_LAKE__TRIGGER", "tools": "HEADRACE_KAFKA__SECURITY_PROTOCOL"}
+TOPICS = {"entrypoint": ["/opt/headrace/bin/python", "-m", "headrace_common.topics"]}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_setting_is_one_line_and_status_78(name: str, client: docker.DockerClient) -> None:
     built(name)
     variable = WRONG.get(name, "HEADRACE_LISTEN__PORT")
-    topics = {"entrypoint": ["python", "-m", "headrace_common.topics"]} if name == "tools" else {}
-    status, log = run(client, reference(name), environment={variable: "many"}, **topics)
+    command = {"command": ["smoke", "forward=localhost:1"]} if name == "tools" else {}
+    status, log = run(client, reference(name), environment={variable: "many"}, **command)
     assert status == EXIT_CONFIG
     (line,) = log.splitlines()
     assert variable in line
+
+
+def test_a_receivers_image_makes_the_topics(
+    dialect: Dialect, client: docker.DockerClient, network: Network, broker: KafkaContainer
+) -> None:
+    """As the chart's job and compose's do."""
+    names = {f"{kind}_topic": f"{dialect.name}.{kind}" for kind in ("events", "quarantine", "segments", "snapshots")}
+    given = environment("kafka", bootstrap_servers=KafkaContainer.INSIDE, **names)
+    wanted = {**TOPICS, "environment": given, "network": network.name}
+    status, log = run(client, reference(dialect.name), **wanted)
+    assert status == 0, log
+    made = {name for name in names.values() if f"{name}: created" in log}
+    assert made == {
+        name for name in names.values() if dialect.name == "segment" or name.endswith(("events", "quarantine"))
+    }
+    assert run(client, reference(dialect.name), **wanted)[0] == 0, "a second time"
+    wanted["environment"] = {**given, "HEADRACE_TOPICS__EVENTS_PARTITIONS": "many"}
+    status, log = run(client, reference(dialect.name), **wanted)
+    assert (status, "HEADRACE_TOPICS__EVENTS_PARTITIONS" in log) == (EXIT_CONFIG, True)
 
 
 def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> None:
