@@ -200,7 +200,7 @@ VALUES_HEAD: Final = """\
 
 
 def _receivers_lines() -> Iterator[str]:
-    yield "  # What one receiver alone has: `enabled`, its own `settings`, and any value of `receiverDefaults`."
+    yield "  # Values of one receiver alone: `enabled`, its own `settings`, and any of `receiverDefaults`."
     for name in Receivers.model_fields:
         yield f"  {name}:"
         yield "    enabled: true"

@@ -89,13 +89,13 @@ class Pod(Value):
     affinity: Kubernetes = kubernetes("Affinity.")
     host_aliases: list[Kubernetes] = Field([], description="Lines of /etc/hosts.")
     dns_policy: Literal["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] = Field(
-        "", description="Where names come from; default: the cluster."
+        "", description="DNS policy; default: ClusterFirst."
     )
     dns_config: Kubernetes = kubernetes("Name servers, search domains and options.")
     extra_env: list[Variable] = Field([], description="More environment variables, as Kubernetes writes them.")
     extra_env_from: list[Kubernetes] = Field([], description="ConfigMaps and Secrets whose keys become variables.")
     extra_volumes: list[Named] = Field([], description="More volumes.")
-    extra_volume_mounts: list[Mount] = Field([], description="Where our container mounts them.")
+    extra_volume_mounts: list[Mount] = Field([], description="Mounts of these volumes in our container.")
     init_containers: list[Container] = Field([], description="Containers that run before ours.")
     extra_containers: list[Container] = Field([], description="Containers that run beside ours.")
 
@@ -115,11 +115,11 @@ class Account(Value):
 
 class Network(Value):
     ip_family_policy: Literal["", "SingleStack", "PreferDualStack", "RequireDualStack"] = Field(
-        "", description="Of every Service; default: the cluster's."
+        "", description="Policy of every Service; default: the cluster's."
     )
     ip_families: list[Literal["IPv4", "IPv6"]] = Field(
         [],
         max_length=2,
         json_schema_extra={"uniqueItems": True},
-        description="Of every Service, the first one first. With IPv6 the parts listen on `::`, too.",
+        description="Families of every Service, the first one first. With IPv6 the parts listen on `::`, too.",
     )

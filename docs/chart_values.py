@@ -37,14 +37,16 @@ class Image(Value):
     registry: str = Field(
         "",
         pattern=r"^([A-Za-z0-9.-]+(:[0-9]+)?/([a-z0-9._-]+/)*)?$",
-        description="What stands in front of each image's name, such as `registry.example.org/team/`.",
+        description="Prefix of each image's name, such as `registry.example.org/team/`.",
     )
     tag: str = Field(
         "",
         pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
         description="Tag of our images; default: the chart's appVersion.",
     )
-    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When to pull images.")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field(
+        "IfNotPresent", description="Pull policy of all images."
+    )
     pull_secrets: list[ObjectName] = Field([], description="Names of Secrets of type dockerconfigjson.")
 
 
@@ -74,7 +76,7 @@ class OAuth(Value):
     )
     client_id_key: str = Field("client-id", description="The client id's key in it.")
     client_secret_key: str = Field("client-secret", description="The client secret's key in it.")
-    ca: Ca = Field(Ca(), description="How to trust the endpoint that gives tokens; default: as systems do.")
+    ca: Ca = Field(Ca(), description="CA of the endpoint that gives tokens; default: those that systems trust.")
 
 
 class Storage(Value):
@@ -107,12 +109,15 @@ class Kafka(Value):
     settings: Kubernetes = settings_of(
         "kafka", "Settings of section `kafka`, the same for every part: your own brokers."
     )
-    sasl: Sasl = Field(Sasl(), description="How to log in to your own brokers.")
-    oauth: OAuth = Field(OAuth(), description="How to get tokens for them; the endpoint is `settings.oauth_endpoint`.")
-    ca: Ca = Field(Ca(), description="How to trust your own brokers.")
-    certificate: KafkaCertificate = Field(KafkaCertificate(), description="How your own brokers trust us, by mTLS.")
+    sasl: Sasl = Field(Sasl(), description="Login at your own brokers by a password.")
+    oauth: OAuth = Field(OAuth(), description="Login by tokens; their endpoint is `settings.oauth_endpoint`.")
+    ca: Ca = Field(Ca(), description="CA of your own brokers; default: those that systems trust.")
+    certificate: KafkaCertificate = Field(
+        KafkaCertificate(), description="Certificate that all parts show to your own brokers (mTLS)."
+    )
     service_account_annotations: dict[str, str] = Field(
-        {}, description="Of every part's ServiceAccount: the role for `sasl_mechanism: AWS_MSK_IAM` (IRSA)."
+        {},
+        description="Annotations of every part's ServiceAccount, such as the role for `sasl_mechanism: AWS_MSK_IAM` (IRSA).",
     )
     development: DevelopmentKafka = Field(DevelopmentKafka(), description="The development broker.")
 
@@ -153,7 +158,7 @@ class Service(Value):
         "", description="`Local`: clients of the cluster reach only pods of their own node."
     )
     traffic_distribution: Literal["", "PreferClose", "PreferSameZone", "PreferSameNode"] = Field(
-        "", description="Whether clients of the cluster prefer near pods."
+        "", description="Pods that clients of the cluster prefer; default: any."
     )
 
 
@@ -162,15 +167,15 @@ class Route(Value):
     kind: Literal["TCPRoute", "TLSRoute"] = Field(
         "TCPRoute", description="TLSRoute passes TLS on by the name that clients ask for."
     )
-    hostnames: list[str] = Field([], description="Those names, for a TLSRoute.")
+    hostnames: list[str] = Field([], description="Names that clients ask for; a TLSRoute needs them.")
 
 
 class CertManager(Value):
     enabled: bool = Field(False, description="Ask cert-manager for a certificate.")
     issuer_ref: Kubernetes = kubernetes("The issuer: name, kind, group.")
     dns_names: list[str] = Field([], description="Names in the certificate, besides the Service's.")
-    duration: str = Field("2160h", pattern=GO_TIME, description="How long the certificate is valid.")
-    renew_before: str = Field("720h", pattern=GO_TIME, description="How long before its end it is renewed.")
+    duration: str = Field("2160h", pattern=GO_TIME, description="Lifetime of the certificate.")
+    renew_before: str = Field("720h", pattern=GO_TIME, description="Time before its end at which it is renewed.")
 
 
 class ClientCa(Value):
@@ -182,7 +187,9 @@ class ClientCa(Value):
 
 class Tls(Value):
     existing_secret: ObjectName = Field("", description="Secret of type kubernetes.io/tls with certificate and key.")
-    cert_manager: CertManager = Field(CertManager(), description="Or a certificate from cert-manager.")
+    cert_manager: CertManager = Field(
+        CertManager(), description="A certificate from cert-manager, instead of `existingSecret`."
+    )
     client_ca: ClientCa = Field(ClientCa(), description="Certificates of clients.")
 
 
@@ -194,7 +201,7 @@ class Autoscaling(Value):
     cpu: str = Field(
         "700m", pattern=MILLICORES, description="Aim: CPU of a pod, on average. A receiver uses one core at most."
     )
-    scale_down_seconds: int = Field(300, ge=0, description="How long a lower need must last before a pod goes.")
+    scale_down_seconds: int = Field(300, ge=0, description="Seconds of lower need after which a pod goes.")
     behavior: Kubernetes = kubernetes("`behavior` of the HPA, instead of `scaleDownSeconds`.")
     metrics: list[Kubernetes] = Field([], description="More metrics of the HPA, such as `headrace_budget_used_bytes`.")
     triggers: list[Kubernetes] = Field([], description="KEDA's triggers; default: CPU.")
@@ -203,17 +210,18 @@ class Autoscaling(Value):
 class Disruption(Value):
     enabled: bool = Field(True, description="Limit how many pods a drained node may take away at once.")
     max_unavailable: Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[0-9]{1,3}%$")] = Field(
-        1, description="How many, or what share."
+        1, description="Number of pods, or their share as `25%`."
     )
 
 
 class TopologySpread(Value):
     enabled: bool = Field(True, description="Spread the replicas of a receiver.")
     topology_keys: list[str] = Field(
-        ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], description="Over what."
+        ["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
+        description="Labels of nodes: replicas are spread over their values.",
     )
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = Field(
-        "ScheduleAnyway", description="What happens where that is impossible."
+        "ScheduleAnyway", description="`DoNotSchedule`: a pod that cannot be spread waits."
     )
 
 
@@ -224,7 +232,7 @@ class ReceiverDefaults(Pod):
         {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "768Mi"}},
         description="Requests and limits. The memory limit must hold `limits.process_budget` twice, and 128 MiB.",
     )
-    service: Service = Field(Service(), description="How clients reach it.")
+    service: Service = Field(Service(), description="The Service for clients.")
     gateway: Route = Field(Route(), description="A route of the Gateway API to the main port.")
     tls: Tls = Field(Tls(), description="TLS towards clients. Logjam has none.")
     autoscaling: Autoscaling = Field(Autoscaling(), description="Number of pods by load.")
@@ -234,7 +242,7 @@ class ReceiverDefaults(Pod):
         5,
         ge=0,
         le=300,
-        description="How long a pod that ends still takes clients, until the cluster has stopped sending it any.",
+        description="Seconds in which a pod that ends still takes clients, until the cluster has stopped sending it any.",
     )
 
 
@@ -322,7 +330,7 @@ class NetworkPolicy(Value):
 class Monitoring(Value):
     pod_monitor: bool = Field(False, description="A PodMonitor for all parts.")
     service_monitor: bool = Field(False, description="ServiceMonitors, each with a headless Service of its own.")
-    interval: str = Field("30s", pattern=PROMETHEUS_TIME, description="How often Prometheus asks.")
+    interval: str = Field("30s", pattern=PROMETHEUS_TIME, description="Time between two scrapes.")
     labels: Labels = Field({}, description="Labels that your Prometheus selects monitors and rules by.")
     rules: bool = Field(
         False,
@@ -370,7 +378,7 @@ class PodSecurity(Value):
 
 class Probe(Pod, OwnImage):
     enabled: bool = Field(True, description="`helm test`: an event by each protocol, found on the topic.")
-    timeout_seconds: int = Field(120, ge=10, description="How long it may take.")
+    timeout_seconds: int = Field(120, ge=10, description="Seconds that it may take.")
 
 
 class Values(Value):
@@ -379,9 +387,9 @@ class Values(Value):
         "", pattern=NAME, description="Instead of the whole beginning of the objects' names."
     )
     labels: Labels = Field({}, description="Labels of every object.")
-    image: Image = Field(Image(), description="Where the images come from.")
+    image: Image = Field(Image(), description="Registry, tag and pulling of our images.")
     pod_defaults: Pod = Field(
-        Pod(), description="What every pod is given. Each part may have its own beside its other values: it wins."
+        Pod(), description="Values of every pod. Each part may have its own beside its other values: those win."
     )
     service_account: Account = Field(Account(), description="ServiceAccount of all parts but the landing job.")
     network: Network = Field(Network(), description="Families of addresses.")
@@ -389,12 +397,12 @@ class Values(Value):
     kafka: Kafka = Field(Kafka(), description="Kafka.")
     topics: Topics = Field(Topics(), description="The topics.")
     receiver_defaults: ReceiverDefaults = Field(
-        ReceiverDefaults(), description="What holds for every receiver. Each may have other values in `receivers`."
+        ReceiverDefaults(), description="Values of every receiver. Each may have others in `receivers`."
     )
     receivers: Receivers = Field(Receivers(), description="The receivers: every value of `receiverDefaults`, and:")
     lake: Lake = Field(Lake(), description="The landing job.")
     network_policy: NetworkPolicy = Field(NetworkPolicy(), description="NetworkPolicies.")
     monitoring: Monitoring = Field(Monitoring(), description="Prometheus and Grafana, by their operators.")
-    live: Live = Field(Live(), description="The live page: what the parts do, each second, in a browser.")
+    live: Live = Field(Live(), description="The live page: it shows in a browser what the parts do each second.")
     pod_security: PodSecurity = Field(PodSecurity(), description="User ids; everything else is `restricted`.")
     test: Probe = Field(Probe(), description="`helm test`.")

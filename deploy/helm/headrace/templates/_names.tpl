@@ -20,7 +20,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* What never changes of a part's labels. */}}
+{{/* The labels of a part that never change. */}}
 {{- define "headrace.selector" -}}
 app.kubernetes.io/name: headrace
 app.kubernetes.io/instance: {{ .root.Release.Name }}

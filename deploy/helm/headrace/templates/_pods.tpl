@@ -8,7 +8,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* What every pod has: (dict "root" $ "user" 10001 "account" "…" "values" …). Pod security "restricted". */}}
+{{/* The fields of every pod: (dict "root" $ "user" 10001 "account" "…" "values" …). Pod security "restricted". */}}
 {{- define "headrace.pod" -}}
 enableServiceLinks: false
 automountServiceAccountToken: false
@@ -45,7 +45,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Where a pod may run, and where its names come from. */}}
+{{/* The fields of a pod's placement and of its names. */}}
 {{- define "headrace.placement" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}

@@ -1,4 +1,4 @@
-{{/* The ports of each receiver: the first is the main one; `setting`: what may set it, 0: none. A new receiver is a new row. */}}
+{{/* The ports of each receiver: the first is the main one; `setting`: the one that may set it, 0: none. A new receiver is a new row. */}}
 {{- define "headrace.ports" -}}
 forward: [{name: forward, port: 24224}, {name: heartbeat, port: 24224, protocol: UDP}]
 lumberjack: [{name: lumberjack, port: 5044}]
@@ -59,7 +59,7 @@ metadata:
 spec:
   {{- include "headrace.pod" (dict "root" $root "user" $root.Values.podSecurity.runAsUser "account" (include "headrace.account" $root) "values" $values) | nindent 2 }}
   {{- if eq .name "logjam" }}
-  {{- /* What ZeroMQ lacks can only come from receiverDefaults: the schema refuses it here. */}}
+  {{- /* Settings that ZeroMQ lacks can only come from receiverDefaults: the schema refuses them here. */}}
   {{- range list (list "tls" "minimum") (list "listen" "trusted_proxies") }}
   {{- $_ := unset (default dict (index $settings (first .))) (last .) }}
   {{- end }}

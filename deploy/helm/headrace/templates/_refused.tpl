@@ -90,7 +90,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What the API server refuses of a pod with given parts: (dict "where" "lake" "pod" spec "labels" …). The first container is ours. */}}
+{{/* Refuses a pod whose given parts the API server would refuse: (dict "where" "lake" "pod" spec "labels" …). The first container is ours. */}}
 {{- define "headrace.refused.pod" -}}
 {{- $where := .where -}}
 {{- include "headrace.refused.labels" (dict "where" (printf "%s.podLabels" $where) "labels" .labels) -}}

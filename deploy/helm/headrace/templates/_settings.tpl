@@ -12,7 +12,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* Where the brokers are, and how to log in. Files of secrets are mounted by `headrace.kafka.volume`. */}}
+{{/* The brokers' addresses, and the login there. Files of secrets are mounted by `headrace.kafka.volume`. */}}
 {{- define "headrace.kafka.env" -}}
 {{- $kafka := .Values.kafka -}}
 {{- $settings := deepCopy (default dict $kafka.settings) -}}
