@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import yaml
 from chart_parts import FORM, PARTS, SECRETS, SETTINGS, Part
 from chart_pods import FORMS, Pod
-from chart_values import Kafka, Lake, ReceiverDefaults, Receivers, Values
+from chart_values import Receivers, Values
 from headrace_common.operations.variables import BYTE_UNITS, QUANTITY, SECOND_UNITS, read_bytes, read_seconds
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
@@ -129,6 +129,21 @@ def _walk(node: Any, definitions: dict[str, Any]) -> Any:
     return {name: value if name == "properties" else _walk(value, definitions) for name, value in kept.items()}
 
 
+def _needed(group: BaseModel) -> dict[str, Any]:
+    """The names that a group must have: Helm takes a default away where a value is null, and templates read nothing as 0."""
+    found: dict[str, Any] = {"required": [], "properties": {}}
+    for name, info in _own_fields(group):
+        value, alias = getattr(group, name), info.alias or name
+        if isinstance(group, Receivers):  # each has the values of receiverDefaults
+            found["properties"][alias] = {"required": ["enabled"]}
+        elif isinstance(value, BaseModel):
+            found["properties"][alias] = _needed(value)
+        elif value in (None, "", []) or isinstance(value, dict) or type(None) in get_args(info.annotation):
+            continue
+        found["required"].append(alias)
+    return {name: value for name, value in found.items() if value}
+
+
 def schema() -> str:
     """values.schema.json."""
     whole = Values.model_json_schema(by_alias=True, ref_template="#/definitions/{model}")
@@ -143,12 +158,7 @@ def schema() -> str:
         **_walk(whole, definitions),
         "definitions": dict(sorted(done.items())),
     }
-    # Helm takes a default away where a value is null: without one of these, nothing is what it seems
-    for declared in (Values, Receivers, ReceiverDefaults, Kafka, Lake):
-        group = made if declared is Values else made["definitions"][declared.__name__]
-        group["required"] = [
-            info.alias or name for name, info in declared.model_fields.items() if isinstance(info.default, BaseModel)
-        ]
+    made["allOf"] = [_needed(Values())]
     made["properties"]["global"] = {"type": "object"}  # Helm gives it to every chart
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 

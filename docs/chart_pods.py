@@ -19,6 +19,10 @@ CIDR: Final = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
 ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 """Name of an object of Kubernetes; or none."""
 
+SecretKey = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$")]
+Host = Annotated[str, Field(pattern=r"^[^\s,]+$")]
+LabelName = Annotated[str, Field(pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")]
+
 
 def _closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": properties}
@@ -81,7 +85,7 @@ Egress = Annotated[Kubernetes, WithJsonSchema(form("Egress"))]
 class Pod(Value):
     """Values that any pod may be given: `podDefaults` holds it for all, each part its own beside it."""
 
-    priority_class_name: str = Field("", description="Priority class.")
+    priority_class_name: ObjectName = Field("", description="Priority class.")
     pod_annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
     pod_labels: Labels = Field({}, description="Labels of the pods.")
     node_selector: Labels = Field({}, description="Labels of the nodes that may run it.")
@@ -122,4 +126,30 @@ class Network(Value):
         max_length=2,
         json_schema_extra={"uniqueItems": True},
         description="Families of every Service, the first one first. With IPv6 the parts listen on `::`, too.",
+    )
+
+
+class Service(Value):
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="Type of the Service.")
+    annotations: dict[str, str] = Field({}, description="Annotations, for example for the cloud's balancer.")
+    port: int | None = Field(None, ge=1, le=65_535, description="Port of the Service; default: the protocol's own.")
+    node_port: int | None = Field(None, ge=1, le=65_535, description="Port on every node; default: a free one.")
+    node_ports: dict[str, Annotated[int, Field(ge=1, le=65_535)]] = Field(
+        {}, description="The same for further ports, by their names: `logjam-pull`, `logjam-pub`, `heartbeat`."
+    )
+    load_balancer_ip: str = Field(
+        "", alias="loadBalancerIP", pattern=r"^[0-9a-fA-F.:]*$", description="Address to ask the balancer for."
+    )
+    load_balancer_class: str = Field("", pattern=r"^\S*$", description="Class of the balancer.")
+    load_balancer_source_ranges: list[Annotated[str, Field(pattern=CIDR)]] = Field(
+        [], description="Networks that the balancer admits; default: all."
+    )
+    external_traffic_policy: Literal["", "Cluster", "Local"] = Field(
+        "", description="`Local` keeps the clients' addresses."
+    )
+    internal_traffic_policy: Literal["", "Cluster", "Local"] = Field(
+        "", description="`Local`: clients of the cluster reach only pods of their own node."
+    )
+    traffic_distribution: Literal["", "PreferClose", "PreferSameZone", "PreferSameNode"] = Field(
+        "", description="Pods that clients of the cluster prefer; default: any."
     )

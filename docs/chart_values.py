@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from chart_parts import Kubernetes, Value, kubernetes, secrets_of, settings_of
 from chart_pods import (
-    CIDR,
     GO_TIME,
     MILLICORES,
     NAME,
@@ -19,6 +18,8 @@ from chart_pods import (
     Account,
     AnyObject,
     Egress,
+    Host,
+    LabelName,
     Labels,
     Named,
     Network,
@@ -28,6 +29,8 @@ from chart_pods import (
     Pod,
     Resources,
     Rule,
+    SecretKey,
+    Service,
 )
 from headrace_common.operations.variables import Bytes
 from pydantic import Field
@@ -52,21 +55,21 @@ class Image(Value):
 
 class Sasl(Value):
     existing_secret: ObjectName = Field("", description="Secret with user name and password; for a SASL protocol.")
-    username_key: str = Field("username", description="The user name's key in it.")
-    password_key: str = Field("password", description="The password's key in it.")
+    username_key: SecretKey = Field("username", description="The user name's key in it.")
+    password_key: SecretKey = Field("password", description="The password's key in it.")
 
 
 class Ca(Value):
     existing_secret: ObjectName = Field("", description="Secret with the CA that signed the other side's certificates.")
-    key: str = Field("ca.crt", description="The CA's key in it.")
+    key: SecretKey = Field("ca.crt", description="The CA's key in it.")
 
 
 class KafkaCertificate(Value):
     existing_secret: ObjectName = Field(
         "", description="Secret with the certificate that all parts show to your own brokers."
     )
-    certificate_key: str = Field("tls.crt", description="The certificate's key in it.")
-    key_key: str = Field("tls.key", description="The private key's key in it.")
+    certificate_key: SecretKey = Field("tls.crt", description="The certificate's key in it.")
+    key_key: SecretKey = Field("tls.key", description="The private key's key in it.")
     password_key: str = Field("", description="The key of the private key's password in it, if that is encrypted.")
 
 
@@ -74,14 +77,14 @@ class OAuth(Value):
     existing_secret: ObjectName = Field(
         "", description="Secret with client id and client secret; for `sasl_mechanism: OAUTHBEARER`."
     )
-    client_id_key: str = Field("client-id", description="The client id's key in it.")
-    client_secret_key: str = Field("client-secret", description="The client secret's key in it.")
+    client_id_key: SecretKey = Field("client-id", description="The client id's key in it.")
+    client_secret_key: SecretKey = Field("client-secret", description="The client secret's key in it.")
     ca: Ca = Field(Ca(), description="CA of the endpoint that gives tokens; default: those that systems trust.")
 
 
 class Storage(Value):
     size: str = Field("8Gi", pattern=QUANTITY, description="Size of the volume.")
-    storage_class: str = Field("", description="Storage class; default: the cluster's.")
+    storage_class: ObjectName = Field("", description="Storage class; default: the cluster's.")
     access_modes: list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] = Field(
         ["ReadWriteOnce"], min_length=1, description="Access modes of the volume."
     )
@@ -90,7 +93,7 @@ class Storage(Value):
 
 
 class DevelopmentKafka(Pod):
-    image: str = Field("apache/kafka:4.3.1", description="Image of the development broker.")
+    image: str = Field("apache/kafka:4.3.1", min_length=1, description="Image of the development broker.")
     heap: str = Field("512m", pattern=r"^[1-9]\d*[mg]$", description="Heap of the broker's JVM.")
     retention_bytes: Bytes = Field(
         268_435_456, ge=1_048_576, description="`retention.bytes` of each partition, so that the volume never fills."
@@ -136,44 +139,18 @@ class Topics(Pod, OwnImage):
     )
 
 
-class Service(Value):
-    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="Type of the Service.")
-    annotations: dict[str, str] = Field({}, description="Annotations, for example for the cloud's balancer.")
-    port: int | None = Field(None, ge=1, le=65_535, description="Port of the Service; default: the protocol's own.")
-    node_port: int | None = Field(None, ge=1, le=65_535, description="Port on every node; default: a free one.")
-    node_ports: dict[str, Annotated[int, Field(ge=1, le=65_535)]] = Field(
-        {}, description="The same for further ports, by their names: `logjam-pull`, `logjam-pub`, `heartbeat`."
-    )
-    load_balancer_ip: str = Field(
-        "", alias="loadBalancerIP", pattern=r"^[0-9a-fA-F.:]*$", description="Address to ask the balancer for."
-    )
-    load_balancer_class: str = Field("", description="Class of the balancer.")
-    load_balancer_source_ranges: list[Annotated[str, Field(pattern=CIDR)]] = Field(
-        [], description="Networks that the balancer admits; default: all."
-    )
-    external_traffic_policy: Literal["", "Cluster", "Local"] = Field(
-        "", description="`Local` keeps the clients' addresses."
-    )
-    internal_traffic_policy: Literal["", "Cluster", "Local"] = Field(
-        "", description="`Local`: clients of the cluster reach only pods of their own node."
-    )
-    traffic_distribution: Literal["", "PreferClose", "PreferSameZone", "PreferSameNode"] = Field(
-        "", description="Pods that clients of the cluster prefer; default: any."
-    )
-
-
 class Route(Value):
     parent_refs: list[Named] = Field([], description="Gateways (`name`, `sectionName`, …); empty: no route.")
     kind: Literal["TCPRoute", "TLSRoute"] = Field(
         "TCPRoute", description="TLSRoute passes TLS on by the name that clients ask for."
     )
-    hostnames: list[str] = Field([], description="Names that clients ask for; a TLSRoute needs them.")
+    hostnames: list[Host] = Field([], description="Names that clients ask for; a TLSRoute needs them.")
 
 
 class CertManager(Value):
     enabled: bool = Field(False, description="Ask cert-manager for a certificate.")
     issuer_ref: Kubernetes = kubernetes("The issuer: name, kind, group.")
-    dns_names: list[str] = Field([], description="Names in the certificate, besides the Service's.")
+    dns_names: list[Host] = Field([], description="Names in the certificate, besides the Service's.")
     duration: str = Field("2160h", pattern=GO_TIME, description="Lifetime of the certificate.")
     renew_before: str = Field("720h", pattern=GO_TIME, description="Time before its end at which it is renewed.")
 
@@ -182,7 +159,7 @@ class ClientCa(Value):
     existing_secret: ObjectName = Field(
         "", description="Secret with a CA: clients must present a certificate that it signed."
     )
-    key: str = Field("ca.crt", description="The CA's key in it.")
+    key: SecretKey = Field("ca.crt", description="The CA's key in it.")
 
 
 class Tls(Value):
@@ -201,8 +178,8 @@ class Autoscaling(Value):
     cpu: str = Field(
         "700m", pattern=MILLICORES, description="Aim: CPU of a pod, on average. A receiver uses one core at most."
     )
-    scale_down_seconds: int = Field(300, ge=0, description="Seconds of lower need after which a pod goes.")
-    behavior: Kubernetes = kubernetes("`behavior` of the HPA, instead of `scaleDownSeconds`.")
+    scale_down_seconds: int = Field(300, ge=0, le=3600, description="Seconds of lower need after which a pod goes.")
+    behavior: Kubernetes = kubernetes("`behavior` of the HPA (KEDA makes one, too), instead of `scaleDownSeconds`.")
     metrics: list[Kubernetes] = Field([], description="More metrics of the HPA, such as `headrace_budget_used_bytes`.")
     triggers: list[Kubernetes] = Field([], description="KEDA's triggers; default: CPU.")
 
@@ -216,7 +193,7 @@ class Disruption(Value):
 
 class TopologySpread(Value):
     enabled: bool = Field(True, description="Spread the replicas of a receiver.")
-    topology_keys: list[str] = Field(
+    topology_keys: list[LabelName] = Field(
         ["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
         description="Labels of nodes: replicas are spread over their values.",
     )
@@ -352,7 +329,7 @@ class Monitoring(Value):
 
 class Live(Pod, OwnImage):
     enabled: bool = Field(False, description="Run the live page: one pod, and a headless Service for each part.")
-    hosts: list[str] = Field(
+    hosts: list[Host] = Field(
         [],
         description="More names in a browser's address that it answers to, such as an Ingress's; the Service's are known.",
     )

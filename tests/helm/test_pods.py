@@ -50,6 +50,14 @@ def test_driver_and_executors_are_given_what_pods_are() -> None:
         assert pod["labels"]["team"] == "platform"
 
 
+def test_the_driver_of_the_operator_lands_the_topics_of_the_development_broker() -> None:
+    words = ("lake.mode=operator,lake.settings.lake.path=s3a://b/l,lake.settings.lake.checkpoint=s3a://b/c",)
+    (made,) = of(rendered("--set", ",".join((*words, "kafka.settings.events_topic=mine"))), "SparkApplication")
+    given = variables(made["spec"]["driver"])
+    assert given["HEADRACE_KAFKA__EVENTS_TOPIC"] == "mine"
+    assert given["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "headrace-kafka:9092"
+
+
 def test_an_image_by_its_digest() -> None:
     images = {component(each): pod["spec"]["containers"][0]["image"] for each, pod in workloads(scenario("pods"))}
     assert images["forward"].startswith("registry.example.org/team/headrace-forward@sha256:0123")
@@ -116,5 +124,7 @@ def test_scaling_is_on_what_runs_out_and_never_on_devices() -> None:
     assert spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
     assert one(objects, "StatefulSet", "headrace-logjam")["spec"]["replicas"] == 1
     (forward,) = of(scenario("keda"), "ScaledObject", "headrace-forward")
+    behavior = forward["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior == {"scaleDown": {"stabilizationWindowSeconds": 300}}
     query = forward["spec"]["triggers"][1]["metadata"]["query"]
     assert 'namespace="logs", release="headrace", job="forward"' in query  # what our monitor calls them

@@ -283,6 +283,15 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
             "receivers.forward.extraContainers[0].name=forward,receivers.forward.extraContainers[0].image=a:1",
             "receivers.forward.extraContainers: forward is there twice",
         ),
+        (
+            "receivers.forward.extraEnv[0].name=HEADRACE_LOG__LEVEL,receivers.forward.settings.log.level=debug",
+            "receivers.forward.extraEnv: HEADRACE_LOG__LEVEL is there twice",
+        ),
+        (
+            "podDefaults.extraEnv[0].name=HEADRACE_KAFKA__BOOTSTRAP_SERVERS",
+            ".extraEnv: HEADRACE_KAFKA__BOOTSTRAP_SERVERS",
+        ),
+        ("lake.extraEnv[0].name=TZ,lake.extraEnv[1].name=TZ", "lake.extraEnv: TZ is there twice"),
         ("podDefaults.initContainers[0].name=x", "image"),
         ("podDefaults.dnsPolicy=None", "dnsConfig.nameservers: "),
         (
@@ -311,8 +320,14 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         ("receivers.forward.podDisruptionBudget.maxUnavailable=half", "maxUnavailable"),
         (
             "receivers.forward.autoscaling.enabled=true,receivers.forward.autoscaling.scaleDownSeconds=3601",
-            "receivers.forward.autoscaling.scaleDownSeconds: ",
+            "scaleDownSeconds",
         ),
+        (
+            "receiverDefaults.autoscaling.type=keda,receivers.forward.autoscaling.metrics[0].type=Pods",
+            "receivers.forward.autoscaling.metrics: ",
+        ),
+        ("receivers.forward.autoscaling.triggers[0].type=cpu", "receivers.forward.autoscaling.triggers: "),
+        ("receiverDefaults.tls.certManager.renewBefore=2160h", "tls.certManager.renewBefore: 2160h"),
         (
             "receivers.forward.gateway.parentRefs[0].name=edge,receivers.forward.gateway.hostnames[0]=a.b",
             "receivers.forward.gateway.hostnames: only a TLSRoute",
@@ -345,6 +360,24 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         ("receiverDefaults=null", "'receiverDefaults'"),
         ("receiverDefaults.tls=null", "'tls'"),
         ("lake.storage=null", "'storage'"),
+        ("receiverDefaults.replicas=null", "'replicas'"),
+        ("receiverDefaults.podDisruptionBudget.maxUnavailable=null", "'maxUnavailable'"),
+        ("receivers.forward.enabled=null", "'enabled'"),
+        ("networkPolicy.enabled=null", "'enabled'"),
+        ("networkPolicy.operations=null", "'operations'"),
+        ("image.pullPolicy=null", "'pullPolicy'"),
+        ("kafka.sasl.usernameKey=null", "'usernameKey'"),
+        ("kafka.development.storage.accessModes=null", "'accessModes'"),
+        ("lake.mode=null", "'mode'"),
+        ("kafka.development.image=", "image"),
+        ("receiverDefaults.tls.clientCa.key=", "/receiverDefaults/tls/clientCa/key"),
+        ("kafka.certificate.keyKey=tls key", "keyKey"),
+        ("podDefaults.priorityClassName=High", "priorityClassName"),
+        ("lake.storage.storageClass=fast disk", "storageClass"),
+        ("receiverDefaults.topologySpread.topologyKeys={a b}", "topologyKeys"),
+        ("receivers.forward.tls.certManager.dnsNames={a b}", "dnsNames"),
+        ("live.hosts={a b}", "hosts"),
+        ("test.timeoutSeconds=null", "'timeoutSeconds'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
@@ -363,10 +396,15 @@ def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
         "image.registry=registry.example.org:5000/team/,image.tag=0.1.0-rc.1_x",
         "receivers.forward.settings=null,receiverDefaults.settings=null,lake.settings=null,topics.settings=null",
         "receiverDefaults.resources=null,lake.resources=null,labels=null,podDefaults.extraVolumes=null",
+        "receivers.forward.replicas=null,topics.image=null,podSecurity.runAsUser=null,live.hosts=null,monitoring.runbooks=null",
         "receivers.forward.podDisruptionBudget.maxUnavailable=50%",
         "receivers.forward.resources.requests.cpu=0.5,receivers.forward.resources.limits.cpu=500m",
         "receivers.forward.autoscaling.enabled=true,receivers.forward.autoscaling.scaleDownSeconds=3600",
+        "receiverDefaults.tls.certManager.renewBefore=2159h",
+        "live.enabled=true,live.hosts=null,network.ipFamilies=null,lake.settings=null",
+        "lake.serviceAccountAnnotations=null,kafka.serviceAccountAnnotations=null,network.ipFamilyPolicy=null",
         "podDefaults.dnsPolicy=None,podDefaults.dnsConfig.nameservers={10.0.0.10}",
+        "podDefaults.extraEnv[0].name=TZ,receivers.forward.extraEnv[0].name=TZ,kafka.development.extraEnv[0].name=TZ",
         "receivers.logjam.settings.logjam.endpoints.a=tcp://a:1",
         f"{OWN},kafka.settings.bootstrap_servers=a.example.org:9092\\,[fd00::1]:9092",
         "network.ipFamilies={IPv6,IPv4}",
@@ -378,6 +416,16 @@ def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
 )
 def test_what_is_unusual_and_can_be_meant_is_taken(values: str) -> None:
     rendered("--set", values)
+
+
+def test_a_certificate_that_is_null_is_none() -> None:
+    """Receivers waited for a Secret without a name."""
+    (pod,) = (
+        pod
+        for each, pod in workloads(rendered("--set", "receiverDefaults.tls.existingSecret=null"))
+        if component(each) == "forward"
+    )
+    assert "tls" not in {volume["name"] for volume in pod["spec"]["volumes"]}
 
 
 def test_the_labels_of_a_part_win_over_those_of_every_object() -> None:

@@ -34,7 +34,7 @@ segment: [{name: segment, port: 12345}]
 {{- if and $tls.existingSecret $tls.certManager.enabled -}}
 {{- fail (printf "receivers.%s.tls: existingSecret and certManager.enabled exclude each other." .name) -}}
 {{- end -}}
-{{- $secret := ternary (printf "%s-%s-tls" (include "headrace.fullname" .root) .name) $tls.existingSecret $tls.certManager.enabled -}}
+{{- $secret := ternary (printf "%s-%s-tls" (include "headrace.fullname" .root) .name) (default "" $tls.existingSecret) $tls.certManager.enabled -}}
 {{- if and $tls.clientCa.existingSecret (not $secret) -}}
 {{- fail (printf "receivers.%s.tls.clientCa needs a certificate: existingSecret or certManager." .name) -}}
 {{- end -}}

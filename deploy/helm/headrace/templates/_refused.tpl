@@ -14,6 +14,11 @@
 {{- include "headrace.refused.resources" (dict "where" $name "resources" $part.resources) -}}
 {{- $pod := mustMergeOverwrite (deepCopy $root.Values.podDefaults) (deepCopy $part) -}}
 {{- $own := dict "name" $name "volumeMounts" (prepend (default list $pod.extraVolumeMounts) (dict "name" "tmp" "mountPath" "/tmp")) -}}
+{{- $given := list -}}
+{{- if ne $name "kafka.development" -}}
+{{- $given = concat (include "headrace.kafka.env" $root | fromYamlArray) (include "headrace.env" (default dict $part.settings) | fromYamlArray) -}}
+{{- end -}}
+{{- $_ := set $own "env" (concat $given (default list $pod.extraEnv)) -}}
 {{- $volumes := list (dict "name" "tmp") -}}
 {{- if or (eq $name "kafka.development") (and (eq $name "lake") (include "headrace.lake.volume" $root)) -}}
 {{- $volumes = append $volumes (dict "name" "data") -}}
@@ -105,6 +110,11 @@
 {{- if has .mountPath $paths }}{{ fail (printf "%s.extraVolumeMounts: %s is there twice." $where .mountPath) }}{{ end -}}
 {{- $paths = append $paths .mountPath -}}
 {{- end -}}
+{{- $variables := list -}}
+{{- range (first .pod.containers).env -}}
+{{- if has .name $variables }}{{ fail (printf "%s.extraEnv: %s is there twice." $where .name) }}{{ end -}}
+{{- $variables = append $variables .name -}}
+{{- end -}}
 {{- $containers := list -}}
 {{- range concat .pod.containers (default list .pod.initContainers) -}}
 {{- if has .name $containers }}{{ fail (printf "%s.extraContainers: %s is there twice." $where .name) }}{{ end -}}
@@ -166,9 +176,8 @@
 {{- if and $scaling.enabled (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
 {{- fail (printf "%s.autoscaling: minReplicas is above maxReplicas." $where) -}}
 {{- end -}}
-{{- if and (eq $scaling.type "hpa") (gt (int $scaling.scaleDownSeconds) 3600) -}}
-{{- fail (printf "%s.autoscaling.scaleDownSeconds: an HPA takes at most 3600." $where) -}}
-{{- end -}}
+{{- if and $scaling.metrics (eq $scaling.type "keda") }}{{ fail (printf "%s.autoscaling.metrics: KEDA has triggers." $where) }}{{ end -}}
+{{- if and $scaling.triggers (eq $scaling.type "hpa") }}{{ fail (printf "%s.autoscaling.triggers: an HPA has metrics." $where) }}{{ end -}}
 {{- if and (include "headrace.receiver.stateful" .) (dig "autoscaling" "enabled" false .own) -}}
 {{- fail (printf "%s.autoscaling.enabled: each replica consumes every device, so load never falls: set replicas." $where) -}}
 {{- end -}}
@@ -183,6 +192,12 @@
 {{- end -}}
 {{- if and (ne .name "logjam") .values.tls.certManager.enabled (not .values.tls.certManager.issuerRef.name) -}}
 {{- fail (printf "%s.tls.certManager.issuerRef.name is missing." $where) -}}
+{{- end -}}
+{{- $hours := dict "s" 0.000277 "m" 0.0166667 "h" 1 -}}
+{{- $lasts := include "headrace.number" (dict "text" .values.tls.certManager.duration "units" $hours) -}}
+{{- $renewed := include "headrace.number" (dict "text" .values.tls.certManager.renewBefore "units" $hours) -}}
+{{- if and $lasts $renewed (ge (float64 $renewed) (float64 $lasts)) -}}
+{{- fail (printf "%s.tls.certManager.renewBefore: %s is not before the end of %s." $where .values.tls.certManager.renewBefore .values.tls.certManager.duration) -}}
 {{- end -}}
 {{- range $name, $url := dig "logjam" "endpoints" dict (default dict .values.settings) -}}
 {{- if not (regexMatch "^(tcp|ipc)://" (toString $url)) }}{{ fail (printf "%s.settings.logjam.endpoints: %s is neither tcp://HOST:PORT nor ipc://PATH." $where $url) }}{{ end -}}
