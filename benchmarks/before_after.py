@@ -37,7 +37,7 @@ COST = "cpu_seconds_per_million"
 BEFORE, AFTER = "before", "after"
 NATIVE = "native"
 CONNECTIONS = 16
-PARTS = (*load.PARTS, "cli", "spark_jobs")
+PARTS = (*load.PARTS, "cli", "live", "spark_jobs")
 Taken = dict[str, dict[str, list[dict[str, float]]]]
 """By shape and side, the phases."""
 

@@ -29,7 +29,7 @@ from typing import Any
 import aiohttp
 import psutil
 
-from tests.cli.live.chromium import PROGRAM, browser
+from tests.live.chromium import PROGRAM, browser
 
 RESULTS = Path(__file__).parent / "results"
 

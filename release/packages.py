@@ -44,7 +44,7 @@ def prepare(part: Path, into: Path) -> None:
     for name in ("LICENSE", "README.md"):
         shutil.copy(ROOT / name, into)
     project = into / "pyproject.toml"
-    project.write_text(re.sub(r'"(headrace-\w+)"(?=,\n)', rf'"\1=={version()}"', project.read_text()))
+    project.write_text(re.sub(r'"(headrace(?:-\w+)?)"(?=,\n)', rf'"\1=={version()}"', project.read_text()))
 
 
 def build(dist: Path) -> list[Path]:

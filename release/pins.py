@@ -77,7 +77,7 @@ def of_others(part: str, all_parts: dict[str, list[str]]) -> set[str]:
     """Returns the requirements of a part that are not ours, and those of the parts that it requires."""
     found: set[str] = set()
     for requirement in all_parts[part]:
-        found |= of_others(short(requirement), all_parts) if requirement.startswith("headrace-") else {requirement}
+        found |= of_others(short(requirement), all_parts) if requirement.startswith("headrace") else {requirement}
     return found
 
 

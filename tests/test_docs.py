@@ -17,9 +17,11 @@ import pytest
 import typer
 import yaml
 from headrace_cli.__main__ import app
+from headrace_cli.verbs import parts
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_live.__main__ import app as live
 
 ROOT = Path(__file__).parent.parent
 
@@ -81,7 +83,7 @@ def commands(path: Path) -> list[list[str]]:
 
 def take(words: list[str]) -> None:
     """Raises `typer`'s usage error, or `KeyError` for a verb that does not exist. Runs nothing."""
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(live if words[0] in parts.LIVE else app)
     while isinstance(command, typer.core.TyperGroup):
         context = command.make_context("headrace", words)
         words = [*context._protected_args, *context.args]
@@ -102,7 +104,7 @@ def test_the_check_of_commands_sees_them() -> None:
     assert len(commands(path)) == "\n".join(lines).count("./headrace ") > 30
 
 
-@pytest.mark.parametrize("line", ["upp", "up --kafca x:1", "query a b", "quarantine lists"])
+@pytest.mark.parametrize("line", ["upp", "up --kafca x:1", "query a b", "quarantine lists", "live --kafca x:1"])
 def test_the_check_of_commands_can_fail(line: str) -> None:
     with pytest.raises((typer._click.exceptions.UsageError, KeyError)):
         take(shlex.split(line))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from headrace_common import __version__
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 
-from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
+from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known, run
 from headrace_cli.operating.commands import app as operating
 from headrace_cli.operating.options import LakeOption, StateOption, brokers_named, examples
 from headrace_cli.verbs import parts
@@ -282,6 +279,7 @@ def images(
 app.add_typer(operating)
 app.add_typer(parts.lake)
 app.add_typer(parts.segment)
+app.add_typer(parts.live)
 app.add_typer(wire)
 
 
@@ -310,24 +308,8 @@ def run_tests(
 
 
 def main() -> None:
-    """Run the verb. Print Headrace's own errors as one sentence on standard error."""
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.isatty():  # a terminal need not know ✓
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        app(prog_name="headrace")
-    except CommandError as error:
-        status_, text = error.status, str(error)
-    except ConfigError as error:
-        status_, text = EXIT_CONFIG, str(error)
-    except HeadraceError as error:
-        status_, text = EXIT_FAILED, str(error)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # `headrace logs | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
-    print(f"headrace: {text}", file=sys.stderr)
-    sys.exit(status_)
+    """Run the verb that the arguments name."""
+    run(app)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""The ground of every verb: its error and the exit statuses, the checkout that it runs from, and the user's folders."""
+"""The ground of every verb: how it runs, its error and the exit statuses, the checkout that it runs from, the user's folders."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from headrace_common.operations.errors import HeadraceError
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 
 EXIT_FAILED: Final = 1
 EXIT_NOTHING_RUNS: Final = 3
@@ -21,6 +23,32 @@ class CommandError(HeadraceError):
     def __init__(self, message: str, *, status: int = EXIT_FAILED) -> None:
         super().__init__(message)
         self.status = status
+
+
+def run(verbs: Callable[..., Any]) -> None:
+    """Run the verb that the arguments name. Print Headrace's own errors as one sentence on standard error."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.isatty():  # a terminal need not know ✓
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        verbs(prog_name="headrace")
+    except CommandError as error:
+        status, text = error.status, str(error)
+    except ConfigError as error:
+        status, text = EXIT_CONFIG, str(error)
+    except HeadraceError as error:
+        status, text = EXIT_FAILED, str(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `headrace logs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    print(f"headrace: {text}", file=sys.stderr)
+    sys.exit(status)
+
+
+def module(name: str) -> tuple[str, ...]:
+    """Return the command that runs a module of Headrace. -P keeps the current folder out of Python's path."""
+    return (sys.executable, "-P", "-m", name)
 
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -191,7 +191,7 @@ def test_a_broker_that_cannot_be_reached_is_told_in_words(error: OSError, told: 
 
 def test_every_client_of_kafka_has_these_settings() -> None:
     """Also the topics job's, the consumers of a service's own, and the command line's."""
-    code = [path.read_text() for part in ("libs", "services", "cli") for path in (ROOT / part).rglob("*.py")]
+    code = [path.read_text() for part in ("libs", "services", "cli", "live") for path in (ROOT / part).rglob("*.py")]
     made = [call for text in code for call in re.findall(r"AIOKafka\w+\(([^()]*\([^()]*\))?", text)]
     assert len(made) > 5
     assert all("**client_arguments(" in call for call in made)

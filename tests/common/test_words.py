@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("benchmarks", "cli", "docs", "libs", "release", "services", "spark_jobs")
-CODE = ("cli", "libs", "services", "spark_jobs")
+PACKAGES = ("benchmarks", "cli", "docs", "libs", "live", "release", "services", "spark_jobs")
+CODE = ("cli", "libs", "live", "services", "spark_jobs")
 VERB = re.compile(r"(?!(?:Always|As|Bytes|Its|Rows|Seconds|This)\b)[A-Z][a-z-]+s\b|See ")
 COMMAND = re.compile(
     r"(Add|Answer|Ask|Begin|Build|Check|Choose|Close|Compare|Connect|Convert|Copy|Count|Create|Delete|Do|Draw|End|Fetch|Fill"
@@ -58,7 +58,7 @@ def beginnings(source: str) -> list[str]:
 
 @pytest.mark.parametrize("package", CODE)
 def test_a_functions_docstring_begins_with_a_verb(package: str) -> None:
-    verb = COMMAND if package == "cli" else VERB
+    verb = COMMAND if package in ("cli", "live") else VERB
     found = [
         f"{path.relative_to(ROOT)}: {text[:80]}"
         for path in sorted((ROOT / package).rglob("*.py"))

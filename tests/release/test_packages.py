@@ -51,12 +51,13 @@ def test_a_wheel_has_every_file_of_its_package_and_the_licence(dist: Path) -> No
 
 
 def test_parts_of_one_version_belong_together(dist: Path) -> None:
-    (wheel,) = dist.glob("headrace-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        metadata = archive.read(f"headrace-{__version__}.dist-info/METADATA").decode()
-    needed = [line.split(" ")[1] for line in metadata.splitlines() if line.startswith("Requires-Dist: headrace-")]
-    assert len(needed) == 7
-    assert all(name.endswith(f"=={__version__}") for name in needed)
+    for name, parts in (("headrace", 7), ("headrace_live", 2)):
+        (wheel,) = dist.glob(f"{name}-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            metadata = archive.read(f"{name}-{__version__}.dist-info/METADATA").decode()
+        needed = [line.split(" ")[1] for line in metadata.splitlines() if line.startswith("Requires-Dist: headrace")]
+        assert len(needed) == parts
+        assert all(each.endswith(f"=={__version__}") for each in needed)
 
 
 def test_a_commit_has_one_wheel_of_each_part(dist: Path, tmp_path: Path) -> None:

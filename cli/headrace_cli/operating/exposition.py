@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -20,8 +20,6 @@ from headrace_cli.stack.state import StateFolder
 SECONDS: Final = 3.0
 """Time that a part has for each answer."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-LATE: Final = 0.8
-"""A look of the live page takes no longer than this: who has not answered by then is shown as before, until he is away."""
 READY_EVERY: Final = 6
 """Only each sixth look asks `/readyz`, too, while the answer is that it is ready: it costs a third of `/metrics`."""
 MOST: Final = 500
@@ -36,7 +34,6 @@ Answer = tuple[int, str]
 """Status and text; status 0 with the reason when there is no answer."""
 Parts = Sequence[tuple[str, str]]
 """Names and addresses; a name is empty if nobody has said it."""
-Finder = Callable[[], Awaitable[Parts]]
 
 
 @dataclass(frozen=True)

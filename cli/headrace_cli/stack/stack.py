@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from headrace_common.operations.settings import TopicSettings, environment, own_
 from headrace_common.operations.variables import read_bytes, variable
 from headrace_common.protocol import Protocol, installed
 
-from headrace_cli.ground import CommandError, check_known
+from headrace_cli.ground import CommandError, check_known, module
 from headrace_cli.machine.child import ProcessSpec
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.machine.toolchain import FetchProgress, jars, java_home
@@ -29,6 +30,7 @@ CONTROLLER_PORT: Final = 9093
 LAKE_OPS_PORT: Final = 8086
 LIVE_PORT: Final = 8080
 LAKE_MODULE: Final = "headrace_lake"
+LIVE_MODULE: Final = "headrace_live"
 EVENTS_PARTITIONS: Final = 4
 SEGMENTS_PARTITIONS: Final = 4
 """Partitions of these topics on a laptop. The defaults for clusters are in `headrace_common.operations.settings`."""
@@ -164,7 +166,7 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
 
 
 def _live(state: StateFolder, port: int, base: Mapping[str, str]) -> ProcessSpec:
-    command = (*module("headrace_cli"), "live", "--state", str(state.path), "--host", HOST, "--port", str(port))
+    command = (*module(LIVE_MODULE), "live", "--state", str(state.path), "--host", HOST, "--port", str(port))
     group = os.environ.get(variable("lake", "group"))
     command += ("--group", group) if group else ()
     return ProcessSpec("live", command, base, state.log("live"), http_probe(HOST, port), grace=10)
@@ -183,11 +185,6 @@ def check_processes(processes: int) -> None:
     name = variable("listen", "socket")
     if processes > 1 and name in os.environ:
         raise CommandError(f"{name} is set: only one process can have that socket, so leave out --processes or it.")
-
-
-def module(name: str) -> tuple[str, ...]:
-    """Return the command that runs a module of Headrace. -P keeps the current folder out of Python's path."""
-    return (sys.executable, "-P", "-m", name)
 
 
 def _receiver(
@@ -297,7 +294,12 @@ class _PortAllocator:
         return port
 
     def take_live(self) -> tuple[int, list[tuple[str, str]]]:
-        """Return the live page's port: the one asked for, else the usual one, else a free one, and what to say about it."""
+        """Return the live page's port: the one asked for, else the usual one, else a free one, and what to say about it.
+
+        The port is 0 if the page's package is not installed.
+        """
+        if find_spec(LIVE_MODULE) is None:
+            return 0, [("live", "there is no live page: headrace-live is not installed")]
         if self._live is not None:
             if self._live in self._given or is_taken(HOST, self._live):
                 who = "this stack itself" if self._live in self._given else holder(self._live)

@@ -112,17 +112,6 @@ def format_size(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def short(number: float | None) -> str:
-    """Return a number as ``12.3k``, at most five characters."""
-    if number is None:
-        return "–"
-    for unit in ("", "k", "M", "G"):
-        if abs(number) < 999.5:
-            return f"{number:.0f}{unit}" if not unit or number >= 99.95 else f"{number:.1f}{unit}"
-        number /= 1000
-    return f"{number:.0f}T"
-
-
 def duration(seconds: float | None) -> str:
     """Return a time as ``45 ms``, ``1.2 s`` or what `span` says."""
     if seconds is None:

@@ -1,16 +1,20 @@
-"""``lake`` and ``segment``: commands of the landing job and of the segment service, with the settings of the stack."""
+"""Verbs of other parts: ``lake`` and ``segment``, commands of the landing job and of the segment service, with the settings of
+the stack; ``live`` and ``top`` of the package that shows what runs.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
-from headrace_cli.ground import DEFAULT_STATE
+from headrace_cli.ground import DEFAULT_STATE, CommandError
+from headrace_cli.ground import module as command_of
 
 LAKE: Final = {
     "replay": "Land again what the tables have lost.",
@@ -25,6 +29,12 @@ SEGMENT: Final = {
     "seal": "End a segment.",
     "delete": "Delete a segment.",
 }
+LIVE: Final = {
+    "live": "Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing.",
+    "top": "Show how each service does, live: connections, rates, acknowledgements, what waits, lag. Replicas are added up.",
+}
+_PASSED: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a verb whose options, `--help` too, are its part's."""
 
 
 def run(module: str, arguments: Sequence[str], path: Path) -> int:
@@ -38,7 +48,6 @@ def run(module: str, arguments: Sequence[str], path: Path) -> int:
 
     from headrace_cli.stack.broker import HOST
     from headrace_cli.stack.stack import KAFKA_PORT, base_environment, lake_environment
-    from headrace_cli.stack.stack import module as command_of
     from headrace_cli.stack.state import StateFolder
 
     state, ours = StateFolder(path), module == "headrace_lake"
@@ -67,13 +76,30 @@ def _verb(module: str, name: str) -> Callable[..., None]:
     return verb
 
 
+def become(module: str, arguments: Sequence[str]) -> NoReturn:
+    """Run a module in place of this process, so that signals reach it. Raises `CommandError` if it is not installed."""
+    if find_spec(module) is None:
+        raise CommandError(f"{arguments[0]} is of another package, which is not installed: {module.replace('_', '-')}.")
+    program, *rest = command_of(module)
+    os.execv(program, [program, *rest, *arguments])  # noqa: S606
+
+
+def _own_verb(module: str, name: str) -> Callable[[typer.Context], None]:
+    def verb(context: typer.Context) -> None:
+        become(module, [name, *context.args])
+
+    return verb
+
+
 def _group(name: str, module: str, verbs: dict[str, str], about: str) -> typer.Typer:
     group = typer.Typer(name=name, help=about, no_args_is_help=True)
-    passed = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     for verb, help_ in verbs.items():
-        group.command(verb, help=f"{help_} --help says how.", context_settings=passed)(_verb(module, verb))
+        group.command(verb, help=f"{help_} --help says how.", context_settings=_PASSED)(_verb(module, verb))
     return group
 
 
 lake = _group("lake", "headrace_lake", LAKE, "Land again, change or erase what is in the tables of the stack.")
 segment = _group("segment", "headrace_segment", SEGMENT, "Look at the segments of the stack, and end them.")
+live = typer.Typer()
+for _name, _help in LIVE.items():
+    live.command(_name, help=_help, context_settings=_PASSED)(_own_verb("headrace_live", _name))

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_cli.ground import EXIT_FAILED, CommandError, command
+from headrace_cli.ground import EXIT_FAILED, CommandError, command, module
 from headrace_cli.machine.child import written_since
 from headrace_cli.machine.tether import tethered
-from headrace_cli.stack.stack import Stack, StackOptions, module, plan, select_receivers
+from headrace_cli.stack.stack import Stack, StackOptions, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs import console

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.live import tables
 from headrace_cli.wire import loss
 from headrace_cli.wire.quarantined.verbs import Source, export_items, wanted_of
 from headrace_cli.wire.send import verb
 from headrace_cli.wire.send.connections import Tally
+from headrace_live import tables
 from typer.testing import CliRunner
 
 from tests.lake.s3 import BUCKET, S3

@@ -1,11 +1,10 @@
 """Reads a topic as a bystander: without a group, so that no group's offsets move, and a bounded number of records at a time.
 
-The newest of its records are for `tap --last`, and for the page.
+The newest of its records are for `tap --last`, and for the live page.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -22,17 +21,8 @@ from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.watch.records import BEGINNING, NOW, Filters, Kept, event, reject, shown_value
+from headrace_cli.operating.watch.records import BEGINNING, NOW, Kept
 from headrace_cli.stack.reach import check_reachable
-
-MESSAGES: Final = 50
-"""Most messages of one answer to the page."""
-MESSAGE_BYTES: Final = 32 * 1024 * 1024
-"""Most bytes of records that are held for them."""
-LOOKED: Final = 20_000
-"""Most records that are looked through for them, over all partitions."""
-SECONDS: Final = 8.0
-"""Most time for that."""
 
 
 @dataclass
@@ -70,47 +60,6 @@ async def newest(
         found.late = monotonic() > stop
     found.records = [record for _, record in sorted(kept)]
     return found
-
-
-async def messages(settings: KafkaSettings, filters: Filters, text: str, *, quarantine: bool) -> dict[str, Any]:
-    """Return the newest messages that pass, the newest first, as the page shows them. `text`: what the value holds somewhere.
-
-    Takes 20 s at most. Raises `CommandError`, `DeliveryError`, `TimeoutError`.
-    """
-    decode, sought = reject if quarantine else event, text.encode()
-
-    def wanted(record: Kept) -> bool:
-        return sought in (record.value or b"") and (not filters or filters.passes(decode(record)))
-
-    async with asyncio.timeout(SECONDS + 10), reading(settings, quarantine=quarantine) as reader:
-        within = LOOKED // reader.partitions if filters or text else MESSAGES
-        await reader.begin_before_end(max(within, 1))
-        found = await newest(reader, MESSAGES, wanted, MESSAGE_BYTES, SECONDS)
-    return {
-        "messages": [_shown(record, decode(record)) for record in reversed(found.records)],
-        "read": found.read,
-        "whole": not found.late and not found.cut,
-    }
-
-
-def _shown(record: Kept, row: dict[str, Any]) -> dict[str, Any]:
-    shown = {
-        name: str(value) if name == "received_time" else shown_value(value)
-        for name, value in row.items()
-        if value is not None
-    }
-    heading = {name: shown.get(name, "") for name in ("protocol", "stream", "source", "reason", "fault")}
-    content = next((shown[name] for name in ("body", "payload", "raw") if name in shown), "")
-    place = f"{record.topic}-{record.partition}-{record.offset}"
-    identity = shown.get("event_id") or shown.get("id") or ""
-    return {
-        "place": place,
-        "time": record.timestamp / 1000,
-        "id": identity,
-        "content": content,
-        "fields": shown,
-        **heading,
-    }
 
 
 RECORDS: Final = 500

@@ -12,12 +12,12 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from headrace_cli.stack.reach import unreachable
 from headrace_common.kafka.client import client_arguments, explain, make_consumer
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_cli.operating.live.looks import KafkaLook, Partition
-from headrace_cli.stack.reach import unreachable
+from headrace_live.looks import KafkaLook, Partition
 
 ANSWER: Final = 1.5
 """Time that Kafka has for an answer."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from headrace_cli.verbs.console import duration, format_size, span
 from headrace_common.session.explain import count
 
-from headrace_cli.operating.live.looks import Figures, Receiver
-from headrace_cli.verbs.console import duration, format_size, short, span
+from headrace_live.looks import Figures, Receiver
 
 GOOD: Final = "good"
 WATCH: Final = "watch"
@@ -198,3 +198,14 @@ def _flow(figures: Figures) -> str:
     acked = f", acknowledged within {duration(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
     fresh = f"; landed {duration(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
     return f"{short(events)} events a second from {count(connections, 'connection')}{acked}{fresh}."
+
+
+def short(number: float | None) -> str:
+    """Return a number as ``12.3k``, at most five characters."""
+    if number is None:
+        return "–"
+    for unit in ("", "k", "M", "G"):
+        if abs(number) < 999.5:
+            return f"{number:.0f}{unit}" if not unit or number >= 99.95 else f"{number:.1f}{unit}"
+        number /= 1000
+    return f"{number:.0f}T"

@@ -10,23 +10,23 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import headrace_cli.operating.live as package
+import headrace_live as package
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.exposition import LATE, Scraper, parts_of
-from headrace_cli.operating.live import server, tables
-from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
-from headrace_cli.operating.live.service import VIEWERS, LiveService
+from headrace_cli.operating.exposition import Scraper, parts_of
 from headrace_cli.operating.watch.records import Filters
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_live import server, tables
+from headrace_live.__main__ import app
+from headrace_live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
+from headrace_live.service import LATE, VIEWERS, LiveService
 from typer.testing import CliRunner
 
-from tests.cli.live.seen import look, receiver
 from tests.contract.waiting import PATIENCE, until
+from tests.live.seen import look, receiver
 
 Client = TestClient[web.Request, web.Application]
 STATIC = Path(package.__file__).parent / "static"
@@ -295,7 +295,7 @@ async def test_one_at_a_time_reads_messages_with_the_filters(
         await going.wait()
         return {"messages": []}
 
-    monkeypatch.setattr("headrace_cli.operating.live.server.messages", slow)
+    monkeypatch.setattr("headrace_live.server.messages", slow)
     serving = LiveServer(service, KafkaSettings(), None, None, show=True)
     async with TestClient(TestServer(serving.application())) as page:
         query = {"protocol": "forward", "stream": "a*", "source": "/b", "text": "c", "quarantine": "1"}

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.live.looks import Figures, Gap, Look, Partition, TablesLook
-from headrace_cli.operating.live.model import FIELDS, POINTS, REPLICAS, SPAN, Model
-from headrace_cli.operating.live.service import _plain, document, rounded
-from headrace_cli.operating.live.words import BAD, GOOD, WATCH, verdict
+from headrace_live.looks import Figures, Gap, Look, Partition, TablesLook
+from headrace_live.model import FIELDS, POINTS, REPLICAS, SPAN, Model
+from headrace_live.service import _plain, document, rounded
+from headrace_live.words import BAD, GOOD, WATCH, verdict
 
-from tests.cli.live.seen import INF, UNIX, away, kafka, lake, look, quarantined, receiver
+from tests.live.seen import INF, UNIX, away, kafka, lake, look, quarantined, receiver
 
 
 def last(*looks: Any) -> Figures:

@@ -15,17 +15,18 @@ from typing import Any, Final
 
 import duckdb
 from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import explain
-from headrace_common.operations.errors import HeadraceError
-from headrace_common.operations.settings import KafkaSettings
-
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.live.looks import Gap, TablesLook
 from headrace_cli.operating.watch.records import Kept, Row, event, reject
-from headrace_cli.operating.watch.topic import MESSAGE_BYTES, TopicReader, newest, reading
+from headrace_cli.operating.watch.topic import TopicReader, newest, reading
+from headrace_common.kafka.client import explain
+from headrace_common.operations.errors import HeadraceError
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_live.looks import Gap, TablesLook
+from headrace_live.messages import MESSAGE_BYTES
 
 ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
 NEWEST: Final = "newest"

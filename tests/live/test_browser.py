@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.live.looks import Look, TablesLook
-from headrace_cli.operating.live.server import LiveServer, allowed_names
-from headrace_cli.operating.live.service import LiveService
 from headrace_cli.operating.watch.records import Filters
 from headrace_common.operations.settings import KafkaSettings
+from headrace_live.looks import Look, TablesLook
+from headrace_live.server import LiveServer, allowed_names
+from headrace_live.service import LiveService
 
-from tests.cli.live.chromium import Page, browser
-from tests.cli.live.seen import UNIX, away, kafka, lake, receiver
 from tests.contract.waiting import PATIENCE
+from tests.live.chromium import Page, browser
+from tests.live.seen import UNIX, away, kafka, lake, receiver
 
 pytestmark = [pytest.mark.requires("chromium"), pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -137,7 +137,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Filters, str]]:
         found = [a_message(number, NASTY) for number in reversed(range(len(asked)))]
         return {"messages": found, "read": len(asked), "whole": True}
 
-    monkeypatch.setattr("headrace_cli.operating.live.server.messages", messages)
+    monkeypatch.setattr("headrace_live.server.messages", messages)
     return asked
 
 
@@ -181,7 +181,7 @@ async def crowded(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> 
             "whole": True,
         }
 
-    monkeypatch.setattr("headrace_cli.operating.live.server.messages", messages)
+    monkeypatch.setattr("headrace_live.server.messages", messages)
     async with browser() as page:
         await page.show(1440, 844, dark=dark)
         await opened(page, scene, *parts, lake(0), away(0, service="forward", url="http://gone.example.org:1"))

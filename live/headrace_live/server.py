@@ -11,16 +11,16 @@ from typing import Final
 
 import orjson
 from aiohttp import web
+from headrace_cli.ground import CommandError
+from headrace_cli.lake.address import LakeAddress
+from headrace_cli.operating.watch.records import Filters
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_cli.ground import CommandError
-from headrace_cli.lake.address import LakeAddress
-from headrace_cli.operating.live.service import LiveService
-from headrace_cli.operating.live.tables import follow
-from headrace_cli.operating.live.words import verdict
-from headrace_cli.operating.watch.records import Filters
-from headrace_cli.operating.watch.topic import messages
+from headrace_live.messages import messages
+from headrace_live.service import LiveService
+from headrace_live.tables import follow
+from headrace_live.words import verdict
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.lake.text import printable
+from headrace_cli.operating.exposition import parts_of, scrape_all
+from headrace_cli.verbs import console
+from headrace_cli.verbs.console import duration
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
-from headrace_cli.lake.text import printable
-from headrace_cli.operating.exposition import parts_of, scrape_all
-from headrace_cli.operating.live.looks import Figures, Lake, Look, Receiver
-from headrace_cli.operating.live.model import Model
-from headrace_cli.verbs import console
-from headrace_cli.verbs.console import duration, short
+from headrace_live.looks import Figures, Lake, Look, Receiver
+from headrace_live.model import Model
+from headrace_live.words import short
 
 ONCE_SECONDS: Final = 1.0
 """Time between the two looks of `--once`."""

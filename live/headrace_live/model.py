@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.live.looks import (
+
+from headrace_live.looks import (
     Figures,
     Lake,
     Lane,

@@ -16,16 +16,17 @@ from typing import ClassVar
 
 import pytest
 from headrace_cli.operating.exposition import Scrape, scrape_all
-from headrace_cli.operating.live.model import quantile
-from headrace_cli.operating.watch.top import PROBLEMS, rows, table, top
-from headrace_cli.verbs.console import duration, short
+from headrace_cli.verbs.console import duration
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_live.model import quantile
+from headrace_live.top import PROBLEMS, rows, table, top
+from headrace_live.words import short
 from rich.console import Console
 
-from tests.cli.live.seen import INF, lake, look, receiver
-from tests.cli.live.test_model import last
+from tests.live.seen import INF, lake, look, receiver
+from tests.live.test_model import last
 
 
 class TestRates:
@@ -54,12 +55,12 @@ class TestRates:
         declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
         declared |= {row.name for protocol in installed() for row in protocol.own_metrics()}
         read = set()
-        tools = Path(__file__).parents[3] / "cli/headrace_cli"
-        for path in [*(tools / "operating").rglob("*.py"), tools / "wire" / "loss.py"]:
+        root = Path(__file__).parents[2]
+        for path in [*(root / "live").rglob("*.py"), root / "cli/headrace_cli/wire/loss.py"]:
             read |= {
                 word for word in path.read_text().split('"') if word.startswith("headrace_") and word.isidentifier()
             }
-        read = {name for name in read if not name.startswith("headrace_cli")}
+        read = {name for name in read if not name.startswith(("headrace_cli", "headrace_live"))}
         assert len(read) > 8
         assert read - declared == set()
 

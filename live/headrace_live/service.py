@@ -9,15 +9,17 @@ from contextlib import suppress
 from typing import Any, Final
 
 import orjson
-
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.operating.exposition import LATE, Finder, Parts, Scraper
-from headrace_cli.operating.live import tables
-from headrace_cli.operating.live.broker import KafkaWatch
-from headrace_cli.operating.live.looks import Figures, KafkaLook, Look, TablesLook
-from headrace_cli.operating.live.model import FIELDS, Model
-from headrace_cli.operating.live.words import behind_seconds, verdict
+from headrace_cli.operating.exposition import Parts, Scraper
 
+from headrace_live import tables
+from headrace_live.broker import KafkaWatch
+from headrace_live.looks import Figures, KafkaLook, Look, TablesLook
+from headrace_live.model import FIELDS, Model
+from headrace_live.words import behind_seconds, verdict
+
+LATE: Final = 0.8
+"""A look takes no longer than this: a part that has not answered by then is shown as before, until it is away."""
 WATCHED: Final = 1.0
 """Time between two looks while somebody looks."""
 IDLE: Final = 10.0
@@ -29,6 +31,8 @@ FIND_EVERY: Final = 5.0
 TABLES_EVERY: Final = 20.0
 VIEWERS: Final = 64
 """Most pages that are open at the same time."""
+
+Finder = Callable[[], Awaitable[Parts]]
 
 
 class LiveService:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.live.looks import KafkaLook, Look, Partition, TablesLook
+from headrace_live.looks import KafkaLook, Look, Partition, TablesLook
 
 UNIX = 1_795_000_000.0
 INF = float("inf")

@@ -1,0 +1,81 @@
+"""`headrace live` and `headrace top`: verbs of a package of their own, which the command line runs in its place."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import typer
+from headrace_cli.__main__ import app as command_line
+from headrace_cli.ground import CommandError
+from headrace_cli.stack.stack import StackOptions, _PortAllocator
+from headrace_cli.verbs import parts
+from headrace_live.__main__ import app
+from typer.testing import CliRunner
+
+from tests.cli.standin import headrace
+
+NOWHERE = "headrace_nowhere"
+
+
+def test_the_command_line_says_of_them_what_they_say() -> None:
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    assert {name: (each.help or "").strip() for name, each in command.commands.items()} == parts.LIVE
+
+
+def test_they_take_the_place_of_the_command_line_with_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Sequence[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, command: ran.append([program, *command]))
+    words = ["--url", "a=dns://b:1", "-h", "--port=1", "--no-samples", "--help"]
+    for verb in ("live", "top"):
+        CliRunner().invoke(command_line, [verb, *words])
+    assert ran == [
+        [sys.executable, sys.executable, "-P", "-m", "headrace_live", verb, *words] for verb in ("live", "top")
+    ]
+
+
+def test_help_and_exit_statuses_come_through(tmp_path: Path) -> None:
+    told = headrace("live", "--help")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.search(r"Usage: headrace live \[OPTIONS\]", told.stdout)
+    assert {"--allow-host", "--group", "--lake", "--no-samples", "--state"} <= set(re.findall(r"--[\w-]+", told.stdout))
+    assert headrace("top", "--kafca").returncode == 2
+    nothing = headrace("top", "--state", str(tmp_path))
+    assert (nothing.returncode, nothing.stdout, nothing.stderr.count("\n")) == (3, "", 1)
+
+
+def test_without_the_package_both_are_one_sentence_and_up_has_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CommandError) as raised:
+        parts.become(NOWHERE, ["live"])
+    assert raised.value.status == 1
+    monkeypatch.setattr("headrace_cli.stack.stack.LIVE_MODULE", NOWHERE)
+    port, ((name, _),) = _PortAllocator(StackOptions(any_port=True)).take_live()
+    assert (port, name) == (0, "live")
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        ("live --url http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
+        ("live --url dns://x", 2, "expected NAME=dns://HOST:PORT"),
+        ("top", 3, "Nothing runs on"),
+        ("top --url 127.0.0.1:1", 2, "--once prints one table"),
+        ("top --url 127.0.0.1:1 --json", 2, "add --once"),
+        ("top --url ftp://x --once", 2, "expected http://HOST:PORT"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    command: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "none"))
+    result = CliRunner().invoke(app, shlex.split(command))
+    assert isinstance(result.exception, CommandError), result.output
+    assert (result.exception.status, "\n" in str(result.exception)) == (status, False)
+    assert said in str(result.exception)
+    assert not (tmp_path / "none").exists()
