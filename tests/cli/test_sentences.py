@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
-from headrace_logjam import wire as logjam
 from typer.testing import CliRunner
 
-from tests.cli.operating.test_explain import BEATS, FRAMES
+from tests.cli.operating.test_explain import BEATS
 
 FILES = {
     "empty": b"",
@@ -21,7 +20,6 @@ FILES = {
     "packets": b"\xd4\xc3\xb2\xa1" + bytes(20),
     "hello": b"hello",
     "beats": BEATS,
-    "message": logjam.joined(FRAMES),
 }
 
 
@@ -50,8 +48,6 @@ FILES = {
         ("explain packets", 2, "a capture of packets"),
         ("explain hello", 2, "No protocol begins with 68 65 6c 6c"),
         ("explain beats --protocol syslog", 2, "--protocol syslog"),
-        ("explain beats --from-server --from-client", 2, "name one"),
-        ("explain message --from-server", 2, "answers of logjam"),
         ("explain missing", 2, "cannot be read"),
         ("explain .", 2, "cannot be read"),
         ("quarantine list", 1, "There are no tables"),

@@ -30,7 +30,7 @@ CaOption = Annotated[
 def explain(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE|-", help="Bytes of one side of a connection; - is standard input."),
+        typer.Argument(metavar="FILE|-", help="Bytes that a client sent on one connection; - is standard input."),
     ],
     protocol: Annotated[
         str,
@@ -38,10 +38,6 @@ def explain(
             metavar="NAME", help="courier, forward, logjam, lumberjack or segment; default: the first bytes say."
         ),
     ] = "",
-    from_client: Annotated[
-        bool, typer.Option("--from-client", help="A client sent it; default: the first bytes say.")
-    ] = False,
-    from_server: Annotated[bool, typer.Option("--from-server", help="A server sent it: replies.")] = False,
     parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show at most N events and entries of a frame.")] = 5,
     frames: Annotated[int, typer.Option(min=0, help="Show at most N frames; all are counted.")] = 100,
     as_json: Annotated[
@@ -51,7 +47,7 @@ def explain(
     """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
     from headrace_cli.wire.explain import verb
 
-    options = verb.ExplainOptions(protocol, from_server, from_client, parts, frames, as_json)
+    options = verb.ExplainOptions(protocol, parts, frames, as_json)
     raise typer.Exit(verb.explain(file, options))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.explain import PEER, Explanation, Part, ReplyWalker, Unit, count, cut_text, fields
+from headrace_common.session.explain import PEER, Explanation, Part, Unit, count, cut_text, fields
 from headrace_common.session.inflate import InflateLimits
 
 from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
@@ -93,7 +93,6 @@ def _meaning(reply: Acknowledged | Version | PlainReply) -> str:
 
 EXPLANATION: Final = Explanation(
     begins=lambda data: re.match(rb"[A-Z]{4}|\?{4}", data) is not None,
-    server_begins=lambda data: data[:4] in (b"ACKN", b"VERS", b"PONG"),
     stream=_stream,
-    replies=lambda first: ReplyWalker("reply", Replies().receive, _meaning),
+    replies=lambda data: [f"reply {_meaning(reply)}" for reply in Replies().receive(data)],
 )

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgpack
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, ReplyWalker, Unit, count, cut_text
+from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, Unit, count, cut_text
 
 from headrace_forward.entries import option
 from headrace_forward.events.message import MAGICS
@@ -163,38 +163,18 @@ def _ext(kind: int, data: bytes) -> Any:
         return msgpack.ExtType(kind, data)
 
 
-class _JsonReplies:
-    """The same as `headrace_forward.wire.Replies` for a client that speaks JSON."""
-
-    def __init__(self) -> None:
-        self._text = b""
-
-    def receive(self, data: bytes) -> list[Any]:
-        """Returns the chunks that are acknowledged. Raises `ProtocolError`."""
-        self._text += data
-        if data != b"}":
-            return []
-        try:
-            found = json.loads(self._text)["ack"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ProtocolError(f"not an acknowledgement: {error}") from error
-        self._text = b""
-        return [found]
-
-
 def _stream(most: int, given: ForwardSettings | None) -> tuple[ForwardWalker, ForwardSession]:
     limits, section = (given.limits, given.forward) if given else (LimitSettings(), ForwardSection())
     return ForwardWalker(limits.frame_bytes, limits.frame_events, most), ForwardSession(PEER, limits, section)
 
 
-def _replies(first: bytes) -> ReplyWalker:
-    read = _JsonReplies().receive if first == b"{" else Replies().receive
-    return ReplyWalker("ack", read, lambda chunk: f"all of chunk {chunk!r} is stored")
+def _replies(data: bytes) -> list[str]:
+    chunks = [json.loads(data)["ack"]] if data.startswith(b"{") else Replies().receive(data)
+    return [f"ack all of chunk {chunk!r} is stored" for chunk in chunks]
 
 
 EXPLANATION: Final = Explanation(
     begins=lambda data: data[0] in FIRST or data[0] in (0x81, 0xC0, 0xDC, 0xDD) or 0x90 <= data[0] <= 0x9F,
-    server_begins=lambda data: data.startswith((b"\x81\xa3ack", b'{"ack"')),
     stream=_stream,
     replies=_replies,
 )

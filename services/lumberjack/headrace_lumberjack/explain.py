@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.explain import PEER, Explanation, Part, ReplyWalker, Unit, count, cut_text, fields
+from headrace_common.session.explain import PEER, Explanation, Part, Unit, count, cut_text, fields
 from headrace_common.session.inflate import InflateLimits
 
 from headrace_lumberjack.content import Content
@@ -150,7 +150,6 @@ def _meaning(number: int) -> str:
 
 EXPLANATION: Final = Explanation(
     begins=lambda data: data[:1] in (b"1", b"2") and data[1:2] in (b"", b"W", b"D", b"J", b"C", b"A"),
-    server_begins=lambda data: data[:2] in (b"1A", b"2A"),
     stream=_stream,
-    replies=lambda first: ReplyWalker("A", Replies(first[0]).receive, _meaning),
+    replies=lambda data: [f"A {_meaning(number)}" for number in Replies(data[0]).receive(data)],
 )

@@ -1,4 +1,4 @@
-"""Messages of the Streaming Service protocol, of either side, as `explain` shows them. Pure."""
+"""Messages of the Streaming Service protocol as `explain` shows them. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
 from headrace_segment.wire.layout import Table
 from headrace_segment.wire.stream import MessageStream
-from headrace_segment.wire.today import REPLIES
 
 _SESSION: Final = bytes(16)
 
@@ -112,9 +111,8 @@ def _begins(data: bytes) -> bool:
 
 EXPLANATION: Final = Explanation(
     begins=_begins,
-    server_begins=lambda data: _begins(data) and HEADER.unpack_from(data)[0] in REPLIES,
     stream=_stream,
-    replies=lambda first: SegmentWalker(FRAME_BYTES),
+    replies=lambda data: [f"{unit.kind} {unit.meaning}" for unit in SegmentWalker(FRAME_BYTES).feed(data)],
     answer=_answer,
     note="That is for segments that are new and empty.",
 )

@@ -16,7 +16,7 @@ from headrace_common.operations.settings import Settings
 from headrace_common.protocol import installed
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
-from headrace_common.session.explain import SAMPLE, Explanation, ReplyWalker, Unit
+from headrace_common.session.explain import SAMPLE, Explanation, Unit
 from headrace_common.session.interface import ByteSession, Frame, MessageSession, Pause
 
 from headrace_cli.ground import CommandError
@@ -60,7 +60,6 @@ class Summary:
     """The outcome of a stream. `broken`: why it cannot be read beyond `broken_at`; `limit`: the setting that was exceeded."""
 
     protocol: str
-    server: bool = False
     frames: int = 0
     size: int = 0
     understood: int = 0
@@ -98,14 +97,9 @@ class Explainer:
         pieces: Iterator[bytes],
         protocol: str,
         most: int,
-        *,
-        server: bool,
-        client: bool,
         settings: Callable[[str], Settings] | None = None,
     ) -> None:
-        """`protocol`: empty if the first bytes say it; `server`, `client`: who sent it, if that is known.
-
-        `settings`: the receiver's, by protocol; None: the defaults.
+        """`protocol`: empty if the first bytes say it. `settings`: the receiver's, by protocol; None: the defaults.
 
         Raises `CommandError` if nobody says so and no protocol begins so.
         """
@@ -118,17 +112,12 @@ class Explainer:
         self._pieces = chain((beginning,), pieces)
         self._most = most
         self._how = EXPLANATIONS[found]
-        self.summary = Summary(found, server or (not client and self._how.server_begins(beginning)))
-        if self.summary.server and self._how.replies is None:
-            raise CommandError(f"The answers of {found} are texts; only a client's message can be explained.", status=2)
-        self._first = beginning[:1]
-        self._settings = None if settings is None or self.summary.server else settings(found)
+        self.summary = Summary(found)
+        self._settings = None if settings is None else settings(found)
 
     def run(self, now_ms: int) -> Iterator[Explained]:
         """Yield frames; the summary is complete when there are no more."""
-        if self._how.message is not None:
-            return self._message(now_ms)
-        return self._replies() if self.summary.server else self._requests(now_ms)
+        return self._message(now_ms) if self._how.message is not None else self._requests(now_ms)
 
     def _requests(self, now_ms: int) -> Iterator[Explained]:
         assert self._how.stream is not None
@@ -175,27 +164,11 @@ class Explainer:
         found: list[str] = []
         for reply in replies:
             assert self._how.replies is not None
-            units = list(self._how.replies(reply[:1]).feed(reply))
-            found += [f"{unit.kind} {unit.meaning}" for unit in units] or [f"{len(reply)} bytes"]
+            try:
+                found += self._how.replies(reply)
+            except ProtocolError:  # of a login, which is not shown
+                found.append(f"{len(reply)} bytes")
         return found
-
-    def _replies(self) -> Iterator[Explained]:
-        assert self._how.replies is not None
-        walker = self._how.replies(self._first)
-        for piece in self._counted():
-            for unit in walker.feed(piece):
-                self.summary.frames += 1
-                self.summary.understood = unit.end
-                yield Explained(unit, Heard(), [])
-            if isinstance(walker, ReplyWalker) and walker.broken:
-                self._break(walker.broken)
-                return
-        if self.summary.understood < self.summary.size:
-            self._break("the stream ends inside a reply, or it is none")
-
-    def _break(self, why: str) -> None:
-        self.summary.broken, self.summary.broken_at = why, self.summary.understood
-        self._count_rest()
 
     def _message(self, now_ms: int) -> Iterator[Explained]:
         raw = b""
@@ -206,7 +179,7 @@ class Explainer:
         assert self._how.message is not None
         found = self._how.message(raw, self._settings, now_ms)
         if found is None:
-            self._break("not frames with their lengths, as the quarantine keeps a message")
+            self.summary.broken = "not frames with their lengths, as the quarantine keeps a message"
             return
         unit, heard = found[0], hear_message(found[1], self._most)
         self.summary.understood = unit.end

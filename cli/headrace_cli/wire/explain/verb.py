@@ -31,8 +31,6 @@ class ExplainOptions:
     """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown."""
 
     protocol: str = ""
-    server: bool = False
-    client: bool = False
     parts: int = 5
     frames: int = 100
     as_json: bool = False
@@ -44,16 +42,7 @@ def explain(name: str, options: ExplainOptions) -> int:
     Raises `CommandError` for what cannot be read, or is no protocol of ours.
     """
     check_known("--protocol", [options.protocol] if options.protocol else (), EXPLANATIONS)
-    if options.server and options.client:
-        raise CommandError("--from-server and --from-client: name one of them.", status=2)
-    explainer = Explainer(
-        read(name),
-        options.protocol,
-        options.parts,
-        server=options.server,
-        client=options.client,
-        settings=lambda protocol: load(settings_class(protocol)),
-    )
+    explainer = Explainer(read(name), options.protocol, options.parts, lambda protocol: load(settings_class(protocol)))
     found = explainer.run(time.time_ns() // 1_000_000)
     (_print_json if options.as_json else _print)(explainer.summary, found, options.frames)
     return 0 if explainer.summary.fine else EXIT_FAILED
@@ -81,7 +70,6 @@ def _print_json(summary: Summary, found: Iterable[Explained], most: int) -> None
     broken = {"offset": summary.broken_at, "why": summary.broken, "limit": summary.limit}
     totals = {
         "protocol": summary.protocol,
-        "from": "server" if summary.server else "client",
         "bytes": summary.size,
         "frames": summary.frames,
         "events": summary.events,
@@ -108,8 +96,7 @@ def _described(each: Explained) -> dict[str, Any]:
 
 
 def _print(summary: Summary, found: Iterable[Explained], most: int) -> None:
-    who = "a server" if summary.server else "a client"
-    console.OUT.print(f"{summary.protocol}, from {who}", style="bold")
+    console.OUT.print(summary.protocol, style="bold")
     for number, each in enumerate(found):
         if number < most:
             for line in lines(each):
@@ -165,17 +152,14 @@ def _outcome(heard: Heard) -> Iterator[Text]:
 
 
 def _conclusion(summary: Summary) -> Iterator[Text]:
-    kind = "reply" if summary.server else "frame"
-    frames = f"{summary.frames:,} replies" if summary.server and summary.frames != 1 else count(summary.frames, kind)
-    yield Text(f"{count(summary.size, 'byte')}, {frames}", style="bold")
-    if not summary.server:
-        reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(summary.quarantine.items()))
-        yield Text(
-            f"A receiver with these limits stores {count(summary.events, 'event')}, puts "
-            f"{f'into quarantine: {reasons}' if reasons else 'nothing into quarantine'}, and says {summary.replies:,} "
-            f"{'reply' if summary.replies == 1 else 'replies'}."
-        )
-    if (note := EXPLANATIONS[summary.protocol].note) and not summary.server:
+    yield Text(f"{count(summary.size, 'byte')}, {count(summary.frames, 'frame')}", style="bold")
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(summary.quarantine.items()))
+    yield Text(
+        f"A receiver with these limits stores {count(summary.events, 'event')}, puts "
+        f"{f'into quarantine: {reasons}' if reasons else 'nothing into quarantine'}, and says {summary.replies:,} "
+        f"{'reply' if summary.replies == 1 else 'replies'}."
+    )
+    if note := EXPLANATIONS[summary.protocol].note:
         yield Text(note)
     if summary.broken:
         limit = f" ({summary.limit})" if summary.limit and summary.limit not in summary.broken else ""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import ByteSession, MessageSession, Peer
 
 PEER: Final = Peer("client", 0, "client")
@@ -93,63 +92,18 @@ def cut_text(text: str) -> str:
     return text if len(text) <= TEXT else f"{text[:TEXT]} …"
 
 
-REPLY_BYTES: Final = 64 << 10
-"""Longest reply that is waited for."""
-
-
-class ReplyWalker:
-    """Cuts a server's bytes into replies; `read` takes one byte at a time, so that it is known where each ends."""
-
-    def __init__(self, name: str, read: Callable[[bytes], list[Any]], meaning: Callable[[Any], str]) -> None:
-        self._name = name
-        self._read = read
-        self._meaning = meaning
-        self._begin = self._at = 0
-        self._sample = b""
-        self.broken: str = ""
-        """Why no more is read; empty while nothing is wrong."""
-
-    @property
-    def begin(self) -> int:
-        """Where the reply begins that is not complete."""
-        return self._begin
-
-    def feed(self, data: bytes) -> Iterator[Unit]:
-        """See `Walker`."""
-        for at in range(len(data)):
-            if self.broken:
-                return
-            byte = data[at : at + 1]
-            self._at += 1
-            if len(self._sample) < SAMPLE:
-                self._sample += byte
-            try:
-                found = self._read(byte)
-            except ProtocolError as error:
-                self.broken = str(error)
-                return
-            if self._at - self._begin > REPLY_BYTES:
-                self.broken = f"a reply of more than {REPLY_BYTES} bytes"
-            for reply in found:
-                size = self._at - self._begin
-                meaning = self._meaning(reply)
-                yield Unit(self._name, self._begin, size, meaning, [Part(self._begin, size, self._sample, meaning)])
-                self._begin, self._sample = self._at, b""
-
-
 @dataclass(frozen=True)
 class Explanation:
     """How a protocol explains its bytes. Settings are those of its receiver, or None for the defaults.
 
-    `begins`: whether a client or a server begins so; `server_begins`: whether only a server does. `note`: said at the end.
+    `begins`: whether a connection begins so. `note`: said at the end.
     """
 
     begins: Callable[[bytes], bool]
-    server_begins: Callable[[bytes], bool] = lambda beginning: False
     stream: Callable[[int, Any], tuple[Walker, ByteSession]] | None = None
     """Makes what cuts a client's stream, and the session that hears it, from the number of parts to show."""
-    replies: Callable[[bytes], Walker] | None = None
-    """Makes what cuts a server's stream, from its first byte."""
+    replies: Callable[[bytes], list[str]] | None = None
+    """Tells the replies that these bytes of the session are. Raises `ProtocolError` for what it cannot read."""
     message: Callable[[bytes, Any, int], tuple[Unit, MessageSession] | None] | None = None
     """Of a protocol of messages instead: one message, as quarantine keeps it, and a session that has received it."""
     answer: Callable[[object], object] | None = None
