@@ -94,5 +94,5 @@ def _meaning(reply: Acknowledged | Version | PlainReply) -> str:
 EXPLANATION: Final = Explanation(
     begins=lambda data: re.match(rb"[A-Z]{4}|\?{4}", data) is not None,
     stream=_stream,
-    replies=lambda data: [f"reply {_meaning(reply)}" for reply in Replies().receive(data)],
+    replies=lambda: lambda data: [f"reply {_meaning(reply)}" for reply in Replies().receive(data)],
 )

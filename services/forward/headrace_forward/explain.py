@@ -176,5 +176,5 @@ def _replies(data: bytes) -> list[str]:
 EXPLANATION: Final = Explanation(
     begins=lambda data: data[0] in FIRST or data[0] in (0x81, 0xC0, 0xDC, 0xDD) or 0x90 <= data[0] <= 0x9F,
     stream=_stream,
-    replies=_replies,
+    replies=lambda: _replies,
 )

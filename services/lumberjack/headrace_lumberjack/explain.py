@@ -151,5 +151,5 @@ def _meaning(number: int) -> str:
 EXPLANATION: Final = Explanation(
     begins=lambda data: data[:1] in (b"1", b"2") and data[1:2] in (b"", b"W", b"D", b"J", b"C", b"A"),
     stream=_stream,
-    replies=lambda data: [f"A {_meaning(number)}" for number in Replies(data[0]).receive(data)],
+    replies=lambda: lambda data: [f"A {_meaning(number)}" for number in Replies(data[0]).receive(data)],
 )

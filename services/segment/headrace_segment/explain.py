@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
@@ -109,10 +109,15 @@ def _begins(data: bytes) -> bool:
     return kind in set(Kind) and length <= MAX_BODY
 
 
+def _replies() -> Callable[[bytes], list[str]]:
+    walker = SegmentWalker(FRAME_BYTES)  # the first reply says which dialect all are of
+    return lambda data: [f"{unit.kind} {unit.meaning}" for unit in walker.feed(data)]
+
+
 EXPLANATION: Final = Explanation(
     begins=_begins,
     stream=_stream,
-    replies=lambda data: [f"{unit.kind} {unit.meaning}" for unit in SegmentWalker(FRAME_BYTES).feed(data)],
+    replies=_replies,
     answer=_answer,
     note="That is for segments that are new and empty.",
 )

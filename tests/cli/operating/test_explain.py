@@ -141,6 +141,16 @@ def test_a_segments_blocks_are_answered(explained: Explained) -> None:
     ]  # fmt: skip
 
 
+def test_the_answers_of_a_segments_conversation_are_of_one_dialect(explained: Explained) -> None:
+    folder = VECTORS / "segment/vectors/pravega-0.13.0"
+    _, (hello, setup), _ = explained(
+        b"".join((folder / f"{name}.bin").read_bytes() for name in ("hello", "setup_append"))
+    )
+    assert hello["replies"] == ["HELLO high 17, low 5"]
+    (answer,) = setup["replies"]
+    assert answer.startswith("APPEND_SETUP request 4294967298, ")
+
+
 def test_a_logjam_message(explained: Explained) -> None:
     status, (message,), totals = explained(logjam.joined(FRAMES))
     assert (status, totals["events"], message["replies"]) == (0, 1, ["shop-production 202 Accepted"])

@@ -112,6 +112,7 @@ class Explainer:
         self._pieces = chain((beginning,), pieces)
         self._most = most
         self._how = EXPLANATIONS[found]
+        self._tell = self._how.replies() if self._how.replies is not None else None
         self.summary = Summary(found)
         self._settings = None if settings is None else settings(found)
 
@@ -163,9 +164,9 @@ class Explainer:
     def _said(self, replies: Iterable[bytes]) -> list[str]:
         found: list[str] = []
         for reply in replies:
-            assert self._how.replies is not None
+            assert self._tell is not None
             try:
-                found += self._how.replies(reply)
+                found += self._tell(reply)
             except ProtocolError:  # of a login, which is not shown
                 found.append(f"{len(reply)} bytes")
         return found

@@ -102,8 +102,8 @@ class Explanation:
     begins: Callable[[bytes], bool]
     stream: Callable[[int, Any], tuple[Walker, ByteSession]] | None = None
     """Makes what cuts a client's stream, and the session that hears it, from the number of parts to show."""
-    replies: Callable[[bytes], list[str]] | None = None
-    """Tells the replies that these bytes of the session are. Raises `ProtocolError` for what it cannot read."""
+    replies: Callable[[], Callable[[bytes], list[str]]] | None = None
+    """Makes what tells the replies in the session's bytes. That raises `ProtocolError` for what it cannot read."""
     message: Callable[[bytes, Any, int], tuple[Unit, MessageSession] | None] | None = None
     """Of a protocol of messages instead: one message, as quarantine keeps it, and a session that has received it."""
     answer: Callable[[object], object] | None = None
