@@ -29,7 +29,8 @@ from typing import Any
 from unittest.mock import patch
 
 from deltalake import DeltaTable
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.engine import session

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from deltalake import DeltaTable, QueryBuilder
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import LogSettings
 from headrace_lake.configuration.settings import LakeSettings

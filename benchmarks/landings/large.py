@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headrace_cli.machine.toolchain import jars
+from headrace_cli.machine.jars import jars
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_common.record.contract import HEADERS
 from headrace_lake.configuration.settings import LakeSettings

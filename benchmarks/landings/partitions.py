@@ -12,7 +12,7 @@ import shutil
 import statistics
 from typing import Any
 
-from headrace_cli.machine.toolchain import jars
+from headrace_cli.machine.jars import jars
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.engine import session

@@ -26,7 +26,8 @@ from typing import Any
 import psutil
 import pyspark
 from aiokafka import AIOKafkaProducer
-from headrace_cli.machine.toolchain import jars, java_home, listed
+from headrace_cli.machine.jars import jars, listed
+from headrace_cli.machine.java import java_home
 from headrace_cli.verbs import query
 from headrace_common.operations import log as logs
 from headrace_common.operations.settings import KafkaSettings, LogSettings, TopicSettings

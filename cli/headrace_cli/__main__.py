@@ -56,7 +56,8 @@ def setup(
     native core.
     """
     from headrace_cli.machine import native
-    from headrace_cli.machine.toolchain import copy_jars, find_java, jars
+    from headrace_cli.machine.jars import copy_jars, jars
+    from headrace_cli.machine.java import find_java
     from headrace_cli.verbs import console
 
     java = find_java()

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from headrace_cli.ground import ROOT
 from headrace_cli.machine.images import all_images
-from headrace_cli.machine.toolchain import LIST
+from headrace_cli.machine.jars import LIST
 from headrace_cli.stack.stack import LAKE_OPS_PORT
 from headrace_cli.verbs.up import START_SECONDS
 from headrace_common import __version__

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pyspark
+from headrace_cli.machine.java import java_home
 from headrace_cli.machine.ports import free_port
 from headrace_cli.machine.tether import tethered
-from headrace_cli.machine.toolchain import java_home
 
 from tests.contract.processes import below, command, kill
 from tests.lake.lander import QUICK_START

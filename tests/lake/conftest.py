@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.landing import gathered

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.properties import APP_ID

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_lake.spark import classes
 from pyspark.sql import SparkSession
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import headrace_lake.__main__
 import pytest
-from headrace_cli.machine.toolchain import jars
+from headrace_cli.machine.jars import jars
 
 from tests.lake.bench import Bench
 from tests.lake.cluster import EXECUTOR_MEMORY, Cluster, submit

@@ -8,7 +8,7 @@ from pathlib import Path
 import headrace_lake
 import pytest
 import yaml
-from headrace_cli.machine.toolchain import listed
+from headrace_cli.machine.jars import listed
 from headrace_common.operations.variables import each_setting, variable
 from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.configuration.settings import LakeProcessSettings

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake import job
 from headrace_lake.spark.halt import HaltError

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_common.operations.errors import ConfigError
 from headrace_lake.commands import migrate
 from headrace_lake.configuration.settings import LakeSettings

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
 from tests.lake.bench import Bench

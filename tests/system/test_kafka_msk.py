@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from headrace_cli.machine.jars import jars
 from headrace_cli.machine.ports import free_port
-from headrace_cli.machine.toolchain import jars
 from headrace_cli.stack.broker import HOST
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings

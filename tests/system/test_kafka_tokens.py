@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_cli.machine.tether import tethered
-from headrace_cli.machine.toolchain import jars, java_home
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.toolchain import class_path, find_java
+from headrace_cli.machine.jars import class_path
+from headrace_cli.machine.java import find_java
 
 HOST: Final = "127.0.0.1"
 SEGMENT_BYTES: Final = 16 * 1024 * 1024

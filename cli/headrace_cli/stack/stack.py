@@ -17,8 +17,9 @@ from headrace_common.protocol import Protocol, installed
 
 from headrace_cli.ground import CommandError, check_known, module
 from headrace_cli.machine.child import ProcessSpec
+from headrace_cli.machine.jars import FetchProgress, jars
+from headrace_cli.machine.java import java_home
 from headrace_cli.machine.ports import free_port, holder, is_taken
-from headrace_cli.machine.toolchain import FetchProgress, jars, java_home
 from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, Broker
 from headrace_cli.stack.certificates import CLIENT, Certificates, CurveKeys, ensure, ensure_curve
 from headrace_cli.stack.reach import http_probe, kafka_probe

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from headrace_cli.ground import EXIT_FAILED, ROOT, check_checkout
-from headrace_cli.machine.toolchain import jars, java_home
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 from headrace_cli.verbs import console
 
 LINT: Final = (

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace_cli.machine.child import rotate_log
-from headrace_cli.machine.toolchain import FetchProgress
+from headrace_cli.machine.jars import FetchProgress
 
 OUT: Final = Console(highlight=False, soft_wrap=True)
 ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)

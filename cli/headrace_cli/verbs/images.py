@@ -25,7 +25,7 @@ from headrace_cli.machine.images import (
     select,
     size,
 )
-from headrace_cli.machine.toolchain import REPOSITORY_VARIABLE
+from headrace_cli.machine.jars import REPOSITORY_VARIABLE
 from headrace_cli.verbs import console
 
 

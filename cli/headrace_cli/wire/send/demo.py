@@ -19,7 +19,7 @@ from rich.text import Text
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.against_kafka import held
 from headrace_cli.lake.tables import Row
-from headrace_cli.machine.toolchain import REPOSITORY_VARIABLE
+from headrace_cli.machine.jars import REPOSITORY_VARIABLE
 from headrace_cli.operating.parts import as_environment
 from headrace_cli.operating.snippets import PORTS, how_to
 from headrace_cli.stack.stack import StackOptions

@@ -1,4 +1,4 @@
-"""Java and jars. The jars come from a Maven repository on the loopback."""
+"""The jars, from a Maven repository on the loopback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.machine import toolchain
+from headrace_cli.machine import jars
 from headrace_cli.stack import certificates
 
 from tests.contract.waiting import PATIENCE
@@ -72,7 +72,7 @@ def row(artifact: str, digest: str | None = None) -> str:
 def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maven]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     repository = Maven()
-    monkeypatch.setenv(toolchain.REPOSITORY_VARIABLE, repository.address)
+    monkeypatch.setenv(jars.REPOSITORY_VARIABLE, repository.address)
     yield repository
     repository.server.shutdown()
 
@@ -81,14 +81,14 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maven]:
 def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "jars.txt"
     path.write_text("\n".join(["# jars", row("one"), row("two")]) + "\n")
-    monkeypatch.setattr(toolchain, "LIST", path)
+    monkeypatch.setattr(jars, "LIST", path)
     return path
 
 
 def in_a_process(listing: Path) -> subprocess.Popen[str]:
     code = (
-        "import sys; from pathlib import Path; from headrace_cli.machine import toolchain;"
-        "toolchain.LIST = Path(sys.argv[1]); print(toolchain.jars('demo'))"
+        "import sys; from pathlib import Path; from headrace_cli.machine import jars;"
+        "jars.LIST = Path(sys.argv[1]); print(jars.jars('demo'))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
@@ -100,33 +100,33 @@ def in_a_process(listing: Path) -> subprocess.Popen[str]:
 class TestJars:
     def test_fetched_once_with_progress(self, maven: Maven) -> None:
         told: list[tuple[str, int, int]] = []
-        folder = toolchain.jars("demo", lambda *progress: told.append(progress))
+        folder = jars.jars("demo", lambda *progress: told.append(progress))
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
             name: content(name) for name in ("one-1.0.jar", "two-1.0.jar")
         }
         assert told[0] == ("demo jars", 0, 2)
         assert told[-1] == ("demo jars", 2, 2)
-        assert toolchain.jars("demo") == folder
+        assert jars.jars("demo") == folder
         assert maven.asked == {"one-1.0.jar": 1, "two-1.0.jar": 1}
-        assert toolchain.class_path("demo") == f"{folder}/*"
+        assert jars.class_path("demo") == f"{folder}/*"
 
     def test_copied_to_where_somebody_wants_them(self, maven: Maven, tmp_path: Path) -> None:
-        folder = toolchain.jars("demo")
-        toolchain.copy_jars(folder, tmp_path / "a" / "b")
+        folder = jars.jars("demo")
+        jars.copy_jars(folder, tmp_path / "a" / "b")
         assert sorted(jar.name for jar in (tmp_path / "a" / "b").iterdir()) == sorted(
             jar.name for jar in folder.iterdir()
         )
         (tmp_path / "taken").write_text("")
         with pytest.raises(CommandError, match="cannot be copied to"):
-            toolchain.copy_jars(folder, tmp_path / "taken")
+            jars.copy_jars(folder, tmp_path / "taken")
 
     def test_a_jar_that_is_not_there_is_named(self, maven: Maven) -> None:
         maven.missing = {"two-1.0.jar"}
         with pytest.raises(CommandError, match=r"^two-1.0.jar could not be fetched: the repository lacks it") as caught:
-            toolchain.jars("demo")
+            jars.jars("demo")
         assert "\n" not in str(caught.value)
         maven.missing = set()
-        assert toolchain.jars("demo").is_dir()
+        assert jars.jars("demo").is_dir()
 
     def test_an_interrupted_fetch_goes_on_with_what_it_lacks(self, maven: Maven, listing: Path) -> None:
         maven.gate.clear()
@@ -135,18 +135,18 @@ class TestJars:
         process.kill()
         process.wait()
         maven.gate.set()
-        toolchain.jars("demo")
+        jars.jars("demo")
         assert maven.asked["one-1.0.jar"] == 1
 
     def test_a_jar_that_was_taken_away_comes_back(self, maven: Maven) -> None:
-        folder = toolchain.jars("demo")
+        folder = jars.jars("demo")
         (folder / "one-1.0.jar").unlink()
-        assert (toolchain.jars("demo") / "one-1.0.jar").is_file()
+        assert (jars.jars("demo") / "one-1.0.jar").is_file()
 
     def test_no_network_is_one_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(toolchain.REPOSITORY_VARIABLE, "http://127.0.0.1:1/")
+        monkeypatch.setenv(jars.REPOSITORY_VARIABLE, "http://127.0.0.1:1/")
         with pytest.raises(CommandError, match="could not be fetched: no network"):
-            toolchain.jars("demo")
+            jars.jars("demo")
 
 
 def test_a_wrong_checksum_is_refused_and_not_kept(maven: Maven, listing: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_wrong_checksum_is_refused_and_not_kept(maven: Maven, listing: Path) -
         with pytest.raises(
             CommandError, match=f"SHA-256 is {hashlib.sha256(content('one-1.0.jar')).hexdigest()}, not 0000"
         ):
-            toolchain.jars("demo")
+            jars.jars("demo")
     assert maven.asked["one-1.0.jar"] == 2
 
 
@@ -173,65 +173,20 @@ def test_two_at_once_fetch_once(maven: Maven, listing: Path) -> None:
 def test_a_malformed_line_is_named(listing: Path, line: str) -> None:
     listing.write_text(line + "\n")
     with pytest.raises(CommandError, match=r"jars\.txt: this line is not"):
-        toolchain.listed("demo")
+        jars.listed("demo")
 
 
 def test_an_unknown_set_is_named() -> None:
     with pytest.raises(CommandError, match="no set called nothing"):
-        toolchain.listed("nothing")
+        jars.listed("nothing")
 
 
 def test_the_committed_list_has_all_sets_without_repetition() -> None:
     for name, least in (("kafka", 40), ("spark", 6), ("s3", 30), ("msk", 1)):
-        found = toolchain.listed(name)
+        found = jars.listed(name)
         assert len(found) >= least
         assert len({jar.file for jar in found}) == len(found)
-    assert "://" not in toolchain.LIST.read_text()
-
-
-def bundled() -> toolchain.Java:
-    path = toolchain._bundled()
-    assert path is not None
-    found = toolchain._probe(path, bundled=True)
-    assert found is not None
-    return found
-
-
-class TestJava:
-    def test_the_bundled_one_takes_the_place_of_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        found = toolchain.find_java.__wrapped__()
-        assert found.bundled
-        assert toolchain.OLDEST <= found.version <= toolchain.NEWEST
-
-    def test_the_shim_drops_the_one_argument(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        module = "--add-modules=jdk.incubator.vector"
-        assert subprocess.run([toolchain._bundled(), module, "-version"], capture_output=True).returncode != 0
-        for _ in range(2):  # the second time the shim is already there
-            found = bundled()
-            done = subprocess.run([found.executable, "-Dx=a b", module, "-version"], capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-        assert (found.home / "release").exists()
-
-    @pytest.mark.parametrize(("version", "fits"), [(11, False), (21, True), (99, False)])
-    def test_the_one_that_java_home_names_comes_first_if_it_fits(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, fits: bool
-    ) -> None:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        home = tmp_path / "theirs"
-        (home / "bin").mkdir(parents=True)
-        fake = home / "bin" / "java"
-        said = f"    java.home = {home}\njava.base@{version}\njdk.incubator.vector@1\n"
-        fake.write_text(f"#!/bin/sh\nprintf '{said}'\n")
-        fake.chmod(0o755)
-        monkeypatch.setenv("JAVA_HOME", str(home))
-        monkeypatch.setenv("PATH", str(tmp_path))
-        found = toolchain.find_java.__wrapped__()
-        assert (found == toolchain.Java(home, version, bundled=False)) is fits
-        assert found.bundled is not fits
+    assert "://" not in jars.LIST.read_text()
 
 
 @pytest.mark.usefixtures("listing")
@@ -241,19 +196,19 @@ def test_the_repository_is_trusted_if_python_trusts_it(tmp_path: Path, monkeypat
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*made.server)
     maven = Maven(context)
-    monkeypatch.setenv(toolchain.REPOSITORY_VARIABLE, maven.address)
+    monkeypatch.setenv(jars.REPOSITORY_VARIABLE, maven.address)
     with pytest.raises(CommandError, match="does not trust the repository's certificate"):
-        toolchain.jars("demo")
+        jars.jars("demo")
     monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
-    toolchain.jars("demo")
+    jars.jars("demo")
     maven.server.shutdown()
 
 
 def test_maven_central_is_where_pyspark_has_it() -> None:
-    assert re.fullmatch(r"https://[^/]+/maven2/", toolchain.maven_central())
+    assert re.fullmatch(r"https://[^/]+/maven2/", jars.maven_central())
 
 
 def test_without_authorities_of_its_own_python_takes_those_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
     monkeypatch.setenv("SSL_CERT_DIR", "/nonexistent")
-    assert len(toolchain._trust().get_ca_certs()) > 50
+    assert len(jars._trust().get_ca_certs()) > 50
