@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from headrace_cli.operating.watch.records import Filters, Kept, event, reject, shown_value
-from headrace_cli.operating.watch.topic import newest, reading
+from headrace_cli.operating.records import Filters, Kept, event, reject, shown_value
+from headrace_cli.operating.topic import newest, reading
 from headrace_common.operations.settings import KafkaSettings
 
 MESSAGES: Final = 50

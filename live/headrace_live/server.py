@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.operating.watch.records import Filters
+from headrace_cli.operating.records import Filters
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 

@@ -19,8 +19,8 @@ from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.watch.records import Kept, Row, event, reject
-from headrace_cli.operating.watch.topic import TopicReader, newest, reading
+from headrace_cli.operating.records import Kept, Row, event, reject
+from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_common.kafka.client import explain
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.watch.records import Filters
+from headrace_cli.operating.records import Filters
 from headrace_common.operations.settings import KafkaSettings
 from headrace_live.looks import Look, TablesLook
 from headrace_live.server import LiveServer, allowed_names

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from headrace_cli.operating.watch.records import Filters
+from headrace_cli.operating.records import Filters
 from headrace_live import messages as shown
 from headrace_live import tables
 from headrace_live.messages import messages

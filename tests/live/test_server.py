@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.exposition import Scraper, parts_of
-from headrace_cli.operating.watch.records import Filters
+from headrace_cli.operating.records import Filters
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_live import server, tables

@@ -54,8 +54,8 @@ def tap(
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
     from headrace_common.protocol import installed
 
-    from headrace_cli.operating.watch import tap as verb
-    from headrace_cli.operating.watch.records import Filters, parse_where
+    from headrace_cli.operating import tap as verb
+    from headrace_cli.operating.records import Filters, parse_where
 
     check_known("--format", [style], verb.Format)
     check_known("--protocol", protocol or (), [each.name for each in installed()])

@@ -108,7 +108,7 @@ def send(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
-    from headrace_cli.operating.watch.records import parse_span
+    from headrace_cli.operating.records import parse_span
     from headrace_cli.wire.send import verb
     from headrace_cli.wire.target import Security, compression_of
 

@@ -27,7 +27,7 @@ from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row
 from headrace_cli.operating.exposition import Parts, Scrape, parts_of, scrape_all
 from headrace_cli.operating.parts import Finding, Verdict, show
-from headrace_cli.operating.watch.records import parse_moment
+from headrace_cli.operating.records import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import query
 from headrace_cli.wire.quarantined.items import Item, Reader, Wanted, gathered, of_lake

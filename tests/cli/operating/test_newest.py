@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
-from headrace_cli.operating.watch.records import Kept
-from headrace_cli.operating.watch.topic import TopicReader, newest
+from headrace_cli.operating.records import Kept
+from headrace_cli.operating.topic import TopicReader, newest
 
 
 class Reader:

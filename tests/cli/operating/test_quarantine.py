@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.watch.records import Row
+from headrace_cli.operating.records import Row
 from headrace_cli.wire.quarantined import items
 from headrace_cli.wire.quarantined.items import Wanted, gathered, name_of
 from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, dump, export_items, list_items, show_item

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_cli.operating.watch.records import Kept, event, pretty
+from headrace_cli.operating.records import Kept, event, pretty
 from headrace_common.record.contract import RecordFault
 
 from tests.lake.records import Record

@@ -17,8 +17,8 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.machine.ports import free_port
-from headrace_cli.operating.watch import tap as verb
-from headrace_cli.operating.watch.records import (
+from headrace_cli.operating import tap as verb
+from headrace_cli.operating.records import (
     LINE,
     Filters,
     Kept,

@@ -16,7 +16,7 @@ from rich.text import Text
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.parts import settings_class
-from headrace_cli.operating.watch.records import as_json, shown_value
+from headrace_cli.operating.records import as_json, shown_value
 from headrace_cli.verbs import console
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary, stranger
 

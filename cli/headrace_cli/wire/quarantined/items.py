@@ -26,8 +26,8 @@ from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.operating.parts import as_environment, settings_class
-from headrace_cli.operating.watch.records import BEGINNING, Row, reject
-from headrace_cli.operating.watch.topic import reading
+from headrace_cli.operating.records import BEGINNING, Row, reject
+from headrace_cli.operating.topic import reading
 from headrace_cli.verbs.console import format_size
 
 _WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 1 << 30, "depth": 200}

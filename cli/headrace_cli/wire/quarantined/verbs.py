@@ -18,7 +18,7 @@ from rich.text import Text
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.text import json_value, printable, text
-from headrace_cli.operating.watch.records import as_json
+from headrace_cli.operating.records import as_json
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake, of_topic
@@ -150,7 +150,7 @@ def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) 
     from headrace_common.protocol import installed
     from headrace_common.record.contract import Reason, RecordFault
 
-    from headrace_cli.operating.watch.records import parse_moment
+    from headrace_cli.operating.records import parse_moment
 
     check_known("--reason", reasons, [*Reason, *RecordFault])
     check_known("--protocol", protocols, [each.name for each in installed()])

@@ -14,8 +14,8 @@ from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.ground import EXIT_FAILED
-from headrace_cli.operating.watch.records import NOW
-from headrace_cli.operating.watch.topic import TopicReader, reading
+from headrace_cli.operating.records import NOW
+from headrace_cli.operating.topic import TopicReader, reading
 from headrace_cli.stack.reach import environments_kafka
 from headrace_cli.verbs import console
 from headrace_cli.wire.send.connections import Tally

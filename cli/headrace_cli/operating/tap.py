@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.watch.records import (
+from headrace_cli.operating.records import (
     BEGINNING,
     NO_FILTERS,
     NOW,
@@ -27,7 +27,7 @@ from headrace_cli.operating.watch.records import (
     pretty,
     reject,
 )
-from headrace_cli.operating.watch.topic import TopicReader, newest, reading
+from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 

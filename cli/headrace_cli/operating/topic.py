@@ -21,7 +21,7 @@ from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.watch.records import BEGINNING, NOW, Kept
+from headrace_cli.operating.records import BEGINNING, NOW, Kept
 from headrace_cli.stack.reach import check_reachable
 
 

@@ -1,1 +1,0 @@
-"""Shows what passes: records of the topics, and how the services do."""
