@@ -96,7 +96,8 @@ class History:
                 self.say(action.__name__)
                 action(self)
                 lake = self.some_lake(self.whether)
-                if self.proven and self.whether.random() < 0.1 and not self.world.lost[lake]:
+                asked = self.proven and self.whether.random() < 0.1 and not self.world.lost[lake]
+                if asked and not Judge(self.world, lake).erasing():
                     self.prove(lake)
             self.end()
         rows = sum(len(table.rows) for table in self.disk.tables.values())
