@@ -46,8 +46,7 @@ class Listener(TcpListener):
     """In place of `TcpListener`."""
 
     def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._tls = cast("Any", SimpleNamespace(current=lambda: contexts()[0]))
+        super().__init__(*given[:-1], cast("Any", SimpleNamespace(current=lambda: contexts()[0])))
 
 
 async def shaken(end: ClientEnd, longest: int, *, says_end: bool) -> ClientEnd:
