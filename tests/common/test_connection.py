@@ -97,9 +97,8 @@ class Clock:
 class Transport:
     """What a connection does to its socket. `deaf`: the peer reads nothing, so closing never ends by itself."""
 
-    def __init__(self, clock: Clock, *, half_close: bool = True) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.half_close = half_close
         self.protocol: TcpConnection | None = None
         self.writes: list[bytes] = []
         self.reading = True
@@ -121,9 +120,6 @@ class Transport:
 
     def is_closing(self) -> bool:
         return self.closing
-
-    def can_write_eof(self) -> bool:
-        return self.half_close
 
     def write_eof(self) -> None:
         assert not self.ended
@@ -159,13 +155,11 @@ class Bench:
         self.metrics = self.receiver.metrics
         self.receiver.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
 
-    def connect(
-        self, session: ByteSession | None = None, *, half_close: bool = True
-    ) -> tuple[TcpConnection, Transport]:
+    def connect(self, session: ByteSession | None = None) -> tuple[TcpConnection, Transport]:
         peer = Peer("192.0.2.1", 1, "192.0.2.1")
         session = session or ForwardSession(peer, self.limits, ForwardSection())
         connection = TcpConnection(self.receiver, peer, session)
-        transport = Transport(self.clock, half_close=half_close)
+        transport = Transport(self.clock)
         transport.protocol = connection
         self.receiver.admitted += 1
         connection.connection_made(transport)  # type: ignore[arg-type]
@@ -209,10 +203,10 @@ class Make:
         self._monkeypatch.setattr(asyncio, "get_running_loop", lambda: made.clock)
         return made
 
-    def one(self, *, half_close: bool = True, **limits: Any) -> tuple[Bench, TcpConnection, Transport]:
+    def one(self, **limits: Any) -> tuple[Bench, TcpConnection, Transport]:
         """With one connection."""
         made = self(**limits)
-        return (made, *made.connect(half_close=half_close))
+        return (made, *made.connect())
 
 
 @pytest.fixture
@@ -290,23 +284,16 @@ class TestProtocolError:
         assert transport.lost
         assert made.all_given_back()
 
-    def test_over_tls_there_is_no_half_close(self, bench: Make) -> None:
-        made, connection, transport = bench.one(half_close=False)
-        connection.data_received(data("a") + b"\x01")
-        made.stored()
-        assert acks(transport) == ["a"]
-        assert transport.lost
-
-    def test_over_tls_what_is_abandoned_takes_no_budget_while_its_socket_closes(self, bench: Make) -> None:
+    def test_what_is_abandoned_takes_no_budget_while_its_socket_closes(self, bench: Make) -> None:
         """The oldest unfinished frame is the one that may go on where the budget is crowded; this one never will."""
-        made, connection, transport = bench.one(half_close=False)
+        made, connection, transport = bench.one()
         transport.deaf = True
         connection.data_received(data("a") + data("b")[:9])
         assert made.budget.partial_bytes
         made.abandon()
         assert not transport.lost
         assert made.budget.used == 0
-        made.clock.advance(DRAIN_TIME)
+        made.clock.advance(2 * DRAIN_TIME)
         assert transport.lost
         assert made.all_given_back()
 
@@ -675,11 +662,11 @@ class TestTurns:
 
     @pytest.mark.parametrize("how", ["abort", "close"])
     def test_what_has_arrived_is_looked_at_though_its_connection_is_gone(self, bench: Make, how: str) -> None:
-        """Nobody would send it again: it asks for no acknowledgement. TLS ends a connection with the peer's word."""
-        made, connection, transport = bench.one(half_close=False)
+        """Nobody would send it again: it asks for no acknowledgement."""
+        made, connection, transport = bench.one()
         connection.data_received(self.TINY * 1000)
         if how == "close":
-            assert not connection.eof_received()  # then the transport closes
+            connection.eof_received()
         getattr(transport, how)()
         for _ in range(3):
             made.clock.turn()
@@ -731,7 +718,7 @@ class TestTurns:
 
     def test_who_closes_while_in_line_leaves_once(self, bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         """It has asked for a turn, the service stops, and its peer does not read the last acknowledgement."""
-        made, connection, transport = bench.one(half_close=False)
+        made, connection, transport = bench.one()
         transport.deaf = True
         connection.data_received(self.TINY * 1000)
         session, status = connection.driver.session, connection.driver.session.status
@@ -742,7 +729,7 @@ class TestTurns:
         connection.stop()
         while made.publisher.submitted:
             made.stored()
-        assert transport.closing
+        assert transport.ended
         assert made.publisher.submitted == []  # what was not looked at is not stored: it comes again
         assert made.publisher.inside == 1
         transport.abort()

@@ -274,9 +274,6 @@ class ServerEnd(asyncio.Transport):
             self._writing_paused = True
             self._protocol.pause_writing()
 
-    def can_write_eof(self) -> bool:
-        return True
-
     def write_eof(self) -> None:
         self._connection.down.write_eof(self._connection.network.version())
 

@@ -95,7 +95,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             self._hang_up()
         elif self._life.phase <= LINGERING and not self.incoming.is_behind():
             self._input_ends()
-        return self._life.phase != CLOSED and self._transport.can_write_eof()
+        return self._life.phase != CLOSED
 
     @override
     def pause_writing(self) -> None:
@@ -248,7 +248,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self.driver.retire()
         self.driver.forget_input()
         self.incoming.clear()
-        if self._peer_done or not self._transport.can_write_eof():
+        if self._peer_done:
             self._hang_up()
             return
         self._life.enter(DRAINING, DRAIN_TIME)

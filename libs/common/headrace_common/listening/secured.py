@@ -234,10 +234,6 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.write(self._outgoing.read())
 
     @override
-    def can_write_eof(self) -> bool:
-        return True
-
-    @override
     def write_eof(self) -> None:
         self._say_end()
         self._socket.write_eof()
