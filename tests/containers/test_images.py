@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -91,7 +92,8 @@ def test_a_receivers_image_makes_the_topics(
     dialect: Dialect, client: docker.DockerClient, network: Network, broker: KafkaContainer
 ) -> None:
     """As the chart's job and compose's do."""
-    names = {f"{kind}_topic": f"{dialect.name}.{kind}" for kind in ("events", "quarantine", "segments", "snapshots")}
+    own = uuid.uuid4().hex[:8]
+    names = {f"{kind}_topic": f"{own}.{kind}" for kind in ("events", "quarantine", "segments", "snapshots")}
     given = environment("kafka", bootstrap_servers=KafkaContainer.INSIDE, **names)
     wanted = {**TOPICS, "environment": given, "network": network.name}
     status, log = run(client, reference(dialect.name), **wanted)
@@ -104,6 +106,74 @@ def test_a_receivers_image_makes_the_topics(
     wanted["environment"] = {**given, "HEADRACE_TOPICS__EVENTS_PARTITIONS": "many"}
     status, log = run(client, reference(dialect.name), **wanted)
     assert (status, "HEADRACE_TOPICS__EVENTS_PARTITIONS" in log) == (EXIT_CONFIG, True)
+
+
+LOADS = """
+import importlib, pkgutil, sys
+tops = [each.name for each in pkgutil.iter_modules() if each.name.startswith("headrace_")]
+names = [each.name for top in tops for each in pkgutil.walk_packages(importlib.import_module(top).__path__, top + ".")]
+for name in [*names, *sys.argv[1:]]:
+    try:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        print("lacks", error.name.partition(".")[0])
+print("loaded", *{"headrace_common.topics", *sys.argv[1:]} & sys.modules.keys(), file=sys.stderr)
+"""
+"""Loads every module of ours, and those that it is told."""
+LATER = {
+    "tools": ("pyarrow.parquet", "pyarrow.dataset", "typer.rich_utils", "rich.prompt"),
+    "lake": ("pyarrow.parquet", "cryptography.hazmat.primitives.serialization", "pyspark.worker", "pyspark.daemon"),
+}
+"""Modules that are loaded only when a function asks for them."""
+LACKS = {"tools": {"pyspark", "py4j", "pyiceberg"}, "lake": {"deltalake", "pyiceberg"}}
+"""Packages that only some modules need, whose commands are not the image's."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_module_loads_and_has_its_bytecode(name: str, client: docker.DockerClient) -> None:
+    """Else each start would compile it, since nobody can write into the image."""
+    built(name)
+    _, log = run(client, reference(name), entrypoint=["python", "-v", "-c", LOADS, *LATER.get(name, ())])
+    assert set(re.findall(r"^lacks (.+)$", log, re.MULTILINE)) <= LACKS.get(name, set())
+    (loaded,) = re.findall(r"^loaded (.+)$", log, re.MULTILINE)
+    assert set(loaded.split()) == {"headrace_common.topics", *LATER.get(name, ())}
+    assert re.findall(r"^# code object from ([^'].*)$", log, re.MULTILINE) == []
+
+
+WORKS = """
+from datetime import datetime, timezone
+from pathlib import Path
+import duckdb, numpy, pyarrow
+from deltalake import DeltaTable, write_deltalake
+from headrace_cli.lake import xxh64
+from headrace_cli.operating.validate import check_certificates
+from headrace_cli.stack.certificates import ensure
+from headrace_common.operations.settings import TlsSettings
+from pyarrow import parquet
+
+times = [datetime(2026, 1, day, tzinfo=timezone.utc) for day in range(1, 11)]
+write_deltalake("/tmp/lake", pyarrow.table({"n": list(range(10)), "text": ["a" * n for n in range(10)], "seen": times}))
+connection = duckdb.connect()
+connection.register("events", DeltaTable("/tmp/lake").to_pyarrow_dataset())
+found = connection.sql("select n, text, seen from events where n >= 5 order by n").to_arrow_table()
+parquet.write_table(found, "/tmp/rows.parquet", compression="zstd")
+print(connection.sql("select count(*), max(text), max(seen)::date from '/tmp/rows.parquet'").fetchall())
+print(len(set(xxh64.of_texts(found["text"].combine_chunks(), numpy.full(5, xxh64.SEED)).tolist())))
+made = ensure(Path("/tmp/tls"), "localhost")
+cert, key = made.server
+print(*[each.verdict.value for each in check_certificates(TlsSettings(cert=cert, key=key, client_ca=made.ca))])
+"""
+
+
+def test_the_tools_read_a_store_write_parquet_and_judge_certificates(client: docker.DockerClient) -> None:
+    """By libraries of which the image has only a part."""
+    built("tools")
+    status, log = run(client, reference("tools"), entrypoint=["python", "-c", WORKS], tmpfs={"/tmp": ""})
+    assert (status, log.splitlines()) == (0, ["[(5, 'aaaaaaaaa', datetime.date(2026, 1, 10))]", "5", "fine"])
+    for command in ((), ("query",), ("quarantine", "show")):
+        status, log = run(client, reference("tools"), command=[*command, "--help"])
+        assert (status, "Usage:" in log) == (0, True), log
 
 
 def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> None:
