@@ -11,13 +11,15 @@ import ssl
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
+from headrace_common.listening import secured
 from headrace_common.listening.sockets import TcpListener
+from headrace_common.service import service
 
 from tests.simulation.network import ClientEnd
 
@@ -47,6 +49,10 @@ class Listener(TcpListener):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given[:-1], cast("Any", SimpleNamespace(current=lambda: contexts()[0])))
+
+
+IN_PLACE: Final = ((service, "TcpListener", Listener), (secured, "PIECE", 500), (secured, "SLICE", 0.0))
+"""What is replaced, and by what: of the little that comes at once, a part waits for another turn of the loop."""
 
 
 async def shaken(end: ClientEnd, longest: int, *, says_end: bool) -> ClientEnd:

@@ -319,7 +319,7 @@ class World:
             (sockets, "bound_socket", self.network.bound),
             (Stoppable, "__hash__", numbered),  # a set of them has the same order each time
             (sockets, "address_of", lambda _: "simulated"),
-            (services, "TcpListener", secured.Listener if self.scenario.secured else sockets.TcpListener),
+            *(secured.IN_PLACE if self.scenario.secured else ()),
             (asyncio.Event, "__hash__", numbered),
             *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic, tail)),
             (snapshot_topic, "make_producer", self.broker.make_producer),

@@ -51,6 +51,7 @@ _REJECTS: Final = "headrace_common.publishing.rejects"
 _BATCH: Final = "headrace_common.publishing.batch"
 _DRIVER: Final = "headrace_common.connection.driver"
 _TCP: Final = "headrace_common.connection.tcp"
+_SECURED: Final = "headrace_common.listening.secured"
 _BUDGET: Final = "headrace_common.fairness.budget"
 _SCHEDULER: Final = "headrace_common.fairness.scheduler"
 _LEDGER: Final = "headrace_common.session.ledger"
@@ -122,6 +123,7 @@ MUTANTS: Final = (
     Mutant("a pause in reading never ends", _FLOW, "            self.transport.resume_reading()\n", ""),
     Mutant("a drain does not wait for frames", _TCP, "        if self._life.phase == SETTLING and not self.driver.outstanding:", "        if self._life.phase == SETTLING:"),
     Mutant("the end of input is not handed on", _TCP, "        elif self._life.phase <= LINGERING and not self.incoming.is_behind():\n            self._input_ends()\n        return", "        return"),
+    Mutant("who has finished sending by TLS is cut off", _SECURED, "                if not connection.eof_received():\n                    self.close()", "                connection.eof_received()\n                self.close()"),
     Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.stored(ticket, self._units._entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
     Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
@@ -144,7 +146,7 @@ MUTANTS: Final = (
     Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
     Mutant("who holds too much stays", _DOORS, "        if self._holding.excessive(guest, empty=empty):", "        if False:", "producers"),
     Mutant("a client that has gone keeps its place", _DOORS, "failed)\n        self._free(guest, \"peer\")", "failed)", "producers"),
-    Mutant("small frames wait for long ones", _QUEUE, "return self._scheduler.small.used <= self._scheduler.counted(self._heap[0][0])", "return False", "lumberjack"),
+    Mutant("small frames wait for long ones", _QUEUE, "return self._scheduler.small.used <= self._scheduler.counted(self._heap[0].used)", "return False", "lumberjack"),
     Mutant("who was left behind comes before small frames", _SCHEDULER, "return max(used, self._least())", "return used"),
     Mutant("long work gives small frames no credit", _SCHEDULER, "small.used = max(least, small.used - spent)", "pass"),
 )  # fmt: skip
@@ -193,6 +195,7 @@ SEEDS: Final[dict[str, int]] = {
     "a pause in reading never ends": 3,
     "a drain does not wait for frames": 3,
     "the end of input is not handed on": 3,
+    "who has finished sending by TLS is cut off": 243,
     "an abandoned window is acknowledged": 11,
     "an abandoned payload is acknowledged": 9,
     "a block of a session that has ended counts": 16,

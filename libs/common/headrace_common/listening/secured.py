@@ -15,8 +15,11 @@ from typing import Any, Final, cast
 
 from typing_extensions import override
 
-PIECE: Final = 16 << 10
-"""Bytes that OpenSSL is given at a time, about a record: its buffers keep the size of the largest."""
+RECORD: Final = 16 << 10
+"""Bytes of the largest record (RFC 8446, 5.1)."""
+
+PIECE: Final = RECORD
+"""Bytes that OpenSSL is given at a time: its buffers keep the size of the largest."""
 
 WRITTEN: Final = 64 << 10
 """Bytes of ours that are encrypted at a time."""
@@ -181,7 +184,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
                 self._tls.do_handshake()
                 self._shaken.set_result(None)
             while shaken and self._incoming.pending:
-                if not (data := self._tls.read(PIECE)):  # its close_notify
+                if not (data := self._tls.read(RECORD)):  # its close_notify
                     self._peer_ended = True
                     self._drop()
                     return False
