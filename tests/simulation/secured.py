@@ -55,6 +55,12 @@ IN_PLACE: Final = ((service, "TcpListener", Listener), (secured, "PIECE", 500), 
 """What is replaced, and by what: of the little that comes at once, a part waits for another turn of the loop."""
 
 
+LEAST: Final = 400
+"""Longest piece of a line that cuts the most. By a few bytes each, a handshake takes longer than LIMITS__HANDSHAKE_TIME, of which
+a client that has ended its own part of it learns too late.
+"""
+
+
 async def shaken(end: ClientEnd, longest: int, *, says_end: bool) -> ClientEnd:
     """The end once it speaks TLS. Raises `ConnectionError`."""
     made = SecuredEnd(end, longest, says_end=says_end)

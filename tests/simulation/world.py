@@ -333,9 +333,10 @@ class World:
 
     async def connect(self, client: Client, line: Line) -> ClientEnd:
         """Raises `ConnectionError`."""
-        end = await self.network.connect(line, client, client.port)
         if not self.scenario.secured:
-            return end
+            return await self.network.connect(line, client, client.port)
+        line.piece = max(line.piece, secured.LEAST)
+        end = await self.network.connect(line, client, client.port)
         longest, says_end = client.chance.choice((100, 1 << 14)), client.chance.random() < 0.7
         return await secured.shaken(end, longest, says_end=says_end)
 
