@@ -127,7 +127,8 @@ def main() -> None:
         json.dumps({"rows": rows, "runs": arguments.runs, "cores": os.cpu_count(), "load": load}, indent=1) + "\n"
     )
     lines = [
-        f"`python -m benchmarks.images`: {arguments.runs} starts of each on {os.cpu_count()} cores, load average {load:.1f}.",
+        f"`python -m benchmarks.images`: {arguments.runs} starts of each on {os.cpu_count()} cores, load average {load:.1f}: "
+        "seconds grow with it, CPU-s do not.",
         "",
         "| image | MB | MB above the base | s until ready, median | slowest | CPU-s until then, median |",
         "|---|---|---|---|---|---|",
