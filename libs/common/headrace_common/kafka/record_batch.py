@@ -46,8 +46,16 @@ _LEVEL: Final[dict[int, int]] = {_Zstd.compression_level: 2}
 _small: Final = zstd.ZstdCompressor(options={**_LEVEL, _Zstd.window_log: 15, _Zstd.hash_log: 13, _Zstd.chain_log: 13})
 
 # Window and tables stay in the CPU cache: a fifth less time than with the level's own, and a batch of up to one fortieth more
-# bytes, mostly fewer.
-_large: Final = zstd.ZstdCompressor(options={**_LEVEL, _Zstd.window_log: 18, _Zstd.min_match: 5})
+# bytes, mostly fewer. The level's strategy is another for 128 to 256 KiB, which takes a quarter more time for no fewer bytes.
+_large: Final = zstd.ZstdCompressor(
+    options={
+        **_LEVEL,
+        _Zstd.window_log: 18,
+        _Zstd.hash_log: 15,
+        _Zstd.min_match: 5,
+        _Zstd.strategy: zstd.Strategy.fast,
+    }
+)
 
 
 def _compressed(plain: bytes) -> bytes:
