@@ -261,6 +261,17 @@ class TestDigesting:
         await settle()
         assert second.reading
 
+    async def test_who_has_parsed_all_leaves_the_line(self) -> None:
+        """Also while little is held: those behind it would wait for ever once it is crowded."""
+        budget = Budget(800, 400)
+        first, unfinished, second = (Reader(budget) for _ in range(3))
+        assert budget.may_read(first)
+        assert budget.may_digest(first)
+        assert budget.may_read(first)
+        budget.hold(unfinished, 200)
+        budget.hold(second, 30)
+        assert budget.may_digest(second)
+
     async def test_nobody_digests_beyond_what_kafka_has_to_take(self) -> None:
         """But few bytes, as if they had arrived while there was time left to parse them at once."""
         budget = Budget(20 * FEW, 10 * FEW)

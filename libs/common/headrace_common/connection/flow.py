@@ -116,10 +116,6 @@ class Incoming:
         self.unseen.clear()
         self._driver.unparsed = 0
 
-    def may_read(self) -> bool:
-        """Returns whether the budgets allow to read. If bytes wait, asks for a slice."""
-        return self._driver.may_read(len(self.unseen) if self.is_behind() else None)
-
     def read(self, allowed: bool) -> bool:
         """Resumes or stops reading. Returns whether that is a change."""
         if allowed == self.reading or self.transport is None or self.transport.is_closing():

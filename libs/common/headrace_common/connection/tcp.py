@@ -196,7 +196,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             if not (self._lost and self.incoming.is_behind()):
                 self.driver.forget_input()
         elif self._outgoing.writable:
-            allowed = self.incoming.may_read()
+            incoming = self.incoming
+            allowed = self.driver.may_read(len(incoming.unseen) if incoming.is_behind() else None)
         else:
             self.driver.rest()
             allowed = False

@@ -134,15 +134,18 @@ class Budget:
         self._was_read(reader)
         reader.pending += size
         self.pending += size
-        self._measure()
+        if self._level or self.partial_bytes + self.pending >= self._unknown_share:
+            self._measure()
 
     def release(self, reader: Reader, size: int) -> None:
         """Gives back `size` bytes of a complete frame of `reader`, which is stored or abandoned."""
         reader.pending -= size
         self.pending -= size
         self.released += 1
-        self._measure()
-        self._wake()
+        if self._level:
+            self._measure()
+        if self._waiting[True] or self._waiting[False]:
+            self._wake()
 
     def forget(self, reader: Reader) -> None:
         """Forgets `reader`, whose connection is gone; its pending frames are still released one by one."""
@@ -152,8 +155,8 @@ class Budget:
 
     def may_read(self, reader: Reader) -> bool:
         """Returns whether `reader` may read now. If not, the budget calls its `pace` when that may have changed."""
-        # The short way, for each small frame: it reads already, nothing is used up and nothing waits.
-        free = not (self._level or self._unfinished or self._digesting)
+        # The short way, for each small frame: it reads already, nothing is used up, and it has nothing to parse.
+        free = self.partial_bytes + self.pending < self._unfinished_share and reader not in self._digesting
         little = reader.partial_bytes + reader.pending < self._connection
         if free and little and reader in self._reading[reader.has_stored]:
             return True

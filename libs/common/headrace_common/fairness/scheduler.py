@@ -61,9 +61,9 @@ ARRIVAL_TIME: Final = QUANTUM / 2
 each parse is short, but thousands of sockets may be ready at once."""
 
 
-def small_cost(size: int, made: bool = False) -> float:
-    """Returns the CPU seconds that a small frame of `size` bytes is charged. `made`: its events were made when it arrived."""
-    return MADE_COST if made else SMALL_COST + size * BYTE_COST
+def small_cost(size: int) -> float:
+    """Returns the CPU seconds that a small frame of `size` bytes is charged whose events were not made when it arrived."""
+    return SMALL_COST + size * BYTE_COST
 
 
 class FairScheduler:

@@ -178,7 +178,7 @@ class Cycle:
 
     def deadline(self) -> float:
         """Returns the latest deadline of its living frames: after it no client waits. In the past if there are none."""
-        return max((frame.deadline for frame in self.living()), default=0.0)
+        return max([frame.deadline for frame in self.frames if not frame.dead], default=0.0)
 
     def drop_dead(self) -> None:
         """Drops the events and rejects of abandoned frames."""

@@ -277,7 +277,7 @@ class FairQueue:
 
     def next_small(self) -> InFlightFrame | None:
         """Returns the frame of `next` if it is small."""
-        if self._current is None and self._small_is_next():
+        if self._current is None and (not self._heap or self._small_is_next()):
             for account in self._small:
                 return self._first[account]
         return None
@@ -364,10 +364,11 @@ class FairQueue:
         account, scheduler = in_flight.account, self._scheduler
         self._first[account] = in_flight
         if in_flight.small:
-            if self._takes() and not scheduler.sharing:
-                scheduler.enter(scheduler.small)
-            scheduler.sharing += self._takes()
             self._small[account] = None
+            if self.paused_since is None:
+                if not scheduler.sharing:
+                    scheduler.enter(scheduler.small)
+                scheduler.sharing += 1
         else:
             scheduler.long += self._takes()
             self._push(in_flight)
@@ -385,7 +386,8 @@ class FairQueue:
 
     def _forget(self, account: Account) -> None:
         del self._small[account]
-        self._scheduler.sharing -= self._takes()
+        if self.paused_since is None:
+            self._scheduler.sharing -= 1
 
     def _takes(self) -> bool:
         return self.paused_since is None

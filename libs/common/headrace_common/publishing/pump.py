@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from headrace_common.fairness.budget import Growth, GrowthPool
-from headrace_common.fairness.scheduler import QUANTUM, TOGETHER, FairScheduler, Slices, small_cost
+from headrace_common.fairness.scheduler import MADE_COST, QUANTUM, TOGETHER, FairScheduler, Slices, small_cost
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
@@ -185,7 +185,7 @@ class Pump:
             made: list[Part] | None = frame.made
             if not made:
                 made = frame.at_once(self._limited)
-                cost += small_cost(frame.frame.size, frame.frame.made)
+                cost += MADE_COST if frame.frame.made else small_cost(frame.frame.size)
                 if cost >= TOGETHER:
                     scheduler.small_built(cost)
                     cost = 0.0
