@@ -237,7 +237,7 @@ class ReceiverMetrics(Catalogue):
         self.ack_seconds = self.counted_histogram(
             "ack_seconds", "Time from a frame's last byte until Kafka has stored all of it.", ACK_BUCKETS
         )
-        self.batches = self.counter("batches", "Batches that Kafka stored.")
+        self.batches = self.loop_counter("batches", "Batches that Kafka stored.")
         self.producers_replaced = self.counter(
             "producers_replaced",
             "Kafka producers replaced after a failure, by reason. A rising count means trouble.",
