@@ -23,7 +23,6 @@ HOME = Path(pyspark.__file__).parent
 TIMEOUT = 900.0
 WORKER_MEMORY = "640m"
 EXECUTOR_MEMORY = "512m"
-SCALA = "2.13"  # Spark's own start scripts set this
 _DEPLOY = "org.apache.spark.deploy"
 _LOGGING = """\
 rootLogger.level = warn
@@ -64,8 +63,7 @@ class Cluster:
         )  # fmt: skip
 
     def _start(self, name: str, main: str, *arguments: object) -> subprocess.Popen[bytes]:
-        options = ["-Xmx128m", f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"]
-        command = [str(java_home() / "bin" / "java"), *options, "-cp", f"{HOME / 'jars'}/*", f"{_DEPLOY}.{main}"]
+        command = [str(HOME / "bin" / "spark-class"), f"{_DEPLOY}.{main}"]  # as docs/lake-clusters.md has it
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 tethered([*command, "--host", HOST, *map(str, arguments)]),
@@ -75,8 +73,8 @@ class Cluster:
                 start_new_session=True,
                 env={
                     **os.environ,
-                    "SPARK_HOME": str(HOME),
-                    "SPARK_SCALA_VERSION": SCALA,
+                    "SPARK_DAEMON_MEMORY": "128m",
+                    "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
                     "JAVA_HOME": str(java_home()),
                     "JDK_JAVA_OPTIONS": QUICK_START,
                     "SPARK_LOCAL_IP": HOST,
