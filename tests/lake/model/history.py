@@ -35,6 +35,8 @@ LAKE, COPY = "lake", "copy"
 STEP = 0.05
 """Seconds that a step takes."""
 MOST_STEPS = 20_000
+OF_ERASING = ("nothing is there that was erased", "nothing is in the route", "all of it")
+"""How contradictions begin that an unfinished erasure causes, and the line that sums up."""
 ATTEMPTS = 40
 """Starts of a job, by its supervisor or its operator, until it must have landed everything."""
 
@@ -96,8 +98,7 @@ class History:
                 self.say(action.__name__)
                 action(self)
                 lake = self.some_lake(self.whether)
-                asked = self.proven and self.whether.random() < 0.1 and not self.world.lost[lake]
-                if asked and not Judge(self.world, lake).erasing():
+                if self.proven and self.whether.random() < 0.1 and not self.world.lost[lake]:
                     self.prove(lake)
             self.end()
         rows = sum(len(table.rows) for table in self.disk.tables.values())
@@ -358,8 +359,11 @@ class History:
         self.world.ahead = self.chance.choice((0, 0, 3_600, -3_600, 7_200, 2 * 365 * 86_400))
 
     def prove(self, lake: str) -> None:
-        """The proof must hold now."""
-        self.failures += [f"{lake}: the proof: {each}" for each in contradictions(self.disk, lake, self.world.clock)]
+        """The proof must hold now; but rows may be there that an erasure has listed and not deleted yet."""
+        found = contradictions(self.disk, lake, self.world.clock)
+        if Judge(self.world, lake).erasing():
+            found = [each for each in found if not each.startswith(OF_ERASING)]
+        self.failures += [f"{lake}: the proof: {each}" for each in found]
 
     def damage(self, lake: str) -> None:
         """The proof must not hold if somebody does one thing to the tables."""
