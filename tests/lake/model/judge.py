@@ -119,11 +119,6 @@ class Judge:
         """Whether all is there again, or listed as erased, that somebody has deleted."""
         return all(place in self.there[name] or (name, place) in self.listed for name, place in self.lost)
 
-    def erasing(self) -> bool:
-        """Whether an erasure has listed a row that is still there: it goes on, or was killed and is to be finished."""
-        rows = [(name, row) for name, table in self.tables.items() for row in table.rows]
-        return any((name, place_of(row)) in self.listed or row.get("event_id") in self.listed_at for name, row in rows)
-
     def rows_of_gap(self, gap: Mapping[str, Any], topic_id: str) -> None:
         """A gap says how many rows it has nevertheless; what was erased counts, and what somebody deleted may."""
         inside = {(name, at) for name in COVERED for at in self.landed[name] if in_range(at, gap, topic_id)}
