@@ -84,7 +84,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 68),
     "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 366),
     "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 180),
-    "a route's rows of an earlier run are not noticed": (Routes, "interrupted", lambda *_: False, 710),
+    "a route's rows of an earlier run are not noticed": (Routes, "interrupted", lambda *_: False, 4120),
     "a removed route's rows of an earlier run are not counted": (Routes, "_removed_within", lambda *_: {}, 417),
     "a job goes on with other routes than it had": (Checkpoint, "keep_routes", lambda *_: True, 12079),
     "the tables of routes are not claimed": (Fence, "routes", lambda _: [], 6),
