@@ -242,9 +242,8 @@ class World:
         if scenario.protocol == "logjam":
             self.broker.on_store = self.accounts.add
         elif scenario.protocol == "segment":  # judged by its history
-            self.history = SimulatedHistory(
-                self, max(plan.frames for plan in scenario.clients if plan.kind == "writer")
-            )
+            frames = (plan.frames for plan in scenario.clients if plan.kind == "writer")
+            self.history = SimulatedHistory(self, max(frames, default=0))  # a story that shrinks may lose its writers
         else:
             self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
         self.usual = Weather(delay=scenario.delay)
