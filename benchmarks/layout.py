@@ -54,7 +54,7 @@ WAYS = ("as they came", "sorted by Spark", "sorted by Arrow")
 ENGINES = ("DuckDB", "deltalake", "Spark")
 
 READ = {
-    "DuckDB": "from headrace_cli.lake.tables import connect, rows\n"
+    "DuckDB": "from headrace_reader.tables import connect, rows\n"
     "found = len(rows(connect(lake), f\"select * from events where stream = '{stream}'\"))",
     "deltalake": "from deltalake import DeltaTable\nimport pyarrow.dataset as ds\n"
     "dataset = DeltaTable(f'{lake}/events').to_pyarrow_dataset()\n"

@@ -200,11 +200,10 @@ def query(
     ] = False,
 ) -> None:
     """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
-    from headrace_cli.lake.written import output_of
     from headrace_cli.verbs import query as verb
 
     place = lake or state / "lake"
-    wanted = output_of(format_, output, as_json=as_json)
+    wanted = verb.output_of(format_, output, as_json=as_json)
     if explain_schema:
         if sql is not None or named is not None or content:
             raise CommandError("--explain-schema takes no query.", status=2)

@@ -1,4 +1,4 @@
-"""The ground of every verb: how it runs, its error and the exit statuses, the checkout that it runs from, the user's folders."""
+"""The ground of every verb: how it runs, its exit statuses, the checkout that it runs from, the user's folders."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.operations.errors import CommandError as CommandError
 
 EXIT_FAILED: Final = 1
 EXIT_NOTHING_RUNS: Final = 3
 EXIT_DOUBT: Final = 4
-
-
-class CommandError(HeadraceError):
-    """The verb cannot continue. The message is one sentence for the user; `status` is the exit status of the process."""
-
-    def __init__(self, message: str, *, status: int = EXIT_FAILED) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 def run(verbs: Callable[..., Any]) -> None:

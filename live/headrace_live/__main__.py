@@ -69,11 +69,11 @@ def live(
     ] = None,
 ) -> None:
     """Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."""
-    from headrace_cli.lake.address import located
     from headrace_cli.operating.exposition import Parts, parts_of
     from headrace_cli.stack.reach import kafka_settings
     from headrace_common.operations.tasks import stops
     from headrace_common.operations.variables import variable
+    from headrace_reader.address import located
 
     from headrace_live.broker import KafkaWatch
     from headrace_live.server import LiveServer, allowed_names, is_loopback

@@ -12,10 +12,10 @@ from typing import Final
 import orjson
 from aiohttp import web
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.records import Filters
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
+from headrace_reader.address import LakeAddress
 
 from headrace_live.messages import messages
 from headrace_live.service import LiveService

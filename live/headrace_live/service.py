@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 import orjson
-from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.exposition import Parts, Scraper
+from headrace_reader.address import LakeAddress
 
 from headrace_live import tables
 from headrace_live.broker import KafkaWatch

@@ -16,14 +16,14 @@ from typing import Any, Final
 import duckdb
 from aiokafka.errors import KafkaError
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.address import LakeAddress, without_secrets
-from headrace_cli.lake.tables import connect, first_line
-from headrace_cli.lake.text import printable
 from headrace_cli.operating.records import Kept, Row, event, reject
 from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_common.kafka.client import explain
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
+from headrace_reader.address import LakeAddress, without_secrets
+from headrace_reader.tables import connect, first_line
+from headrace_reader.text import printable
 
 from headrace_live.looks import Gap, TablesLook
 from headrace_live.messages import MESSAGE_BYTES

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
-from headrace_cli.lake.text import printable
 from headrace_cli.operating.exposition import parts_of, scrape_all
 from headrace_cli.verbs import console
 from headrace_cli.verbs.console import duration
+from headrace_reader.text import printable
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text

@@ -146,7 +146,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 import duckdb, numpy, pyarrow
 from deltalake import DeltaTable, write_deltalake
-from headrace_cli.lake import xxh64
+from headrace_reader import xxh64
 from headrace_cli.operating.validate import check_certificates
 from headrace_cli.stack.certificates import ensure
 from headrace_common.operations.settings import TlsSettings

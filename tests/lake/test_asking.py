@@ -12,12 +12,12 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.address import located, trouble
-from headrace_cli.lake.written import Format, Output, output_of
 from headrace_cli.verbs import query
-from headrace_cli.verbs.query import meaning
+from headrace_cli.verbs.query import meaning, output_of
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comments
 from headrace_lake.tables.shape import Shape
+from headrace_reader.address import located, trouble
+from headrace_reader.written import Format, Output
 from typer.testing import CliRunner
 
 from tests.lake.s3 import BUCKET, S3

@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from headrace_cli.lake import xxh64
-from headrace_cli.lake.content import _AT_ONCE, _hashes
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
@@ -36,6 +34,8 @@ from headrace_lake.tables.digest import (
     slots_of,
 )
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, QUARANTINE, SCHEMAS
+from headrace_reader import xxh64
+from headrace_reader.content import _AT_ONCE, _hashes
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType

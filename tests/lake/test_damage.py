@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.proof import exactly_once
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 from headrace_lake.commands.replay import Replay
@@ -25,6 +24,7 @@ from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.landing.landing import Landing
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
+from headrace_reader.proof import exactly_once
 from pyspark.sql import SparkSession
 
 from tests.contract.embedded import EmbeddedKafka

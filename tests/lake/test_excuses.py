@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
-from headrace_cli.lake import content
-from headrace_cli.lake.tables import connect
 from headrace_cli.verbs import query
 from headrace_lake.tables import erasures
 from headrace_lake.tables.digest import OF_TABLE, LineDigest, Sums
@@ -18,6 +16,8 @@ from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_FROM
+from headrace_reader import content
+from headrace_reader.tables import connect
 
 from tests.lake.test_query import DAY_OF_IT, MOMENT, append, batch, columns_of, commit, event, make, reject
 

@@ -17,9 +17,6 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
 from headrace_cli.ground import CommandError
-from headrace_cli.lake import against_kafka
-from headrace_cli.lake.tables import TABLES, connect, rows
-from headrace_cli.lake.written import Format, Output, write_query
 from headrace_cli.verbs import console, query
 from headrace_cli.verbs.query import meaning
 from headrace_lake.tables import erasures
@@ -27,6 +24,9 @@ from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, ROUTES, STRAYS
+from headrace_reader import against_kafka
+from headrace_reader.tables import TABLES, connect, rows
+from headrace_reader.written import Format, Output, write_query
 from pyspark.sql.types import StructType
 from rich.console import Console
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.lake.tables import RETAINED, RETAINED_SAID, ROUTES, STRAYED, TABLES, TRANSACTIONS
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import load
 from headrace_lake.configuration.routes import RouteColumn, RouteSettings, of_schema, sampled
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.rows.routed import OWN, RouteTable, matches
+from headrace_reader.tables import RETAINED, RETAINED_SAID, ROUTES, STRAYED, TABLES, TRANSACTIONS
 from pydantic import ValidationError
 
 

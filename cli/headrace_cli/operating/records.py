@@ -28,10 +28,10 @@ from headrace_common.record.contract import (
     RecordFault,
     Rule,
 )
+from headrace_reader.text import json_value, printable, text
 from rich.text import Text
 
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.text import json_value, printable, text
 
 _STEP: Final = re.compile(r'\.?"((?:[^"\\]|\\.)*)"|\.?([^."\[\]=]+)|\[(\d{1,9})\]')
 _PATH: Final = re.compile(rf"(?:{_STEP.pattern})+(?==)")

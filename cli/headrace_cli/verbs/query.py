@@ -8,16 +8,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from headrace_reader.proof import exactly_once
+from headrace_reader.tables import TABLES, Row, connect, rows
+from headrace_reader.text import printable, text
+from headrace_reader.written import PLAIN, Format, Output, write_query, write_rows
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
-from headrace_cli.lake.proof import exactly_once
-from headrace_cli.lake.tables import TABLES, Row, connect, rows
-from headrace_cli.lake.text import printable, text
-from headrace_cli.lake.written import PLAIN, Format, Output, write_query, write_rows
 from headrace_cli.verbs import console
+
+
+def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
+    """Check the options against each other. Raises `CommandError`."""
+    check_known("--format", [format_] if format_ is not None else (), Format)
+    if as_json and format_ not in (None, Format.JSON):
+        raise CommandError(f"--json and --format {format_} contradict each other.", status=2)
+    wanted = Format.JSON if as_json else Format(format_) if format_ is not None else None
+    if file is not None and wanted is None and file.suffix == f".{Format.PARQUET}":
+        wanted = Format.PARQUET
+    if (wanted is Format.PARQUET) != (file is not None):
+        raise CommandError("--format parquet and --output FILE belong together: redirect other formats.", status=2)
+    return Output(wanted, file)
 
 
 def query(

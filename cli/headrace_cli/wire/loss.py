@@ -18,13 +18,13 @@ from headrace_common.kafka.client import Topic, describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 from headrace_common.record.contract import GapField, GapReason
+from headrace_reader import against_kafka
+from headrace_reader.address import LakeAddress
+from headrace_reader.against_kafka import Place
+from headrace_reader.proof import exactly_once
+from headrace_reader.tables import Row
 
 from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError, check_known
-from headrace_cli.lake import against_kafka
-from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.against_kafka import Place
-from headrace_cli.lake.proof import exactly_once
-from headrace_cli.lake.tables import Row
 from headrace_cli.operating.exposition import Parts, Scrape, parts_of, scrape_all
 from headrace_cli.operating.parts import Finding, Verdict, show
 from headrace_cli.operating.records import parse_moment

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.text import printable
 from headrace_cli.machine.ports import free_port
 from headrace_cli.operating import tap as verb
 from headrace_cli.operating.records import (
@@ -33,6 +32,7 @@ from headrace_cli.operating.records import (
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault
+from headrace_reader.text import printable
 
 from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka

@@ -13,12 +13,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
-from headrace_cli.lake import content, proof, tables
 from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.erasures import SCHEMA as OF_ERASURES
 from headrace_lake.tables.layout import DAY, SCHEMAS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from headrace_reader import content, proof, tables
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.lake.model.job import hashed

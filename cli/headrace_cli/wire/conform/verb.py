@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from headrace_reader.text import printable
 from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
-from headrace_cli.lake.text import printable
 from headrace_cli.verbs import console
 from headrace_cli.wire.conform import probes
 from headrace_cli.wire.conform.bench import Bench, Finding, Probe, Storage, Verdict

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from headrace_common.operations.settings import load
 from headrace_common.session.explain import Part, count
+from headrace_reader.text import printable
 from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
-from headrace_cli.lake.text import printable
 from headrace_cli.operating.parts import settings_class
 from headrace_cli.operating.records import as_json, shown_value
 from headrace_cli.verbs import console

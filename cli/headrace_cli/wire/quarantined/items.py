@@ -21,10 +21,10 @@ from headrace_common.operations.settings import KafkaSettings, ServiceSettings, 
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.session.again import ImpossibleError, Rejected, Replayed, whole_record
+from headrace_reader.address import LakeAddress, without_secrets
+from headrace_reader.tables import connect, first_line
 
 from headrace_cli.ground import CommandError
-from headrace_cli.lake.address import LakeAddress, without_secrets
-from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.operating.parts import as_environment, settings_class
 from headrace_cli.operating.records import BEGINNING, Row, reject
 from headrace_cli.operating.topic import reading

@@ -20,12 +20,12 @@ from headrace_common.kafka.identity import take_own_epoch
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import EventHeader
 from headrace_common.session.again import Published, Replayed
+from headrace_reader.address import LakeAddress
+from headrace_reader.tables import connect
+from headrace_reader.text import printable
 from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
-from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.tables import connect
-from headrace_cli.lake.text import printable
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.wire.quarantined.items import Item, Reader, Wanted

@@ -13,11 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from headrace_reader.address import LakeAddress
+from headrace_reader.text import json_value, printable, text
 from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
-from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.text import json_value, printable, text
 from headrace_cli.operating.records import as_json
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console

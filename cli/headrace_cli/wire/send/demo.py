@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_reader.against_kafka import held
+from headrace_reader.tables import Row
 from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
-from headrace_cli.lake.against_kafka import held
-from headrace_cli.lake.tables import Row
 from headrace_cli.machine.jars import REPOSITORY_VARIABLE
 from headrace_cli.operating.parts import as_environment
 from headrace_cli.operating.snippets import PORTS, how_to

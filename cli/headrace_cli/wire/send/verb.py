@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.session.client import Compression
+from headrace_reader.address import LakeAddress, located
+from headrace_reader.text import printable
 from rich.live import Live
 from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
-from headrace_cli.lake.address import LakeAddress, located
-from headrace_cli.lake.text import printable
 from headrace_cli.verbs import console, query
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LineSource, RateSource, Source

@@ -47,5 +47,13 @@ class ConfigError(HeadraceError):
     """A setting is unknown or malformed, or settings contradict each other. The process says so and exits with 78."""
 
 
+class CommandError(HeadraceError):
+    """A command cannot continue. The message is one sentence for the user; `status` is the exit status of the process."""
+
+    def __init__(self, message: str, *, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 EXIT_CONFIG = 78
 """Exit status for a `ConfigError` (EX_CONFIG of sysexits.h)."""

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from headrace_cli.ground import CommandError, check_known
-from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.tables import Row, asked, connect, first_line, interruptible, told, unique_names
-from headrace_cli.lake.text import json_value, text
+from headrace_common.operations.errors import CommandError
+
+from headrace_reader.address import LakeAddress
+from headrace_reader.tables import Row, asked, connect, first_line, interruptible, told, unique_names
+from headrace_reader.text import json_value, text
 
 _AT_ONCE: Final = 10_000
 """Rows that are fetched together."""
@@ -38,19 +39,6 @@ class Output:
 
 
 PLAIN: Final = Output()
-
-
-def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
-    """Check the options against each other. Raises `CommandError`."""
-    check_known("--format", [format_] if format_ is not None else (), Format)
-    if as_json and format_ not in (None, Format.JSON):
-        raise CommandError(f"--json and --format {format_} contradict each other.", status=2)
-    wanted = Format.JSON if as_json else Format(format_) if format_ is not None else None
-    if file is not None and wanted is None and file.suffix == f".{Format.PARQUET}":
-        wanted = Format.PARQUET
-    if (wanted is Format.PARQUET) != (file is not None):
-        raise CommandError("--format parquet and --output FILE belong together: redirect other formats.", status=2)
-    return Output(wanted, file)
 
 
 def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:

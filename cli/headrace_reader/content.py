@@ -16,10 +16,10 @@ import pyarrow as pa
 from headrace_common.record.contract import GapField, GapReason
 from headrace_lake.tables.digest import OF_TABLE, SEEDS, Covered, of_route, taken_in
 
-from headrace_cli.lake import xxh64
-from headrace_cli.lake.proof import ProofCheck, checked, dropped, judged
-from headrace_cli.lake.tables import RETAINED, ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
-from headrace_cli.lake.xxh64 import Words
+from headrace_reader import xxh64
+from headrace_reader.checks import ProofCheck, checked, dropped, judged
+from headrace_reader.tables import RETAINED, ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
+from headrace_reader.xxh64 import Words
 
 _AT_ONCE: Final = 16_384
 """Rows that are hashed together."""

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from headrace_common.operations.errors import CommandError
 from headrace_lake.configuration.places import unreadable
 from headrace_lake.tables.properties import (
     APP_ID,
@@ -35,8 +36,7 @@ from headrace_lake.tables.properties import (
 )
 from headrace_lake.tables.properties import ROUTES as ROUTES_LISTED
 
-from headrace_cli.ground import CommandError
-from headrace_cli.lake.address import OPTIONS, LakeAddress, located, trouble, without_secrets
+from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "gaps", "erasures")
 _EXPLAIN: Final = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)

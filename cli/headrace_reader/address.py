@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from headrace_cli.ground import CommandError
+from headrace_common.operations.errors import CommandError
 
 LakeAddress = Path | str
 """A folder, or what a user wrote: a folder or a URL."""

@@ -10,12 +10,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
 from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments, explain
+from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 
-from headrace_cli.ground import CommandError
-from headrace_cli.lake.proof import COVERED, judged
-from headrace_cli.lake.tables import Row
+from headrace_reader.checks import judged
+from headrace_reader.proof import COVERED
+from headrace_reader.tables import Row
 
 Place = tuple[str, int]
 

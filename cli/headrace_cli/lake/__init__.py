@@ -1,1 +1,0 @@
-"""Reads the lake without Spark, and proves that it is exact."""
