@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 
 import pytest
+from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.connection.tcp import TcpConnection
-from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, FairScheduler
+from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, FairScheduler
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.session.interface import Peer
 from headrace_forward.session import ForwardSession
 from msgspec.structs import replace
 
+from tests.common.kafkaless import FakePublisher, receiver_state
+from tests.common.slowly import SlowLoop, slowly
 from tests.common.test_connection import Bench, Transport, acks, data
 
 COST = 0.0005
@@ -24,11 +30,11 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench.receiver.scheduler = FairScheduler(bench.clock, bench.clock.time)  # type: ignore[arg-type]
     receive = ForwardSession.receive
 
-    def slowly(session: ForwardSession, received: bytes, now_ms: int) -> None:
+    def slowed(session: ForwardSession, received: bytes, now_ms: int) -> None:
         bench.clock.now += COST
         receive(session, received, now_ms)
 
-    monkeypatch.setattr(ForwardSession, "receive", slowly)
+    monkeypatch.setattr(ForwardSession, "receive", slowed)
     return bench
 
 
@@ -151,3 +157,38 @@ def test_crowds_with_kills_starve_nobody(crowd: Bench, seed: int) -> None:
         crowd.store()
     crowd.clock.rest()
     assert acks(transport) == ["late"]
+
+
+class Stopping(Stoppable):
+    """A connection that takes a millisecond to stop, and closes at once."""
+
+    def __init__(self, receiver: ReceiverState, loop: SlowLoop) -> None:
+        self._receiver = receiver
+        self._loop = loop
+        receiver.connections.add(self)
+
+    def stop(self) -> None:
+        self._loop.work(0.001)
+        self._receiver.left(self, Peer("127.0.0.1", 1, "127.0.0.1"), "drain")
+
+    def cut(self) -> int:
+        raise AssertionError("all have closed")
+
+
+def test_a_service_that_stops_tells_its_clients_in_several_turns() -> None:
+    """10,000 clients held the loop until each was told."""
+
+    async def stop(loop: SlowLoop) -> list[int]:
+        receiver = receiver_state(FakePublisher(), LimitSettings())
+        for _ in range(100):
+            Stopping(receiver, loop)
+        draining, left = asyncio.create_task(receiver.drain(60)), [100]
+        while not draining.done():
+            await asyncio.sleep(0)
+            left.append(len(receiver.connections))
+        await draining
+        return left
+
+    left = slowly(stop)
+    assert left[-1] == 0
+    assert max(before - after for before, after in itertools.pairwise(left)) == TOLD

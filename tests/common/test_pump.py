@@ -15,7 +15,7 @@ import pytest
 import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import DEBT, FairScheduler
+from headrace_common.fairness.scheduler import DEBT, TOLD, FairScheduler
 from headrace_common.fairness.workers import Account, Worker
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -417,7 +417,7 @@ class TestGivenUp:
             await until(lambda: len(bench.listener.heard) == 2)
             assert bench.listener.heard == [("abandoned", 0), ("abandoned", 2)]
             assert str(bench.listener.errors[0]) == "KAFKA__ACK_DEADLINE has passed"
-            assert (bench.delivery.asked, bench.pump.waiting) == (1, 1)
+            assert (bench.delivery.asked, bench.pump.waiting()) == (1, 1)
             await bench.answered()
             assert bench.listener.heard[2:] == [("stored", 1, 1, True)]
             assert bench.numbers() == [0, 1]  # the first answer came, and is awaited by nobody
@@ -460,6 +460,40 @@ class TestGivenUp:
             assert not bench.pump._queue
             assert not bench.pump._queue._heap
             await bench.answered()
+
+    async def test_many_of_one_cycle_hear_in_parts(self) -> None:
+        """Ten thousand clients' acknowledgements held the loop until all were told; so did ten thousand that were cut off."""
+        loop = slow_loop()
+        for lost in (False, True):
+            async with pumping() as bench:
+                told = bench.listener.abandoned if lost else bench.listener.stored
+                setattr(bench.listener, told.__name__, lambda *which, told=told: (loop.work(0.001), told(*which)))
+                if lost:
+                    bench.delivery.script = Refusing(DeliveryPolicy.REFUSED, tries=100)
+                await bench.under_way(event(0))
+                for number in range(1, 100):
+                    bench.submit(event(number))
+                bench.delivery.open.set()
+                heard = [0]
+                while len(bench.listener.heard) < 100:
+                    await asyncio.sleep(0)
+                    heard.append(len(bench.listener.heard))
+                assert (
+                    max(after - before for before, after in itertools.pairwise(heard)) <= TOLD + 1
+                )  # and one of the cycle before
+                await bench.idle()
+
+    async def test_what_is_cut_off_between_two_parts_hears_once(self) -> None:
+        loop = slow_loop()
+        async with pumping() as bench:
+            told = bench.listener.stored
+            bench.listener.stored = lambda *which: (loop.work(0.001), told(*which))  # type: ignore[assignment,method-assign,return-value]
+            await bench.under_way(event(0))
+            for number in range(1, 100):
+                bench.submit(event(number), seconds=0.03)
+            await bench.answered()
+            assert len({line[1] for line in bench.listener.heard}) == len(bench.listener.heard) == 100
+            assert {line[0] for line in bench.listener.heard} == {"stored", "abandoned"}
 
     async def test_it_waits_for_kafka_also_when_no_frame_is_left(self) -> None:
         async with pumping() as bench:

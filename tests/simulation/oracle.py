@@ -276,7 +276,7 @@ class Oracle:
             ("waiting connections", budget.paused),
             ("admitted clients", receiver.admitted),
             ("connections", len(receiver.connections)),
-            ("frames", sum(pump.waiting for pump in service._publisher._pumps)),
+            ("frames", sum(pump.waiting() for pump in service._publisher._pumps)),
         ):
             if left and in_time:
                 self.fails(f"after the end there are {left} {name}")

@@ -49,10 +49,10 @@ def in_place(world: Any) -> Iterator[None]:
     abandoned, gives_up, receive = Driver.abandoned, Pump._give_up, ProducerSession.receive
     stored = False
 
-    def refused(pump: Pump, cycle: Cycle, error: DeliveryError) -> None:
+    async def refused(pump: Pump, cycle: Cycle, error: DeliveryError) -> None:
         nonlocal stored
         stored = cycle.batch is None
-        gives_up(pump, cycle, error)
+        await gives_up(pump, cycle, error)
 
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
         frame = driver._frames[ticket][0]

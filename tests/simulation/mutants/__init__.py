@@ -81,7 +81,7 @@ _GOES_ON: Final = Also(
 
 MUTANTS: Final = (
     Mutant("a failed batch counts as stored", _PUMP, "            except DeliveryError as failure:\n                return failure\n            self._metrics.events_stored", "            except DeliveryError:\n                refused = []\n            self._metrics.events_stored"),
-    Mutant("rejects are not stored", _PUMP, "        if not cycle.rejects:\n            return None", "        if cycle.rejects:\n            cycle.rejects = []\n            self._report(cycle)\n            return None\n        if not cycle.rejects:\n            return None"),
+    Mutant("rejects are not stored", _PUMP, "        if not cycle.rejects:\n            return None", "        if cycle.rejects:\n            cycle.rejects = []\n            await self._report(cycle)\n            return None\n        if not cycle.rejects:\n            return None"),
     Mutant("frames are reported before their rejects are stored", _PUMP, "if frame not in unsent]", "]"),
     Mutant("an abandoned frame is reported", _PUMP, "            if frame.dead:\n                continue\n            if frame.exhausted:", "            if frame.exhausted:"),
     Mutant("refused records are forgotten", _PUMP, "            for record, owner in refused:\n                cycle.rejects.append((owner, refusal(record)))\n", ""),
@@ -95,7 +95,7 @@ MUTANTS: Final = (
     Mutant("a part of a frame counts as all", _PUMP, "frame.built, frame.exhausted)", "frame.built, True)"),
     Mutant("the next frame of a connection is forgotten", _QUEUE, "        self._lead(queue.popleft())\n", "        queue.popleft()\n"),
     Mutant("a connection's frames lose their order", _QUEUE, "        queue.append(in_flight)", "        queue.appendleft(in_flight)"),
-    Mutant("events that did not fit are dropped", _PUMP, "            if added < len(made):\n                frame.made = made[added:]\n                return Step.FULL", "            if added < len(made):\n                return Step.FULL"),
+    Mutant("events that did not fit are dropped", _PUMP, "                frame.made = made[added:]\n                return Step.FULL", "                return Step.FULL"),
     Mutant("an odd answer counts as stored", _DELIVERY, "                answer.result()\n", ""),
     Mutant("a broken producer is kept", _DELIVERY, "                self._source.discard(producer, error)\n", ""),
     Mutant("what is in doubt is not marked", _BATCH, "map(republished, self.records)", "self.records"),

@@ -13,7 +13,7 @@ from headrace_common.connection.addresses import Addresses
 from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.files import most_connections
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.scheduler import TOLD, FairScheduler
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.health.crowd import Crowd, Unproven
 from headrace_common.operations.log import Log, RateLimited
@@ -24,7 +24,6 @@ from headrace_common.session.interface import Peer
 
 AGE_JITTER: Final = 0.1
 """A connection's age limit varies by this part around the setting, so that clients do not all reconnect at once."""
-
 
 TLS_HELLO: Final = b"\x16\x03"
 """How a TLS client begins: a handshake record of version 3 (RFC 8446, 5.1). No protocol here begins so."""
@@ -106,7 +105,9 @@ class ReceiverState:
         """Lets every connection acknowledge what is pending and close. Cuts the rest after `seconds` and logs it."""
         if self.connections:
             self.empty.clear()
-            for connection in list(self.connections):
+            for number, connection in enumerate(list(self.connections)):
+                if number % TOLD == 0:
+                    await self.scheduler.reports.wait()
                 connection.stop()
             if self.connections:
                 with contextlib.suppress(TimeoutError):

@@ -58,12 +58,40 @@ MOST_REST: Final = 0.010
 
 ARRIVAL_TIME: Final = QUANTUM / 2
 """Seconds of one turn of the loop in which bytes are parsed as they arrive. What arrives later in that turn waits for a slice:
-each parse is short, but thousands of sockets may be ready at once."""
+each parse is short, but thousands of sockets may be ready at once. Reports to clients may take as long."""
+
+TOLD: Final = 16
+"""Clients that are told between two looks whether this turn of the loop has time left: thousands may wait for one answer."""
 
 
 def small_cost(size: int) -> float:
     """Returns the CPU seconds that a small frame of `size` bytes is charged whose events were not made when it arrived."""
     return SMALL_COST + size * BYTE_COST
+
+
+class TurnTime:
+    """Bounds one kind of short work in each turn of the loop."""
+
+    def __init__(self, clock: Callable[[], float], soon: Callable[[Callable[[], None]], object]) -> None:
+        """`clock`, `soon`: the loop's `time` and `call_soon`."""
+        self._clock = clock
+        self._soon = soon
+        self._until: float | None = None  # in this turn; None: it was not asked in it
+
+    def __call__(self, now: float) -> bool:
+        """Returns whether the work may go on at `now` (loop time): this turn of the loop has time left for it."""
+        if self._until is None:
+            self._until = now + ARRIVAL_TIME
+            self._soon(self._next)
+        return now < self._until
+
+    async def wait(self) -> None:
+        """Waits until a turn of the loop has time left for the work; not at all if this one has."""
+        while not self(self._clock()):  # noqa: ASYNC110  (each turn begins by itself)
+            await asyncio.sleep(0)
+
+    def _next(self) -> None:
+        self._until = None
 
 
 class FairScheduler:
@@ -90,7 +118,10 @@ class FairScheduler:
         self._floor = 0.0  # what the last worker had used when it began
         self._began = 0.0
         self._taken = 0.0  # when `take` last agreed (loop time)
-        self._arrivals_until: float | None = None  # in this turn of the loop; None: nothing has arrived in it
+        self.arrives = TurnTime(self._clock, self._soon)
+        """Whether bytes that arrive at a time (loop time) may be parsed at once."""
+        self.reports = TurnTime(self._clock, self._soon)
+        """Whether frames may be reported at a time as stored or abandoned."""
         self.sharing = 0
         """Connections whose small frames wait for a slice, not for Kafka."""
         self.long = 0
@@ -118,18 +149,6 @@ class FairScheduler:
     def _least(self) -> float:
         """Returns what an account that returns has used at least."""
         return self._floor - QUANTUM
-
-    def arrives(self, now: float) -> bool:
-        """Returns whether bytes that arrive at `now` (loop time) may be parsed at once: this turn of the loop has time left for
-        it.
-        """
-        if self._arrivals_until is None:
-            self._arrivals_until = now + ARRIVAL_TIME
-            self._soon(self._next_turn)
-        return now < self._arrivals_until
-
-    def _next_turn(self) -> None:
-        self._arrivals_until = None
 
     def take(self, worker: Worker) -> bool:
         """Returns whether `worker` may work at once: the slice has time left and no queued worker comes first. Else `ask`."""

@@ -123,7 +123,7 @@ class Publisher:
                     self._log.info("kafka stores again")
             elif silent >= QUIET_TIME:
                 self._quiet_since = self._loop.time()
-                waiting = sum(pump.waiting for pump in self._pumps)
+                waiting = sum(pump.waiting() for pump in self._pumps)
                 self._log.warning(
                     "kafka stores nothing", seconds=round(silent), frames_that_wait=waiting, problem=self._problem()
                 )
@@ -214,7 +214,7 @@ class Publisher:
         self._metrics.kafka_certificate_expiry.set(0.0 if pair is None else pair.ends())
         oldest = self.oldest()
         self._metrics.oldest_pending_seconds.set(0 if oldest is None else self._loop.time() - oldest)
-        self._metrics.frames_pending.set(sum(pump.waiting for pump in self._pumps))
+        self._metrics.frames_pending.set(sum(pump.waiting() for pump in self._pumps))
         usable = bool(self._pumps) and self._source.problem is None and self._silent() < QUIET_TIME
         self._metrics.kafka_up.set(1 if usable else 0)
 

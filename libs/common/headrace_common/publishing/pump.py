@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from typing import Final
 
 from headrace_common.fairness.budget import Growth, GrowthPool
-from headrace_common.fairness.scheduler import MADE_COST, QUANTUM, TOGETHER, FairScheduler, Slices, small_cost
+from headrace_common.fairness.scheduler import MADE_COST, QUANTUM, TOGETHER, TOLD, FairScheduler, Slices, small_cost
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
@@ -70,7 +69,7 @@ class Pump:
         self._metrics = metrics
         self._limited = RateLimited(log, burst=1, interval=60.0)
         self._loop = asyncio.get_running_loop()
-        self._clock: Callable[[], float] = self._loop.time
+        self._clock = self._loop.time
         self._queue = FairQueue(scheduler)
         self._slices = Slices(scheduler, self._queue.virtual_time)
         self._pending = Pending(partial(self._abandon, error=DeliveryError(OVERDUE, DeliveryPolicy.RETRY)))
@@ -121,7 +120,7 @@ class Pump:
                     failure = await self._store_events(cycle) or await self._store_rejects(cycle)
                     if failure is None:
                         break
-                    self._give_up(cycle, failure)
+                    await self._give_up(cycle, failure)
                     if failure.policy is not DeliveryPolicy.RETRY and cycle.living():
                         await self._keep(cycle, failure)
                 self._queue.resume()
@@ -192,8 +191,7 @@ class Pump:
             if made is None:
                 queue.enlarge(frame)
                 continue
-            added = cycle.add(made, frame)
-            if added < len(made):
+            if (added := cycle.add(made, frame)) < len(made):
                 frame.made, has_room = made[added:], False
             else:
                 frame.exhausted = cycle.whole = True
@@ -204,14 +202,11 @@ class Pump:
     def _take_some(self, frame: InFlightFrame, cycle: Cycle) -> Step:
         """Moves parts of a frame into the cycle until the slice is over, the cycle is full or there are no more."""
         clock, until, log = self._clock, self._scheduler.until, self._limited
-        if frame.growing:
-            step = self._grow(frame, until)
-            if step is not None:
-                return step
+        if frame.growing and (step := self._grow(frame, until)) is not None:
+            return step
         made, frame.made = frame.made or frame.make(1, clock, until, log), []
         while made:
-            added = cycle.add(made, frame)
-            if added < len(made):
+            if (added := cycle.add(made, frame)) < len(made):
                 frame.made = made[added:]
                 return Step.FULL
             look = LOOK if len(made[-1]) < LARGE else 1
@@ -231,8 +226,7 @@ class Pump:
             wanted = self._growth.pool(frame.grown + found.grown, frame.reserved) if found.grown else None
             if wanted is not None:
                 pool, size = wanted
-                taken = pool.take(size)
-                if not taken:
+                if not (taken := pool.take(size)):
                     frame.restart()
                     self._park(frame, pool, size)
                     return Step.PARKED
@@ -287,8 +281,7 @@ class Pump:
 
     async def _store_events(self, cycle: Cycle) -> DeliveryError | None:
         """Sends the batch and reports the frames without rejects in this cycle. Returns the failure, if any."""
-        batch = cycle.batch
-        if batch is not None and (events := len(batch)):
+        if (batch := cycle.batch) is not None and (events := len(batch)):
             try:
                 refused = await self._delivery.store(batch, cycle.deadline(), self._source.max_event_bytes)
             except DeliveryError as failure:
@@ -298,7 +291,7 @@ class Pump:
             for record, owner in refused:
                 cycle.rejects.append((owner, refusal(record)))
         cycle.batch = None
-        self._report(cycle)
+        await self._report(cycle)
         return None
 
     # Store rejects
@@ -324,19 +317,22 @@ class Pump:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
         stored, cycle.rejects = cycle.rejects, []
         tell(stored, self._metrics, self._limited)
-        self._report(cycle)
+        await self._report(cycle)
         return None
 
     # Report
 
-    def _report(self, cycle: Cycle) -> None:
+    async def _report(self, cycle: Cycle) -> None:
         """Reports the living frames of which nothing is left to send in this cycle: Kafka has stored all their parts in it.
 
-        The only place that reports frames as stored. Reports each once; leaves frames whose rejects are not stored yet.
+        The only place that reports frames as stored. Reports each once, many in several turns of the loop; leaves frames whose
+        rejects are not stored yet.
         """
         assert cycle.batch is None
         unsent = {owner for owner, _ in cycle.rejects}
-        for frame in [frame for frame in cycle.frames if frame not in unsent]:
+        for number, frame in enumerate([frame for frame in cycle.frames if frame not in unsent]):
+            if number % TOLD == 0:
+                await self._scheduler.reports.wait()
             del cycle.frames[frame]
             if frame.dead:
                 continue
@@ -348,15 +344,18 @@ class Pump:
 
     # Or give up
 
-    def _give_up(self, cycle: Cycle, error: DeliveryError) -> None:
+    async def _give_up(self, cycle: Cycle, error: DeliveryError) -> None:
         """Abandons the overdue frames of the cycle, and if a retry cannot help, all but those that are kept until stored."""
         now, refused = self._clock(), error.policy is not DeliveryPolicy.RETRY
         # events do not wait for rejects that quarantine refuses
         keeps = error.policy is DeliveryPolicy.CLOCK or cycle.batch is not None
         if refused and keeps:
             self.refused = Refused.again(self.refused, now, error)
-        for frame in cycle.living():
-            if now >= frame.deadline or (refused and not (keeps and frame.frame.kept is Kept.STORED)):
+        for number, frame in enumerate(cycle.living()):
+            if number % TOLD == 0:
+                await self._scheduler.reports.wait()
+            hopeless = refused and not (keeps and frame.frame.kept is Kept.STORED)
+            if not frame.dead and (hopeless or now >= frame.deadline):
                 self._abandon(frame, error)
 
     async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
@@ -380,15 +379,13 @@ class Pump:
         frame.listener.abandoned(frame.frame.ticket, error)
 
     def _abandon_all(self) -> None:
-        ended = DeliveryError("its pump has ended", DeliveryPolicy.RETRY)  # by a bug
         for frame in list(self._pending):
-            self._abandon(frame, ended)
+            self._abandon(frame, DeliveryError("its pump has ended", DeliveryPolicy.RETRY))  # by a bug
 
     # What is known of it
 
-    @property
     def waiting(self) -> int:
-        """Frames that are not stored yet."""
+        """Returns how many frames are not stored yet."""
         return len(self._pending)
 
     def oldest(self) -> float | None:
