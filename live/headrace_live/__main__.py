@@ -48,7 +48,9 @@ def live(
     url: UrlOption = None,
     kafka: KafkaOption = None,
     lake: LakeOption = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines, :: those of IPv6, too.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 8080,
     allow_host: Annotated[
         list[str] | None,
@@ -96,6 +98,7 @@ def live(
 
     async def serve() -> None:
         from aiohttp import web
+        from headrace_common.listening.sockets import bound_socket
 
         if url:
             await parts_of(state, url)  # what is no address is said
@@ -107,7 +110,12 @@ def live(
         for number in stops():
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
-            await web.TCPSite(runner, host, port).start()
+            site = (
+                web.SockSite(runner, bound_socket(host, port, "--host"))
+                if host == "::"
+                else web.TCPSite(runner, host, port)
+            )
+            await site.start()
             typer.echo(f"The live page is http://{f'[{host}]' if ':' in host else host}:{port}/", err=True)
             service.start()
             await stop.wait()

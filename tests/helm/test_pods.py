@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.helm.chart import component, of, one, receivers, rendered, scenario, values_of, variables, workloads
@@ -73,10 +75,12 @@ def test_a_cluster_that_chooses_user_ids_is_told_none() -> None:
         assert made["spec"][role]["podSecurityContext"].keys() == {"runAsNonRoot", "seccompProfile"}
 
 
-def test_with_ipv6_every_service_has_it_and_every_part_listens_there() -> None:
-    objects = scenario("ipv6")
+@pytest.mark.parametrize(("policy", "families"), [("SingleStack", ["IPv6"]), ("PreferDualStack", ["IPv4", "IPv6"])])
+def test_with_ipv6_every_service_has_it_and_every_part_listens_there(policy: str, families: list[str]) -> None:
+    network = f"network={json.dumps({'ipFamilyPolicy': policy, 'ipFamilies': families})}"
+    objects = rendered(*values_of("ipv6"), "--set-json", network)
     for each in of(objects, "Service"):
-        assert (each["spec"]["ipFamilyPolicy"], each["spec"]["ipFamilies"]) == ("SingleStack", ["IPv6"])
+        assert (each["spec"]["ipFamilyPolicy"], each["spec"]["ipFamilies"]) == (policy, families)
     for each, pod in workloads(objects):
         container = pod["spec"]["containers"][0]
         given = variables(container)
