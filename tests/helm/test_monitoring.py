@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.helm.chart import CHART, ROOT, component, matches, of, one, rendered, scenario, workloads
+from tests.helm.chart import CHART, ROOT, component, matches, of, one, rendered, scenario, values_of, workloads
 from tests.test_docs import alert_tests
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
@@ -93,24 +93,64 @@ def test_prometheus_takes_the_rules(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def judged(document: Any, tests: list[Any], folder: Path) -> str:
+    """What promtool says where a case fails; the rules are those of release "a" in the namespace "n"."""
+    text = yaml.safe_dump(document, width=10_000).replace(
+        'namespace="logs",release="headrace"', 'namespace="n",release="a"'
+    )
+    document = yaml.safe_load(text)
+    for group in document["groups"]:
+        for rule in group["rules"]:
+            del rule["annotations"]
+    (folder / "rules.yml").write_text(yaml.safe_dump(document))
+    cases = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
+    (folder / "cases.yml").write_text(yaml.safe_dump(cases))
+    done = subprocess.run(["promtool", "test", "rules", "cases.yml"], cwd=folder, capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
 @pytest.mark.requires("promtool")
 def test_the_rules_of_one_release_fire_as_those_of_the_page(tmp_path: Path) -> None:
     """And of two releases, the one that was never scraped is named."""
     (made,) = of(scenario("monitoring"), "PrometheusRule")
-    text = yaml.safe_dump(made["spec"], width=10_000)
-    document = yaml.safe_load(text.replace('namespace="logs",release="headrace"', 'namespace="n",release="a"'))
-    for group in document["groups"]:
-        for rule in group["rules"]:
-            del rule["annotations"]
-    (tmp_path / "rules.yml").write_text(yaml.safe_dump(document))
     whole = ("HeadraceReceiversAbsent", "HeadraceLakeAbsent")
-    tests = [each for each in alert_tests() if each["alert_rule_test"][0]["alertname"] not in whole]
+    other = {*whole, "HeadraceReceiverGone", "HeadraceLakeGone"}
+    tests = [each for each in alert_tests() if each["alert_rule_test"][0]["alertname"] not in other]
     there = [f'{name}{{namespace="n", release="b"}}' for name in ("headrace_connections", "up")]
     series = [{"series": name, "values": "1x30"} for name in there]
     expected = [{"exp_labels": {"severity": "critical", "namespace": "n", "release": "a"}}]
     looks: list[Any] = [{"eval_time": "20m", "alertname": name, "exp_alerts": expected} for name in whole]
     tests.append({"interval": "1m", "input_series": series, "alert_rule_test": looks})
-    cases = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
-    (tmp_path / "cases.yml").write_text(yaml.safe_dump(cases))
-    done = subprocess.run(["promtool", "test", "rules", "cases.yml"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert judged(made["spec"], tests, tmp_path) == ""
+
+
+@pytest.mark.requires("promtool")
+def test_what_should_run_is_missed_for_as_long_as_it_does_not(tmp_path: Path) -> None:
+    """Also where it never ran; one without a replica is not missed."""
+    (made,) = of(rendered(*values_of("monitoring"), "--set", "receivers.courier.replicas=0"), "PrometheusRule")
+    jobs = ("forward", "lumberjack", "logjam", "segment")
+
+    def missed(*gone: str) -> list[Any]:
+        return [{"exp_labels": {"severity": "critical", "namespace": "n", "release": "a", "job": job}} for job in gone]
+
+    def case(connections: dict[str, str], landed: str, receivers: list[Any], lake: list[Any]) -> dict[str, Any]:
+        series = [
+            (f'headrace_connections{{namespace="n", release="a", job="{job}"}}', held)
+            for job, held in connections.items()
+        ]
+        series.append(('headrace_lake_last_landed_timestamp_seconds{namespace="n", release="a", job="lake"}', landed))
+        looks = [
+            {"eval_time": at, "alertname": name, "exp_alerts": expected}
+            for at in ("30m", "900m")
+            for name, expected in (("HeadraceReceiverGone", receivers), ("HeadraceLakeGone", lake))
+        ]
+        given = [{"series": name, "values": values} for name, values in series]
+        return {"interval": "1m", "input_series": given, "alert_rule_test": looks}
+
+    there = dict.fromkeys(jobs, "5x1000")
+    tests = [
+        case(there, "60x1000", [], []),
+        case({**there, "forward": "5x10 _x1000"}, "60x10 _x1000", missed("forward"), missed("lake")),
+        case(dict.fromkeys(jobs[1:], "5x1000"), "60x1000", missed("forward"), []),
+    ]
+    assert judged(made["spec"], tests, tmp_path) == ""
