@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,26 @@ def test_small_files_are_read_without_looking_for_packages(
     assert storage.read(f"{tmp_path}/a") == "text"
     assert storage.names(str(tmp_path)) == ["a"]
     assert storage.delete(f"{tmp_path}/a")
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_local_file_that_is_not_there_costs_no_call_to_the_jvm(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """Most looks at the tables' logs find nothing new."""
+    storage, folder = Storage(spark), f"{scheme}{tmp_path}"
+    for name in ("a", "with space", "%20", "q?", "hash#"):
+        (tmp_path / name).write_text(name)
+        assert storage.exists(f"{folder}/{name}")
+        assert storage.read(f"{folder}/{name}") == name
+
+    def asks(*_: object) -> None:
+        raise AssertionError("asks the JVM")
+
+    monkeypatch.setattr(Storage, "_class", asks)
+    assert not storage.exists(f"{folder}/none")
+    assert not storage.exists(f"{folder}/a/none")
+    assert storage.read(f"{folder}/none") is None
 
 
 def test_an_overload_is_named_by_its_types(spark: SparkSession) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -21,10 +23,12 @@ class Storage:
         self.spark = spark
         self._gateway: Any = spark.sparkContext._gateway
         self._configuration = cast("Any", spark)._jsc.hadoopConfiguration()
-        self._systems: dict[tuple[str, str], Any] = {}
+        self._systems: dict[tuple[str, str], tuple[Any, str]] = {}
 
     def exists(self, path: str) -> bool:
         """Returns whether there is a file or folder at `path`."""
+        if self._plainly_missing(path):
+            return False
         there, files = self._at(path)
         return bool(files.exists(there))
 
@@ -45,6 +49,8 @@ class Storage:
 
     def read(self, path: str) -> str | None:
         """Returns the text of the file `path`; None if it does not exist."""
+        if self._plainly_missing(path):
+            return None
         there, files = self._at(path)
         if not files.exists(there):
             return None
@@ -69,7 +75,7 @@ class Storage:
         """Returns the scheme of `path`'s file system (``file``, ``hdfs``, ``s3a``); a path without one is on the default file
         system.
         """
-        return str(self._at(path)[1].getUri().getScheme())
+        return self._system(path)[1]
 
     def _create(self, files: Any, there: Any, text: str, *, overwrite: bool) -> None:
         stream = files.create(there, overwrite)
@@ -95,12 +101,34 @@ class Storage:
         copy = self._class("org.apache.hadoop.fs.FileUtil").copy
         copy(local_files, here, files, there, True, False, self._configuration)
 
+    def _plainly_missing(self, path: str) -> bool:
+        """Returns whether `path` is on the local disk and nothing is there. Most looks end here, without a call to the JVM."""
+        local = local_path(path)
+        if self.scheme(path) != "file" or not local.startswith("/"):
+            return False
+        try:
+            os.stat(local)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False  # Hadoop says what is wrong
+        return False
+
     def _at(self, path: str) -> tuple[Any, Any]:
-        there = self._class("org.apache.hadoop.fs.Path")(path)
-        system = urlsplit(path)[:2]  # scheme and host
-        if system not in self._systems:
-            self._systems[system] = there.getFileSystem(self._configuration)
-        return there, self._systems[system]
+        return self._class("org.apache.hadoop.fs.Path")(path), self._system(path)[0]
+
+    def _system(self, path: str) -> tuple[Any, str]:
+        """Returns the file system of `path`, and its scheme."""
+        key = urlsplit(path)[:2]  # scheme and host
+        if key not in self._systems:
+            files = self._class("org.apache.hadoop.fs.Path")(path).getFileSystem(self._configuration)
+            self._systems[key] = files, str(files.getUri().getScheme())
+        return self._systems[key]
 
     def _class(self, name: str) -> Any:
         return java_class(self.spark, name)
+
+
+def local_path(path: str) -> str:
+    """Returns the path of a file on the local file system, without the scheme."""
+    return re.sub(r"^file:(//)?", "", path)

@@ -13,7 +13,6 @@ Spark longer than all else of their commit.
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import time
 import uuid
@@ -27,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace_lake.spark.jvm import active_session, java_class
-from headrace_lake.spark.storage import Storage
+from headrace_lake.spark.storage import Storage, local_path
 
 _KNOWN: Final = ("4.4.0",)
 DELTA: Final = "org.apache.spark.sql.delta"
@@ -69,11 +68,6 @@ def new_name(day: str) -> str:
     """Returns the name of a new data file, of the partition `day` if the table has days."""
     name = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
     return f"day={day}/{name}" if day else name
-
-
-def local_path(path: str) -> str:
-    """Returns the path of a file on the local file system, without the scheme."""
-    return re.sub(r"^file:(//)?", "", path)
 
 
 def actions_of(spark: SparkSession, actions: Iterable[Mapping[str, Any]]) -> list[Any]:

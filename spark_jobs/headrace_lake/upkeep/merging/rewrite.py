@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace_lake.spark.jvm import active_session, java_class
 from headrace_lake.spark.literals import quoted
-from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.append import DELTA, actions_of, local_path, new_name, prepared
+from headrace_lake.spark.storage import Storage, local_path
+from headrace_lake.tables.append import DELTA, actions_of, new_name, prepared
 from headrace_lake.tables.layout import DAY
 from headrace_lake.upkeep.merging.parquet_merge import Form, Statistics, merge_files, unsupported
 
