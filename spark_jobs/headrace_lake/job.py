@@ -29,7 +29,7 @@ from headrace_lake.kafka import gaps, overwritten
 from headrace_lake.kafka.checkpoint import Checkpoint
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
-from headrace_lake.kafka.source import Brokers, TopicInfo, source_options
+from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, source_options
 from headrace_lake.kafka.start import Position
 from headrace_lake.kafka.watermarks import at_start
 from headrace_lake.landing.landing import Landing
@@ -83,7 +83,7 @@ class Job:
         )
 
     def stop(self, *_: int | FrameType | None) -> None:
-        """Ends the run after the current batch."""
+        """Ends the run after the current batch; during it, if Kafka does not answer: a batch may wait for minutes."""
         self._stop.set()
 
     def run(self) -> None:
@@ -207,7 +207,7 @@ class Job:
             with upkeep:
                 query = writer.start()
                 self._health.set_waiting("")
-                self._watch(query, Fence(self._spark, self._lake), epoch, upkeep)
+                self._watch(query, Fence(self._spark, self._lake), epoch, upkeep, topics)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure, topics)
 
@@ -259,14 +259,16 @@ class Job:
             on_new=name_it,
         )
 
-    def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
+    def _watch(
+        self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep, topics: Mapping[str, TopicInfo]
+    ) -> None:
         """Returns when the query has ended; raises what ended it. Here an idle job notices that another has taken over."""
         look = 0.0
         try:
             while not query.awaitTermination(cast("Any", _POLL)):
                 self._health.heartbeat()
                 # Between batches the query may end at once. During a batch, the next batch sees that it must not begin.
-                if self._stop.is_set() and not query.status["isTriggerActive"]:
+                if self._stop.is_set() and not (query.status["isTriggerActive"] and self._kafka_answers(topics)):
                     return
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)
@@ -278,9 +280,19 @@ class Job:
                 self._health.set_waiting("stopping")
                 query.stop()
 
+    def _kafka_answers(self, topics: Mapping[str, TopicInfo]) -> bool:
+        """Returns whether the leaders of all partitions do."""
+        try:
+            self._brokers.offsets(_partitions(topics), earliest=False)
+        except KafkaAwayError:
+            return False
+        except HaltError:
+            pass  # it refuses: an answer
+        return True
+
     def _run_progress(self, found: Position, topics: Mapping[str, TopicInfo]) -> RunProgress:
         """Returns the offsets that a run with an end has to land."""
-        partitions = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
+        partitions = _partitions(topics)
         starts = self._brokers.offsets(partitions, earliest=True) | found.landed
         return RunProgress(starts, self._brokers.offsets(partitions, earliest=False))
 
@@ -303,3 +315,7 @@ class Job:
         if losses:
             raise gaps.refuse(losses) from error
         raise HaltError(self._reason(failure or error)) from error
+
+
+def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+    return [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
