@@ -92,6 +92,17 @@ class Segment(Stream):
                     return bool(reply.level == self._client.level)
 
 
+class Request(ShopSource):
+    """One event that is the same bytes however often it is sent, as a device's is. By its id it is known again."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(1, number)
+        self._own = {"request_id": str(number), "started_ms": time.time_ns() // 1_000_000}
+
+    def event(self, number: int) -> dict[str, Any]:
+        return {**super().event(number), **self._own}
+
+
 class Messages:
     """Logjam's: one message at a time, each over a connection of its own."""
 
@@ -100,9 +111,11 @@ class Messages:
         self.told: Counter[str] = Counter()
 
     def send(self, number: int) -> int:
+        request = Request(number)
         while True:
             tally, target = Tally(), Target("logjam", *self.address)
-            asyncio.run(run(target, ShopSource(1, number), tally, asyncio.Event(), patience=5.0))
+            request.taken = 0
+            asyncio.run(run(target, request, tally, asyncio.Event(), patience=5.0))
             if tally.acknowledged:
                 return 1
             self.told["unanswered"] += 1
