@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgpack
 import orjson
 import pytest
+from headrace_common.operations.errors import ProtocolError
 
 from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, session
+from tests.fuzz.subjects import flat, made
+from tests.tiers import sized
 
 NO_TIMESTAMP = b"\xc7\x05\xff12345"
 """Ext type -1 with five bytes: soundly framed, but msgpack's own decoder raises."""
@@ -177,3 +182,17 @@ def test_a_long_option_goes_with_the_first_reject_only(filler: int, told: int) -
     assert [each["index"] for each in found] == [0, 1, 2]
     assert [each.get("option") for each in found] == [option] * told + [None] * (3 - told)
     assert all(each["tag"] == "t" and each["chunk"] == "c" for each in found)
+
+
+def test_every_frame_can_be_spoiled_and_comes_back_whole() -> None:
+    """What the pump falls back on: it must not raise, and it keeps every byte."""
+    seen = 0
+    for number in range(sized(100, 1000, 5000)):
+        _, sent, _ = made("forward", f"spoiled-{number}")
+        driven, data = session(), flat(sent)
+        with contextlib.suppress(ProtocolError):
+            driven.receive(data, NOW_MS)
+        for frame in driven.frames():
+            assert frame.spoiled("a test").raw in data
+            seen += 1
+    assert seen

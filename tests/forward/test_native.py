@@ -22,9 +22,9 @@ from tests.common.kafkaless import ENVELOPE
 from tests.driving import feed
 from tests.forward.driving import NOW_MS, PEER, TIME, drive, event_time, message, pack, session
 from tests.forward.msgpacks import bins, maps, records, strs, unusual
-from tests.forward.test_property import SMALL, mutated, shaped
+from tests.fuzz.subjects import FORWARD_LIMITS, flat, made
 from tests.native import needs_native, the_same, using
-from tests.tiers import examples
+from tests.tiers import examples, sized
 
 pytestmark = needs_native
 
@@ -72,22 +72,12 @@ def plain(entry: bytes, **limits: int) -> int:
     return read
 
 
-@settings(max_examples=examples(3000))
-@given(mutated())
-def test_mutated_frames(data: bytes) -> None:
-    check(data)
-
-
-@settings(max_examples=examples(1500))
-@given(mutated())
-def test_mutated_frames_at_small_limits(data: bytes) -> None:
-    check(data, **SMALL)
-
-
-@settings(max_examples=examples(1500))
-@given(shaped())
-def test_messages_with_any_parts(data: bytes) -> None:
-    check(data)
+@pytest.mark.parametrize("limits", [{}, FORWARD_LIMITS], ids=["usual limits", "small limits"])
+def test_what_the_fuzzer_makes(limits: dict[str, Any]) -> None:
+    """To the byte, with the ids, in one call and in runs; the fuzzer itself compares what comes of the whole and of pieces."""
+    for number in range(sized(150, 1500, 5000)):
+        _, sent, _ = made("forward", f"native-{number}")
+        check(flat(sent), **limits)
 
 
 entries_of = st.tuples(st.just(b"\x01") | unusual, records).map(lambda pair: b"\x92" + pair[0] + pair[1])
@@ -119,7 +109,7 @@ def test_small_messages_of_any_parts(
 ) -> None:
     data = bytes((head,)) + tag + second + third + fourth + rest
     check(data)
-    check(data, **SMALL)
+    check(data, **FORWARD_LIMITS)
     the_same(drive, [data, data])
     the_same(drive, [KNOWN, KNOWN, data, data])
 

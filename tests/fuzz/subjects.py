@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from headrace_common.record.event import Reject
 from headrace_common.session.interface import ByteSession, Message, MessageSession
 from headrace_courier.wire import HEADER, PING, entry, evnt, jdat
 from headrace_forward.entries.zstd import zstd
@@ -19,6 +20,7 @@ from headrace_forward.wire import EventTime, encode
 from headrace_logjam.session import ProducerSession
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
 from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.wire.messages import MESSAGES as TODAYS
 
 from tests.courier import driving as courier
 from tests.driving import NOW_MS, PEER, without_chance
@@ -107,6 +109,20 @@ def _packed_again(data: bytes, chance: random.Random) -> bytes:
     payload = chance.choice(ways)(body)
     option = {"chunk": "c", "compressed": chance.choice(("gzip", "zstd", "text"))}
     return b"\x93\xa1t" + forward.pack(payload) + forward.pack(option)
+
+
+FORWARD_LIMITS: Final[Mapping[str, int]] = {
+    "frame_bytes": 4096, "event_bytes": 1024, "inflated_bytes": 8192, "frame_events": 20, "depth": 8, "tag_bytes": 64,
+    "chunk_bytes": 64, "option_bytes": 1024,
+}  # fmt: skip
+
+
+def _at_small_limits(pieces: Iterable[bytes]) -> Any:
+    """Whether something without an acknowledgement came before a fault depends on how much has arrived."""
+    outcome = the_same(forward.drive, [*pieces], **FORWARD_LIMITS)
+    assert all(part.raw for part in outcome.rejects)
+    assert len(outcome.replies) <= len(outcome.parts)
+    return outcome.comparable()[: None if outcome.error is None else 2]
 
 
 JSON = [
@@ -208,11 +224,15 @@ def _segments() -> SegmentSession:
     return SegmentSession(PEER, instant.LIMITS)
 
 
-def _segment_session(pieces: Iterable[bytes]) -> Any:
+def _segment_session(pieces: Iterable[bytes], **limits: int) -> Any:
     """A fault that shows only when a request has its turn ends a conversation of which more or less is answered by then. Of two
-    writers with the same fault, either may be the first.
+    writers with the same fault, either may be the first. Of the original dialect, all that is published is in the segments.
     """
-    outcome = instant.drive(pieces)
+    store = instant.InstantStore()
+    outcome = instant.drive(pieces, store=store, **limits)
+    if outcome.messages is not TODAYS:
+        stored = sum(len(store.content(name)) for name in store.fold.segments)
+        assert stored == sum(8 + len(part.raw if isinstance(part, Reject) else part.value) for part in outcome.flat)
     return outcome.comparable() if outcome.error is None else (NUMBER.sub("", str(outcome.error)), outcome.error.limit)
 
 
@@ -222,12 +242,9 @@ def _conversations(vectors: Mapping[str, Mapping[str, Any]]) -> Sent:
 
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
-        Subject(
-            of_session(by_both(forward.drive)),
-            alone(_forward()),
-            conversations.forward,
-            forward.session,
-            (_packed_again,),
+        *(
+            Subject(outcome, alone(_forward()), conversations.forward, forward.session, (_packed_again,))
+            for outcome in (of_session(by_both(forward.drive)), of_bytes(_at_small_limits))
         ),
         Subject(of_session(forward.drive), alone(_json()), conversations.forward, forward.session),
     ],
@@ -256,8 +273,11 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
         for limits in ({}, {"event_bytes": 1500, "inflated_bytes": 3000, "frame_bytes": 2048, "depth": 5})
     ],
     "segment": [
-        Subject(of_bytes(_segment_session), _conversations(ORIGINAL), conversations.segment_original, _segments),
-        Subject(of_bytes(_segment_session), _conversations(TODAY), conversations.segment_today, _segments),
+        *(
+            Subject(of_bytes(partial(_segment_session, **limits)), _conversations(vectors), make, _segments)
+            for limits in ({}, {"frame_bytes": 4096, "event_bytes": 11})
+            for vectors, make in ((ORIGINAL, conversations.segment_original), (TODAY, conversations.segment_today))
+        ),
         Subject(of_bytes(fed_original), _conversations(ORIGINAL), conversations.segment_original),
         Subject(of_bytes(fed_today), _conversations({**TODAY, **EARLY}), conversations.segment_today),
     ],

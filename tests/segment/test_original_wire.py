@@ -11,7 +11,6 @@ from headrace_segment.wire import codes
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
 from headrace_segment.wire.original import BeginAppendBlock, Block, KeepAlive, OriginalDecoder, SetupAppend
 from headrace_segment.wire.text import read_text, write_text
-from hypothesis import strategies as st
 
 from tests.segment.decoding import FRAME_BYTES, every_way_original
 from tests.segment.recorded import W1, W2
@@ -203,25 +202,3 @@ def test_a_length_has_three_bytes() -> None:
     assert codes.message(Kind.KEEP_ALIVE, bytes(MAX_BODY))[4:8] == b"\x00\xff\xff\xff"
     with pytest.raises(ValueError, match="a body of 16777216 bytes"):
         codes.message(Kind.KEEP_ALIVE, bytes(MAX_BODY + 1))
-
-
-# What test_session.py makes conversations of.
-
-small = st.binary(max_size=20)
-cuts = st.lists(st.integers(0, 9), max_size=3)
-contents = st.lists(
-    st.one_of(small.map(event), small.map(keep_alive), st.builds(in_parts, small.map(event), cuts)), max_size=4
-).map(b"".join)
-numbers = st.sampled_from([0, 0, 0, 1, 13, -1, 1 << 40])
-messages = st.one_of(
-    st.builds(setup, st.text(max_size=3).filter(lambda text: text.isprintable())),
-    st.builds(read, st.just("a"), numbers, numbers.filter(lambda n: n < 1 << 31)),
-    st.builds(block, numbers, st.lists(small, max_size=4).map(lambda each: events(*each))),
-    st.builds(block, numbers, contents),
-    st.builds(block_inside, numbers, contents),
-    st.builds(over_the_end, numbers, st.just(b""), small.map(event), st.integers(0, 30)),
-    st.builds(in_parts, st.one_of(st.just(setup()), small.map(keep_alive)), st.lists(st.integers(0, 9), max_size=3)),
-    st.builds(keep_alive, small),
-    st.builds(raw, st.sampled_from([int(kind) for kind in Kind]), small),
-    st.binary(max_size=30),
-)

@@ -33,15 +33,11 @@ from headrace_segment.wire.original import (
     SegmentIsTruncated,
     SegmentRead,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.driving import PEER, at_random, one_by_one
+from tests.driving import PEER, one_by_one
 from tests.segment.instant import LIMITS, Driven, InstantStore, Slow, drive
 from tests.segment.recorded import W1, W2
 from tests.segment.speaking import begin, block, end, event, events, keep_alive, over_the_end, raw, read, say, setup
-from tests.segment.test_original_wire import messages
-from tests.tiers import examples
 
 HELLO = event(b"hello")
 WORLD = event(b"world!")
@@ -403,23 +399,6 @@ def test_an_end_within_a_block_drops_it() -> None:
     assert "ends inside" in str(outcome.error)
     assert outcome.parts == []
     assert outcome.idle
-
-
-@settings(max_examples=examples(4_000))
-@given(st.lists(messages, max_size=6).map(b"".join), st.randoms(use_true_random=False))
-def test_any_bytes(data: bytes, chance: Any) -> None:
-    """Events, replies or a protocol error, however they are split; and the segment holds what was published and acknowledged."""
-    damaged = bytearray(setup() + data)
-    for _ in range(chance.choice([0, 0, 1, 2])):
-        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
-    data = bytes(damaged)
-    store = InstantStore()
-    whole = drive([data], store=store, frame_bytes=4096, event_bytes=15)
-    assert drive(one_by_one(data), frame_bytes=4096, event_bytes=15).comparable() == whole.comparable()
-    assert drive(at_random(data, chance), frame_bytes=4096, event_bytes=15).comparable() == whole.comparable()
-    stored = b"".join(store.content(name) for name in store.fold.segments)
-    published = [part.raw if isinstance(part, Reject) else part.value for part in whole.flat]
-    assert len(stored) == sum(8 + len(each) for each in published)
 
 
 def test_a_block_far_below_the_level_is_acknowledged_again() -> None:

@@ -491,50 +491,6 @@ def test_numbers_rise_also_where_no_segment_was_found() -> None:
 
 small = st.binary(max_size=12)
 levels = st.integers(-2, 12)
-writers = st.sampled_from([W1, W1, W1, W2])
-segments = st.sampled_from(["a", "a", "b", ""])
-messages = st.one_of(
-    st.builds(
-        lambda level, data, writer, pad: append(level, *data, writer=writer, pad=pad),
-        levels,
-        st.lists(small, max_size=3),
-        writers,
-        st.integers(0, 9),
-    ),
-    st.builds(
-        lambda level, data, writer, at: append_over_the_end(level, *data, at=at, writer=writer),
-        levels,
-        st.lists(small, min_size=1, max_size=3),
-        writers,
-        st.integers(0, 9),
-    ),
-    st.builds(append_bytes, levels, small, st.integers(-1, 3), writers),
-    st.builds(setup, segments, writers),
-    st.builds(create, segments),
-    st.builds(delete, segments),
-    st.builds(seal, segments),
-    st.builds(truncate, st.integers(-1, 40), segments),
-    st.builds(read, segments, st.integers(-1, 40), st.integers(-1, 40)),
-    st.builds(info, segments),
-    st.sampled_from([vector["data"] for vector in TODAY.values()]),
-    st.builds(raw, st.sampled_from([int(kind) for kind in Kind]), small),
-    st.just(KEEP_ALIVE),
-)
-
-
-@settings(max_examples=examples(4_000))
-@given(st.lists(messages, max_size=12).map(b"".join), st.randoms(use_true_random=False))
-def test_any_bytes(data: bytes, chance: Any) -> None:
-    """Events, replies or a protocol error, however they are split; and what is published is stored, unless it was refused."""
-    damaged = bytearray(data)
-    for _ in range(chance.choice([0, 0, 1, 2]) if damaged else 0):
-        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
-    data = HELLO + create() + setup() + bytes(damaged)
-    whole = drive([data], frame_bytes=4096, event_bytes=11)
-    assert drive(one_by_one(data), frame_bytes=4096, event_bytes=11).comparable() == whole.comparable()
-    assert drive(at_random(data, chance), frame_bytes=4096, event_bytes=11).comparable() == whole.comparable()
-
-
 of_one_writer = st.one_of(
     st.builds(
         lambda level, data, pad: append(level, *data, pad=pad),
