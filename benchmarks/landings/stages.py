@@ -17,9 +17,8 @@ from typing import Final
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.dedup.index import DUPLICATE
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.landing import freshness
 from headrace_lake.landing.digests import Slots
-from headrace_lake.landing.landing_events import _AGE, _measures
+from headrace_lake.landing.landing_events import _counted_by, _measures
 from headrace_lake.rows import decode
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
@@ -54,10 +53,9 @@ def hashed(records: DataFrame, topics: decode.Topics, *, counted: bool) -> DataF
     ranges = [Range(topics.events, number, 0, 1) for number in range(PARTITIONS)]
     slots = Slots(ranges, topics)
     wanted = f"{decode.FAULT} is null and not {DUPLICATE}"
-    rows = slots.hashed(decoded(records, topics).withColumn(DUPLICATE, sf.lit(False)), OF_EVENTS, wanted)
-    measures = _measures(ranges, erased=False) if counted else []
-    if counted:
-        rows = rows.withColumn(_AGE, sf.expr(freshness.span(wanted)))
+    rows = decoded(records, topics).withColumn(DUPLICATE, sf.lit(False))
+    rows = slots.hashed_with(rows, OF_EVENTS, wanted, *(_counted_by(ranges) if counted else []))
+    measures = _measures(erased=False) if counted else []
     return rows.observe(Observation(), *measures, *slots.sums()).where(wanted).select(*COLUMNS)
 
 

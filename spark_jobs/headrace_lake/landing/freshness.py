@@ -10,13 +10,15 @@ from typing import Final
 _EDGES: Final = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 30, 60, 300, 3600, 21_600, 86_400)
 """Seconds. An age is known to within two neighbouring edges. Twice as many cost an event one more comparison."""
 
+SPANS: Final = len(_EDGES) + 1
+
 _OLDEST: Final = 7 * 86_400.0  # seconds; the age of anything beyond the last edge
 
 
-def span(counted: str) -> str:
-    """Returns SQL: the number of the span in which the age of a row at `landed_at` lies; null if not `counted`."""
+def span() -> str:
+    """Returns SQL: the number of the span in which the age of a row at `landed_at` lies, below `SPANS`."""
     age = "unix_micros(landed_at) - unix_micros(received_time)"  # the same generated code for each batch: see `decode`
-    return f"if({counted}, {_search(age, 0, len(_EDGES))}, null)"
+    return _search(age, 0, len(_EDGES))
 
 
 def _search(age: str, first: int, last: int) -> str:

@@ -47,8 +47,15 @@ _PROTOCOL_NUMBER: Final = (
     + " ".join(f"when '{name}' then {number}" for number, name in enumerate(_KNOWN))
     + f" else {len(_KNOWN)} end"
 )
-_AGE: Final = "_headrace?age"
-"""Column of rows that are counted: their `freshness.span`. What an aggregate computes itself has no generated code."""
+_TALLY: Final = "_headrace?tally"
+"""Column by which rows are counted. What an aggregate computes itself has no generated code."""
+_LATE: Final = "_headrace?late"
+"""Column of rows that are counted: `_lately`."""
+_WANTED_ONES: Final = 1
+_DUPLICATES: Final = 2
+"""What a tally says of a row in its partition; 0: it is faulty."""
+_KINDS: Final = max(freshness.SPANS, len(_LABELS))
+"""How many kinds of faulty, wanted and duplicate rows a tally tells apart: ages of wanted ones, protocols of duplicates."""
 _LAST: Final = 16
 """How many of a partition's last records are asked for their times."""
 
@@ -187,9 +194,9 @@ class EventsLanding:
 
         def write(marked: DataFrame) -> dict[str, Any]:
             observation = Observation()
-            measures = _measures(mine, erased=self.erased.any())
+            measures = _measures(erased=self.erased.any())
             rows = self._without_erased(marked)
-            rows = slots.hashed_with(rows, OF_EVENTS, _WANTED, f"{freshness.span(_WANTED)} as `{_AGE}`")
+            rows = slots.hashed_with(rows, OF_EVENTS, _WANTED, *_counted_by(mine))
             rows = rows.observe(observation, *measures, *slots.sums())
             ours = self._epoch.fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), version)
             return (
@@ -280,26 +287,36 @@ def _protocol() -> Column:
     return sf.when(sf.col("protocol").isin(*_KNOWN), sf.col("protocol")).otherwise(_OTHER)
 
 
-def _measures(ranges: Iterable[Range], *, erased: bool) -> list[Column]:
+def _counted_by(ranges: Iterable[Range]) -> list[str]:
+    """Returns SQL: the columns of a batch's rows by which `_measures` counts."""
+    place = f"partition * 3 + if({_SOUND}, if({DUPLICATE}, {_DUPLICATES}, {_WANTED_ONES}), 0)"
+    kind = f"if({_SOUND}, if({DUPLICATE}, {_PROTOCOL_NUMBER}, {freshness.span()}), 0)"
+    return [f"({place}) * {_KINDS} + {kind} as `{_TALLY}`", f"{_lately(ranges)} as `{_LATE}`"]
+
+
+def _measures(*, erased: bool) -> list[Column]:
     """Aggregates over a batch's rows, however many partitions it has; `_measured` reads their values."""
     named = {
-        "by_place": keyed_counts_sql(f"partition * 3 + if({_SOUND}, if({DUPLICATE}, 2, 1), 0)"),
-        "by_protocol": keyed_counts_sql(f"if({DUPLICATE}, {_PROTOCOL_NUMBER}, null)"),
-        "by_age": keyed_counts_sql(f"`{_AGE}`"),
+        "tally": keyed_counts_sql(f"`{_TALLY}`"),
         "looked_up": f"count_if({LOOKED_UP})",
         "markers": f"count_if({_MARKER})",
         **({"erased": f"count_if({ERASED} and {_SOUND})"} if erased else {}),
-        "lately": f"to_json(collect_list({_lately(ranges)}))",
+        "lately": f"to_json(collect_list(`{_LATE}`))",
     }
     return [sf.expr(measure).alias(name) for name, measure in named.items()]
 
 
 def _measured(ranges: Iterable[Range], seen: Mapping[str, Any]) -> EventCounts:
     """Returns the counts in the values of `_measures`."""
-    by_place, by_protocol = counts(seen["by_place"]), counts(seen["by_protocol"])
+    by_place, by_protocol, by_age = Counter[int](), Counter[int](), Counter[int]()
+    for key, count in counts(seen["tally"]).items():
+        place, kind = divmod(key, _KINDS)
+        by_place[place] += count
+        by_age[kind] += count if place % 3 == _WANTED_ONES else 0
+        by_protocol[kind] += count if place % 3 == _DUPLICATES else 0
     partitions = {}
     for _, number, _, _ in ranges:
-        faulty, wanted, duplicates = (by_place[number * 3 + kind] for kind in range(3))
+        faulty, wanted, duplicates = (by_place[number * 3 + each] for each in range(3))
         partitions[number] = PartitionCounts(faulty + wanted + duplicates, wanted + duplicates, duplicates)
     latest: dict[int, int] = {}
     for entry in json.loads(seen["lately"]):
@@ -310,7 +327,7 @@ def _measured(ranges: Iterable[Range], seen: Mapping[str, Any]) -> EventCounts:
         {name: by_protocol[number] for number, name in enumerate(_LABELS) if by_protocol[number]},
         latest,
         seen["markers"],
-        counts(seen["by_age"]),
+        by_age,
         erased=seen.get("erased", 0),
     )
 

@@ -218,7 +218,7 @@ class World:
             *((module, "Slots", ModelSlots) for module in (landing, landing_events, routes)),
             *((module, "Observation", Observed) for module in (landing, landing_events, routes)),
             (landing_events, "selected", lambda rows, *texts: rows.select(*texts)),
-            (landing_events, "_measures", lambda _, **__: [measure_events]),
+            (landing_events, "_measures", lambda **_: [measure_events]),
             *((module, "counts", Counter) for module in (landing_events, quarantine, routes)),
             *((module, "keyed_counts", functions.keyed) for module in (quarantine, routes)),
             *((landing_events.decode, name, decoded) for name, decoded in DECODED.items()),
@@ -326,10 +326,11 @@ SPOKEN = (
 
 def measure_events(rows: Rows) -> dict[str, Any]:
     """What the product observes while it writes events; see `landing_events._measured`."""
-    places = Counter(row["partition"] * 3 + (0 if not row["event_id"] else 2 if row[DUPLICATE] else 1) for row in rows)
+    places = (row["partition"] * 3 + (0 if not row["event_id"] else 2 if row[DUPLICATE] else 1) for row in rows)
     lately = [{"n": row["partition"], "t": row["received_time"]} for row in rows]
     return {
-        "by_place": places, "by_protocol": {}, "by_age": {}, "looked_up": 0, "markers": 0, "lately": json.dumps(lately),
+        "tally": Counter(place * landing_events._KINDS for place in places),
+        "looked_up": 0, "markers": 0, "lately": json.dumps(lately),
         "erased": sum(bool(row.get(ERASED) and row["event_id"]) for row in rows),
     }  # fmt: skip
 
