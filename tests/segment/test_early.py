@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 import structlog
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.questions import OpenSession, SessionOpened
@@ -102,6 +102,7 @@ class Consumer:
         self.said: list[str] = []
         self.records: asyncio.Queue[Record] = asyncio.Queue()
         self.cut: Exception | None = None  # the next read ends so
+        self.denied = False
 
     async def start(self) -> None: ...
 
@@ -121,8 +122,13 @@ class Consumer:
         self.paused = False
         self.said.append(f"resume at {self.place}")
 
-    async def getmany(self, where: object, **_: object) -> dict[Any, list[Record]]:
-        found = [await self.records.get()]
+    async def getmany(self, where: object, timeout_ms: int, **_: object) -> dict[Any, list[Record]]:
+        if self.denied:
+            raise TopicAuthorizationFailedError
+        try:
+            found = [await asyncio.wait_for(self.records.get(), timeout_ms / 1000)]
+        except TimeoutError:
+            return {}
         if self.cut is not None:
             cut, self.cut = self.cut, None
             raise cut
@@ -303,6 +309,28 @@ async def test_who_waits_at_a_barrier_goes_on_when_the_log_is_read_anew(monkeypa
     await until(lambda: bench.partition.problem, "nothing is read")
     await bench.brings(*read(0, 2))
     await asyncio.wait_for(passed, 60)
+    await bench.close()
+
+
+async def test_a_log_that_may_not_be_read_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second the partition went live, opened sessions, met the refusal and ended them: so did readiness."""
+    monkeypatch.setattr(partition_module, "RETRY", 0.01)
+    bench, lives = Bench(monkeypatch), 0
+
+    def went_live(_: int) -> None:
+        nonlocal lives
+        lives += 1
+
+    bench.partition._went_live = went_live
+    await bench.goes_live()
+    bench.consumer.denied = True
+    bench.consumer.records.put_nowait(read(0)[0])
+    await until(lambda: bench.consumer.said.count("stop") > 5, "it tries again and again")
+    assert (lives, bench.partition.live.is_set()) == (1, False)
+    assert bench.partition.problem is not None
+    bench.consumer.denied = False
+    await until(bench.partition.live.is_set, "it is live")
+    assert (lives, bench.partition.problem) == (2, None)
     await bench.close()
 
 

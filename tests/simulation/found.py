@@ -64,5 +64,6 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         93546,
         "a consumer that was killed right after its start left exact positions behind: its losses were not reported",
     ),
+    ("segment", 13112, "a service that stopped did not give back the bytes of a block whose client had left"),
 )
 """Protocol, seed, and the fault that it found."""

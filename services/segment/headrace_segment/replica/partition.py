@@ -30,6 +30,9 @@ from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import BLOCK_OVERHEAD, Delete, LogError
 
 POLL_MS: Final = 1000
+FIRST_MS: Final = 50
+"""The same before it is live: in that time Kafka says that it does not let us read."""
+
 RETRY: Final = 1.0
 
 
@@ -142,17 +145,17 @@ class Partition:
         try:
             end = await self._reader.end_offset(self.number)
             while True:
-                if not self.live.is_set() and self.fold.next_offset >= end:
-                    self.problem = None
-                    self.live.set()
-                    self._went_live(self.number)
-                records = await tail.records(POLL_MS if self.live.is_set() else 50)
+                records = await tail.records(POLL_MS if self.live.is_set() else FIRST_MS)
                 if self._is_shorter:
                     return
                 if records:
                     async with self.still:
                         self._take(records)
                     await asyncio.sleep(0)
+                if not self.live.is_set() and self.fold.next_offset >= end:
+                    self.problem = None
+                    self.live.set()
+                    self._went_live(self.number)
         finally:
             self._tail = None
             await tail.close()

@@ -186,6 +186,8 @@ class Segments(Backend, Own):
 
     @override
     async def stop(self) -> None:
+        for partition in self._partitions:  # blocks of clients that have left may wait for an answer that Kafka owes
+            partition.serving.producer_lost()
         await self._readers.close()
         self._runtime.tasks.stopping()
         if self._producer is not None:
