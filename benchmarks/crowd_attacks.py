@@ -233,14 +233,14 @@ async def _handshakes(to: Target) -> None:
 
 
 async def _many(to: Target) -> None:
-    """Connections with one event each, which stay; `started` once all are acknowledged."""
-    room, kept = asyncio.Semaphore(64), []
+    """Connections with one event each, by TLS with 60 KB of events, which stay; `started` once all are acknowledged."""
+    room, kept, frame = asyncio.Semaphore(64), [], _large(to.dialect.name) if to.tls else to.frame()
 
     async def one() -> None:
         async with room:
-            reader, writer = await to.connect()
+            reader, writer = await to.connect(**({"server_hostname": "localhost"} if to.tls else {}))
             kept.append(writer)
-            writer.write(to.frame())
+            writer.write(frame)
             while not await asyncio.wait_for(reader.read(1000), 120):
                 raise SystemExit("one of many was closed")
 
@@ -262,5 +262,12 @@ CROWDS: Final[dict[str, tuple[Callable[[Target], Awaitable[None]] | None, tuple[
     "half-open": (_half_open, tuple(DIALECTS)),
     "handshakes": (_handshakes, tuple(name for name, dialect in DIALECTS.items() if Can.TLS in dialect.can)),
     "many": (_many, tuple(DIALECTS)),
+    "many by TLS": (_many, tuple(name for name, dialect in DIALECTS.items() if Can.TLS in dialect.can)),
 }
 """Each with the protocols that it can be tried on."""
+
+MANY: Final = ("many", "many by TLS")
+"""Crowds whose memory is compared before and after."""
+
+SECURED: Final = ("handshakes", "many by TLS")
+"""Crowds that speak TLS."""

@@ -30,7 +30,7 @@ from typing import Any, Final
 import psutil
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
-from benchmarks.crowd_attacks import CROWDS, DIALECTS, Target
+from benchmarks.crowd_attacks import CROWDS, DIALECTS, MANY, SECURED, Target
 from benchmarks.receivers import load
 from tests.contract.certificates import Authority
 from tests.contract.dialect import ContractClient, Dialect, values
@@ -45,6 +45,9 @@ GIVES_UP: Final = 15.0
 
 FILES_LEFT: Final = 500
 """Of the limit of open files: what crowd and receiver need beside connections."""
+
+BY_TLS: Final = 2_000
+"""Connections of a crowd that speaks TLS, at most: asyncio's own TLS takes 256 KiB for each client."""
 
 AIM_MS: Final = 100
 AIM_KB: Final = 15
@@ -147,7 +150,7 @@ def measure(name: str, receiver: Receiver, to: Target, seconds: float) -> dict[s
     """The figures of one crowd at one receiver."""
     crowd, _ = CROWDS[name]
     context = multiprocessing.get_context("fork")
-    go, to.started, many = context.Event(), context.Event(), name == "many"
+    go, to.started, many = context.Event(), context.Event(), name in MANY
     honest = Honest(to, receiver.pid)
     child = context.Process(target=_be, args=(crowd, to, go), daemon=True) if crowd else None
     process = psutil.Process(receiver.pid)
@@ -208,17 +211,25 @@ def main() -> None:
         folder, authority = Path(name), Authority(Path(name))
         cert, key = authority.issue("server", "server")
         kinds: dict[str, dict[str, Any]] = {
-            "many": {"limits": {"connections": connections + FILES_LEFT, "connections_per_address": 0}},
-            "handshakes": {"tls": {"cert": cert, "key": key}},
+            crowd: {
+                **(
+                    {"limits": {"connections": connections + FILES_LEFT, "connections_per_address": 0}}
+                    if crowd in MANY
+                    else {}
+                ),
+                **({"tls": {"cert": cert, "key": key}} if crowd in SECURED else {}),
+            }
+            for crowd in CROWDS
         }
         for protocol in arguments.protocol or DIALECTS:
             dialect = DIALECTS[protocol]
             kafka = own_topics(bootstrap, TopicSettings(events_partitions=4, segments_partitions=dialect.segments))
             for crowd in arguments.crowd or CROWDS:
                 if protocol in CROWDS[crowd][1]:
-                    with _running(dialect, kafka, folder, kinds.get(crowd, {})) as receiver:
-                        tls = authority.context() if crowd == "handshakes" else None
-                        to = Target(dialect, receiver.address, receiver.ops, connections, tls)
+                    with _running(dialect, kafka, folder, kinds[crowd]) as receiver:
+                        tls = authority.context() if crowd in SECURED else None
+                        most = min(connections, BY_TLS) if tls else connections
+                        to = Target(dialect, receiver.address, receiver.ops, most, tls)
                         measured.setdefault(crowd, {})[protocol] = measure(crowd, receiver, to, arguments.seconds)
                         print(
                             crowd, protocol, {k: round(v, 1) for k, v in measured[crowd][protocol].items()}, flush=True
@@ -267,8 +278,14 @@ def table(measured: dict[str, dict[str, Any]], seconds: float, files: int) -> st
                 f"{row['after_ms']:.0f} ms",
             ]
             rows.append("| " + " | ".join(cells) + " |")
-    many = measured.get("many", {})
-    held = ", ".join(f"{row['kb_a_connection']:.1f} KB {name} ({row['connections']:,})" for name, row in many.items())
+    held = "; ".join(
+        f"{crowd}: "
+        + ", ".join(
+            f"{row['kb_a_connection']:.1f} KB {name} ({row['connections']:,})" for name, row in measured[crowd].items()
+        )
+        for crowd in MANY
+        if measured.get(crowd)
+    )
     above = ", ".join(
         f"{crowd} at {protocol} ({row['cpu_p99_ms']:.0f} ms)"
         for crowd, receivers in measured.items()
