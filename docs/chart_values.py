@@ -207,7 +207,8 @@ class ReceiverDefaults(Pod):
     settings: Kubernetes = settings_of("receiver")
     resources: Resources = Field(
         {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "768Mi"}},
-        description="Requests and limits. The memory limit must hold `limits.process_budget` twice, and 128 MiB.",
+        description="Requests and limits. The memory limit must hold `limits.process_budget` twice, 128 MiB, and with TLS 64 MiB "
+        "for each 1,000 clients.",
     )
     service: Service = Field(Service(), description="The Service for clients.")
     gateway: Route = Field(Route(), description="A route of the Gateway API to the main port.")
