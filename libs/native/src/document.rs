@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::ids::Hash;
+use crate::ids::field;
 use crate::msgpack::Odd;
 use crate::scan::{unescape, Scan};
 use crate::time::is_utc;
@@ -144,31 +144,33 @@ impl<'a> Fields<'a> {
         out.push(u8::from(!self.slots[OFFSET].is_empty()));
     }
 
-    /// The id of a Beat's event, as `headrace_lumberjack.identity` makes it. `begun`: what names its origin is hashed.
-    pub fn id(&self, mut begun: Hash, raw: &[u8]) -> Result<([u8; 26], u32), Odd> {
+    /// Appends what the id of a Beat's event hashes, as `headrace_lumberjack.identity` does. `begun`: what names its origin.
+    pub fn identity(&self, out: &mut Vec<u8>, begun: &[u8], raw: &[u8]) -> Result<(), Odd> {
         if self.slots[MESSAGE].is_empty() {
             return Err(Odd);
         }
-        begun.field(self.slots[OFFSET]);
-        begun.field(self.time());
+        out.extend_from_slice(begun);
+        field(out, self.slots[OFFSET]);
+        field(out, self.time());
         let message = self.text(MESSAGE);
         if message.contains(&b'\\') {
             let mut plain = Vec::with_capacity(message.len());
             unescape(&mut plain, message)?;
-            begun.field(&plain);
+            field(out, &plain);
         } else {
-            begun.field(message);
+            field(out, message);
         }
-        begun.field(&(raw.len() as u32).to_be_bytes());
-        Ok(begun.id())
+        field(out, &(raw.len() as u32).to_be_bytes());
+        Ok(())
     }
 }
 
-/// The id of an event of Courier. `begun`: what names its payload is hashed; `left`: how many events of that are not before it.
-pub fn courier_id(mut begun: Hash, left: u32, raw: &[u8]) -> ([u8; 26], u32) {
-    begun.field(&left.to_be_bytes());
-    begun.field(raw);
-    begun.id()
+/// Appends what the id of an event of Courier hashes. `begun`: what names its payload; `left`: events that this has from it on.
+pub fn courier_identity(out: &mut Vec<u8>, begun: &[u8], left: u32, raw: &[u8]) -> Result<(), Odd> {
+    out.extend_from_slice(begun);
+    field(out, &left.to_be_bytes());
+    field(out, raw);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -189,8 +191,10 @@ mod tests {
         Ok(key)
     }
 
-    fn id(raw: &str) -> Result<([u8; 26], u32), Odd> {
-        Fields::of_beats(raw.as_bytes(), 4)?.id(Hash::default(), raw.as_bytes())
+    fn id(raw: &str) -> Result<Vec<u8>, Odd> {
+        let mut out = Vec::new();
+        Fields::of_beats(raw.as_bytes(), 4)?.identity(&mut out, b"begun", raw.as_bytes())?;
+        out.strip_prefix(b"begun").map(<[u8]>::to_vec).ok_or(Odd)
     }
 
     /// `PLAIN` with one change, `old=>new`, of each of `all`.
@@ -235,7 +239,7 @@ mod tests {
     fn an_id_depends_on_what_its_event_says() {
         let plain = id(PLAIN).expect("plain");
         for raw in changed(r#""offset":7=>"offset":8~m\n=>m~00.000Z=>01.000Z~"more":{"id":1}=>"more":{}"#) {
-            assert_ne!(id(&raw), Ok(plain), "{raw}");
+            assert_ne!(id(&raw).as_ref(), Ok(&plain), "{raw}");
         }
         let other = PLAIN.replace("m\\n", "\\u006d\\n").replace("{\"id\":1}", "123"); // as long, but for the escape
         assert_eq!(id(&other), id(&PLAIN.replace("{\"id\":1}", "12345678")));
@@ -244,8 +248,8 @@ mod tests {
 
     #[test]
     fn an_id_of_courier_depends_on_the_place_and_all_bytes() {
-        let plain = courier_id(Hash::default(), 1, b"a");
-        assert_ne!(courier_id(Hash::default(), 2, b"a"), plain);
-        assert_ne!(courier_id(Hash::default(), 1, b"b"), plain);
+        let mut out = Vec::new();
+        assert_eq!(courier_identity(&mut out, b"begun", 258, b"raw"), Ok(()));
+        assert_eq!(out, b"begun\0\0\0\x04\0\0\x01\x02\0\0\0\x03raw");
     }
 }

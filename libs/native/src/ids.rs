@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+use blake2b_simd::many::{hash_many, HashManyJob};
+
 const BLOCK: usize = 128;
 const SIZE: u64 = 16;
 
@@ -30,17 +33,51 @@ const ORDER: [[usize; 16]; 10] = [
     [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
 ];
 
-/// Which four words are mixed with each other: the columns, then the diagonals.
-const MIXED: [[usize; 4]; 8] = [
-    [0, 4, 8, 12],
-    [1, 5, 9, 13],
-    [2, 6, 10, 14],
-    [3, 7, 11, 15],
-    [0, 5, 10, 15],
-    [1, 6, 11, 12],
-    [2, 7, 8, 13],
-    [3, 4, 9, 14],
-];
+/// Calls a function for each of these numbers.
+macro_rules! each {
+    ($function:ident: $($number:literal)*; $arguments:tt) => { $($function::<$number>$arguments;)* };
+}
+
+/// An id: the first 24 of a digest's 32 hex digits, behind `d.`, and the last eight as a number.
+pub type Id = ([u8; 26], u32);
+
+/// The id of a digest.
+fn written(digest: &[u8]) -> Id {
+    let mut prefix = *b"d.000000000000000000000000";
+    for (pair, byte) in prefix[2..].chunks_exact_mut(2).zip(digest) {
+        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    (prefix, digest.last_chunk().map_or(0, |last| u32::from_be_bytes(*last)))
+}
+
+/// The ids of texts: what each hashes, whole. With AVX2 four are hashed at a time, in half the time or less.
+#[cfg(target_arch = "x86_64")]
+pub fn ids<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Vec<Id> {
+    let mut params = blake2b_simd::Params::new();
+    params.hash_length(SIZE as usize);
+    let mut jobs: Vec<_> = texts.map(|text| HashManyJob::new(&params, text)).collect();
+    hash_many(&mut jobs);
+    jobs.iter().map(|job| written(job.to_hash().as_bytes())).collect()
+}
+
+/// The ids of texts: what each hashes, whole.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn ids<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Vec<Id> {
+    texts
+        .map(|text| {
+            let mut hash = Hash::default();
+            hash.feed(text);
+            hash.id()
+        })
+        .collect()
+}
+
+/// Appends a field: its length as u32, and its bytes.
+pub fn field(out: &mut Vec<u8>, data: &[u8]) {
+    out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    out.extend_from_slice(data);
+}
 
 /// A hash of what it is fed.
 #[derive(Clone)]
@@ -80,21 +117,16 @@ impl Hash {
         self.feed(data);
     }
 
-    /// The first 24 of the digest's 32 hex digits, behind `d.`: a frame's part of an id.
+    /// A frame's part of its events' ids.
     pub fn prefix(self) -> [u8; 26] {
         self.id().0
     }
 
-    /// An id: what `prefix` is, and the last eight hex digits as a number.
-    pub fn id(mut self) -> ([u8; 26], u32) {
+    fn id(mut self) -> Id {
         self.block[self.held..].fill(0);
         self.mix(true);
-        let mut prefix = *b"d.000000000000000000000000";
-        for (pair, byte) in prefix[2..].chunks_exact_mut(2).zip(self.state.iter().flat_map(|word| word.to_le_bytes())) {
-            pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
-            pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
-        }
-        (prefix, ((self.state[1] >> 32) as u32).swap_bytes())
+        let [first, second, ..] = self.state.map(u64::to_le_bytes);
+        written(&[first, second].concat())
     }
 
     fn mix(&mut self, last: bool) {
@@ -107,18 +139,7 @@ impl Hash {
         if last {
             mixed[14] = !mixed[14];
         }
-        round::<0>(&mut mixed, &words);
-        round::<1>(&mut mixed, &words);
-        round::<2>(&mut mixed, &words);
-        round::<3>(&mut mixed, &words);
-        round::<4>(&mut mixed, &words);
-        round::<5>(&mut mixed, &words);
-        round::<6>(&mut mixed, &words);
-        round::<7>(&mut mixed, &words);
-        round::<8>(&mut mixed, &words);
-        round::<9>(&mut mixed, &words);
-        round::<0>(&mut mixed, &words);
-        round::<1>(&mut mixed, &words);
+        each!(round: 0 1 2 3 4 5 6 7 8 9 0 1; (&mut mixed, &words));
         for (index, word) in self.state.iter_mut().enumerate() {
             *word ^= mixed[index] ^ mixed[index + 8];
         }
@@ -129,20 +150,14 @@ impl Hash {
 /// One round, of which the compiler knows every index.
 #[inline(always)]
 fn round<const ROUND: usize>(mixed: &mut [u64; 16], words: &[u64; 16]) {
-    quarter::<ROUND, 0>(mixed, words);
-    quarter::<ROUND, 1>(mixed, words);
-    quarter::<ROUND, 2>(mixed, words);
-    quarter::<ROUND, 3>(mixed, words);
-    quarter::<ROUND, 4>(mixed, words);
-    quarter::<ROUND, 5>(mixed, words);
-    quarter::<ROUND, 6>(mixed, words);
-    quarter::<ROUND, 7>(mixed, words);
+    each!(quarter: 0 1 2 3 4 5 6 7; (mixed, words, ORDER[ROUND]));
 }
 
 #[inline(always)]
-fn quarter<const ROUND: usize, const EACH: usize>(mixed: &mut [u64; 16], words: &[u64; 16]) {
-    let [a, b, c, d] = MIXED[EACH];
-    let (x, y) = (words[ORDER[ROUND][2 * EACH]], words[ORDER[ROUND][2 * EACH + 1]]);
+fn quarter<const EACH: usize>(mixed: &mut [u64; 16], words: &[u64; 16], order: [usize; 16]) {
+    // First the columns, then the diagonals.
+    let [a, b, c, d] = [0, 1, 2, 3].map(|row| 4 * row + (EACH + EACH / 4 * row) % 4);
+    let (x, y) = (words[order[2 * EACH]], words[order[2 * EACH + 1]]);
     mixed[a] = mixed[a].wrapping_add(mixed[b]).wrapping_add(x);
     mixed[d] = (mixed[d] ^ mixed[a]).rotate_right(32);
     mixed[c] = mixed[c].wrapping_add(mixed[d]);
@@ -157,18 +172,16 @@ fn quarter<const ROUND: usize, const EACH: usize>(mixed: &mut [u64; 16], words: 
 mod tests {
     use super::*;
 
-    fn of(pieces: &[&[u8]]) -> String {
+    fn of(text: &[u8], size: usize) -> Id {
         let mut hash = Hash::default();
-        for piece in pieces {
-            hash.feed(piece);
-        }
-        String::from_utf8(hash.prefix().to_vec()).expect("hex")
+        text.chunks(size).for_each(|piece| hash.feed(piece));
+        hash.id()
     }
 
     #[test]
     fn known_hashes() {
         // As Python's hashlib.blake2b(…, digest_size=16) has them.
-        for (data, expected) in [
+        for (text, expected) in [
             (vec![], "d.cae66941d9efbd404e4d8875"),
             (b"abc".to_vec(), "d.cf4ab791c62b8d2b2109c902"),
             (vec![7; 128], "d.756a48ce14169f40cd99326c"),
@@ -176,30 +189,19 @@ mod tests {
             (vec![7; 256], "d.545f8551ebe83f9d35663f30"),
             (vec![7; 1000], "d.c632487abef982df157573f2"),
         ] {
-            assert_eq!(of(&[&data]), expected, "{}", data.len());
+            assert_eq!(std::str::from_utf8(&of(&text, 1000).0), Ok(expected), "{}", text.len());
         }
+        assert_eq!(of(b"abc", 9).1, 0x7528_7816); // cf4ab791c62b8d2b2109c90275287816
     }
 
     #[test]
-    fn pieces_do_not_matter() {
-        let data: Vec<u8> = (0..=255).cycle().take(700).collect();
-        let whole = of(&[&data]);
-        for size in [1, 3, 127, 128, 129, 255] {
-            assert_eq!(of(&data.chunks(size).collect::<Vec<_>>()), whole, "{size}");
+    fn neither_pieces_matter_nor_what_is_hashed_beside() {
+        let all: Vec<u8> = (0..=255).cycle().take(1400).collect();
+        let texts: Vec<&[u8]> = (0..700).map(|size| &all[size..][..size * 7 % 700]).collect();
+        for (id, text) in ids(texts.iter().copied()).iter().zip(&texts) {
+            for size in [1, 3, 127, 128, 129, 255, 700] {
+                assert_eq!(of(text, size), *id, "{size}");
+            }
         }
-    }
-
-    #[test]
-    fn an_id_is_the_whole_digest() {
-        let mut hash = Hash::default();
-        hash.feed(b"abc"); // cf4ab791c62b8d2b2109c90275287816
-        assert_eq!(hash.id().1, 0x7528_7816);
-    }
-
-    #[test]
-    fn a_field_has_its_length() {
-        let mut hash = Hash::default();
-        hash.field(b"abc");
-        assert_eq!(String::from_utf8(hash.prefix().to_vec()).expect("hex"), of(&[b"\0\0\0\x03abc"]));
     }
 }

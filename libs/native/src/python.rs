@@ -1,25 +1,27 @@
 //! What Python calls.
 
+use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::document::{courier_id, Fields};
+use crate::document::{courier_identity, Fields};
 use crate::entries::{Message, Writer};
-use crate::ids::Hash;
+use crate::ids::{ids, Id};
 use crate::message as taken;
+use crate::msgpack::Odd;
 use crate::record::{self, Envelope, Event, DATA_HEADER};
 
 /// Bytes of records after which a call returns.
 const MOST_MADE: usize = 512 << 10;
 
+/// `Envelope.pieces` of Python.
+type Pieces<'a> = (&'a [u8], &'a [u8], &'a [u8], &'a [u8], &'a [u8]);
+
 /// Bytes of a frame's part of an id.
 const IDS_LENGTH: usize = 26;
-
-/// The pieces of `Envelope.pieces`.
-type Pieces<'a> = (&'a [u8], &'a [u8], &'a [u8], &'a [u8], &'a [u8]);
 
 /// Turns a panic, which is a bug, into an exception that Python's code catches.
 fn caught<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
@@ -30,7 +32,6 @@ fn caught<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
 ///
 /// Returns the events and how many bytes of `data` they were. Ends before what is not plain, or not whole.
 #[pyfunction]
-#[pyo3(signature = (pieces, attributes, ids, content_ids, limits, data, index, most))]
 #[allow(clippy::too_many_arguments)]
 fn entries<'py>(
     py: Python<'py>,
@@ -45,10 +46,9 @@ fn entries<'py>(
 ) -> PyResult<(Bound<'py, PyList>, usize)> {
     caught(|| {
         assert!(ids.len() == IDS_LENGTH && content_ids.len() == IDS_LENGTH);
-        let (bare, before_id, after_id, kind, named) = pieces;
         let (event_bytes, depth) = limits;
-        let envelope = Envelope { bare, before_id, after_id, kind, attributes: named };
-        let message = Message { envelope, attributes, ids, content_ids, event_bytes, depth };
+        let message =
+            Message { envelope: Envelope::of(pieces.into()), attributes, ids, content_ids, event_bytes, depth };
         let mut writer = Writer::new(&message);
         let made = PyList::empty(py);
         let mut record = Vec::new();
@@ -131,8 +131,7 @@ fn whole<'py>(
     limits: (usize, usize, usize, usize, u32),
 ) -> PyResult<Option<Made<'py>>> {
     caught(|| {
-        let (tag, (bare, before_id, after_id, kind, named), begun, client) = known;
-        let envelope = Envelope { bare, before_id, after_id, kind, attributes: named };
+        let (tag, pieces, begun, client) = known;
         let (chunk, option, event_bytes, depth, entries) = limits;
         let limits = taken::Limits { tag: tag.len(), chunk, option };
         let most = taken::Most { entries, event_bytes, depth, total: MOST_MADE };
@@ -142,69 +141,84 @@ fn whole<'py>(
             total += event.len();
             made.push(PyBytes::new(py, event));
         };
-        match taken::events(data, &taken::Known { tag, envelope, begun, client }, &limits, &most, keep) {
+        match taken::events(
+            data,
+            &taken::Known { tag, envelope: Envelope::of(pieces.into()), begun, client },
+            &limits,
+            &most,
+            keep,
+        ) {
             Ok(reply) => Ok(Some((PyList::new(py, made)?, total, PyBytes::new(py, reply)))),
             Err(_) => Ok(None),
         }
     })
 }
 
-/// What Python's `find` says of the key of an event: the pieces of its envelope, and what its id begins to hash, if it has one.
-type Origin<'py> = ((Held<'py>, Held<'py>, Held<'py>, Held<'py>, Held<'py>), Option<Held<'py>>);
 type Held<'py> = Bound<'py, PyBytes>;
 
-/// Makes events of JSON, of which the last ones had the origin `origin`.
-struct Documents<'a, 'py> {
-    find: &'a Bound<'py, PyAny>,
-    origin: Option<Origin<'py>>,
-    begun: Option<Hash>,
+/// What Python's `find` says of the key of an event: the pieces of its envelope, and what its id begins to hash, if it has one.
+type Origin<'py> = ((Held<'py>, Held<'py>, Held<'py>, Held<'py>, Held<'py>), Option<Held<'py>>);
+
+/// An event whose id is not made yet. `origin`: its number; `identity`: what its id hashes; if that is empty, it is unique.
+struct Scanned<'d> {
+    raw: &'d [u8],
+    time: &'d [u8],
+    origin: usize,
+    identity: Range<usize>,
+}
+
+/// Makes events of JSON. `of`: the key of the last one's origin.
+#[derive(Default)]
+struct Documents<'py, 'd> {
+    origins: Vec<Origin<'py>>,
     of: Vec<u8>,
     key: Vec<u8>,
-    made: Vec<Held<'py>>,
-    record: Vec<u8>,
+    scanned: Vec<Scanned<'d>>,
+    identities: Vec<u8>,
     total: usize,
 }
 
-impl<'a, 'py> Documents<'a, 'py> {
-    fn new(find: &'a Bound<'py, PyAny>) -> Self {
-        let (of, key, made, record) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Documents { find, origin: None, begun: None, of, key, made, record, total: 0 }
-    }
-
-    /// Makes an event. `id`: its id, from the hash that its origin begins. Returns whether it is plain, and the next may follow.
+impl<'py, 'd> Documents<'py, 'd> {
+    /// Takes an event. Returns whether it is plain. `identity`: appends what its id hashes, from what its origin begins to hash.
     fn add(
         &mut self,
-        raw: &[u8],
-        fields: &Fields,
-        attributes: &[u8],
-        id: impl FnOnce(Option<Hash>) -> Option<([u8; IDS_LENGTH], u32)>,
+        find: &Bound<'py, PyAny>,
+        raw: &'d [u8],
+        fields: &Fields<'d>,
+        identity: impl FnOnce(&mut Vec<u8>, Option<&[u8]>) -> Result<(), Odd>,
     ) -> PyResult<bool> {
-        let py = self.find.py();
         self.key.clear();
         fields.key(&mut self.key);
-        if self.origin.is_none() || self.key != self.of {
-            self.origin = self.find.call1((PyBytes::new(py, &self.key), PyBytes::new(py, raw)))?.extract()?;
-            self.begun = self.origin.as_ref().and_then(|(_, begun)| begun.as_ref()).map(|begun| {
-                let mut hash = Hash::default();
-                hash.feed(begun.as_bytes());
-                hash
-            });
+        if self.origins.is_empty() || self.key != self.of {
+            let found = find.call1((PyBytes::new(find.py(), &self.key), PyBytes::new(find.py(), raw)))?;
+            let Some(origin) = found.extract()? else { return Ok(false) };
+            self.origins.push(origin);
             std::mem::swap(&mut self.key, &mut self.of);
         }
-        let Some(((bare, before_id, after_id, kind, named), _)) = &self.origin else { return Ok(false) };
-        let Some((ids, index)) = id(self.begun.clone()) else { return Ok(false) };
-        let envelope = Envelope {
-            bare: bare.as_bytes(),
-            before_id: before_id.as_bytes(),
-            after_id: after_id.as_bytes(),
-            kind: kind.as_bytes(),
-            attributes: named.as_bytes(),
-        };
-        self.record.clear();
-        envelope.event(&mut self.record, &Event { value: raw, ids: &ids, index, time: fields.time(), attributes });
-        self.made.push(PyBytes::new(py, &self.record));
-        self.total += self.record.len();
-        Ok(self.total <= MOST_MADE)
+        let (origin, start) = (self.origins.len() - 1, self.identities.len());
+        let ((bare, _, after_id, ..), begun) = &self.origins[origin];
+        if identity(&mut self.identities, begun.as_ref().map(|begun| begun.as_bytes())).is_err() {
+            return Ok(false);
+        }
+        self.total += raw.len() + bare.as_bytes().len() + after_id.as_bytes().len();
+        self.scanned.push(Scanned { raw, time: fields.time(), origin, identity: start..self.identities.len() });
+        Ok(true)
+    }
+
+    /// Returns the events. `unique`: the first one's id, if it has none that is hashed.
+    fn finish(self, py: Python<'py>, attributes: &[u8], (unique, first): Id) -> PyResult<Bound<'py, PyList>> {
+        let hashed = self.scanned.iter().map(|each| &self.identities[each.identity.clone()]);
+        let mut hashed = ids(hashed.filter(|identity| !identity.is_empty())).into_iter();
+        let mut record = Vec::new();
+        let events = self.scanned.iter().zip(first..).map(|(each, number)| {
+            let ((bare, before_id, after_id, kind, named), _) = &self.origins[each.origin];
+            let envelope = Envelope::of([bare, before_id, after_id, kind, named].map(|piece| piece.as_bytes()));
+            let (ids, index) = if each.identity.is_empty() { None } else { hashed.next() }.unwrap_or((unique, number));
+            record.clear();
+            envelope.event(&mut record, &Event { value: each.raw, ids: &ids, index, time: each.time, attributes });
+            PyBytes::new(py, &record)
+        });
+        PyList::new(py, events.collect::<Vec<_>>())
     }
 }
 
@@ -224,33 +238,27 @@ fn documents<'py>(
 ) -> PyResult<(Bound<'py, PyList>, usize)> {
     caught(|| {
         let ids: [u8; IDS_LENGTH] = ids.try_into().expect("the prefix of ids");
-        let mut documents = Documents::new(&find);
+        let mut documents = Documents::default();
         let mut read = 0;
-        for number in index..index.saturating_add(most) {
+        while documents.scanned.len() < most as usize && documents.total <= MOST_MADE {
             let Some(raw) = record::framed(&data[read..], DATA_HEADER).filter(|raw| raw.len() <= limits.0) else {
                 break;
             };
             let Ok(fields) = Fields::of_beats(raw, limits.1) else { break };
-            let id = |begun: Option<Hash>| begun.map_or(Some((ids, number)), |begun| fields.id(begun, raw).ok());
-            let before = documents.made.len();
-            let goes_on = documents.add(raw, &fields, b"", id)?;
-            read += (DATA_HEADER + raw.len()) * (documents.made.len() - before);
-            if !goes_on {
+            let name = |out: &mut _, begun: Option<&[u8]>| begun.map_or(Ok(()), |it| fields.identity(out, it, raw));
+            if !documents.add(&find, raw, &fields, name)? {
                 break;
             }
+            read += DATA_HEADER + raw.len();
         }
-        Ok((PyList::new(py, documents.made)?, read))
+        Ok((documents.finish(py, b"", (ids, index))?, read))
     })
 }
 
 /// Cuts J frames from `data[start..]`: see `record::frames`. Returns their ends in `data`.
 #[pyfunction]
 fn frames(data: &[u8], start: usize, largest: usize, most: usize) -> PyResult<(Vec<usize>, bool)> {
-    caught(|| {
-        let (mut ends, steady) = record::frames(&data[start..], largest, most);
-        ends.iter_mut().for_each(|end| *end += start);
-        Ok((ends, steady))
-    })
+    caught(|| Ok(record::frames(data, start, largest, most)))
 }
 
 /// Cuts at most `most` of Courier's entries from the start of `data`, each of at most `largest` bytes. Returns them, and how many
@@ -285,23 +293,24 @@ fn payload<'py>(
     most: usize,
 ) -> PyResult<Bound<'py, PyList>> {
     caught(|| {
-        let mut hash = Hash::default();
-        hash.feed(begun);
-        let mut documents = Documents::new(&find);
+        let held =
+            (index..).take(left as usize).map_while(|number| entries.get_item(number).ok()?.cast_into_exact().ok());
         let mut read = 0;
-        for (number, left) in (index..).zip((1..=left).rev()) {
-            let Ok(entry) = entries.get_item(number) else { break };
-            let raw = entry.cast_exact::<PyBytes>()?.as_bytes();
-            read += raw.len();
-            if raw.len() > limits.0 || read > most {
-                break;
-            }
+        let is_short = |entry: &Held| {
+            read += entry.as_bytes().len();
+            entry.as_bytes().len() <= limits.0 && read <= most
+        };
+        let held: Vec<Held> = held.take_while(is_short).collect();
+        let mut documents = Documents::default();
+        for (entry, left) in held.iter().zip((1..=left).rev()) {
+            let raw = entry.as_bytes();
             let Ok(fields) = Fields::of_courier(raw, limits.1) else { break };
-            if !documents.add(raw, &fields, attributes, |_| Some(courier_id(hash.clone(), left, raw)))? {
+            let identity = |out: &mut Vec<u8>, _: Option<&[u8]>| courier_identity(out, begun, left, raw);
+            if documents.total > MOST_MADE || !documents.add(&find, raw, &fields, identity)? {
                 break;
             }
         }
-        PyList::new(py, documents.made)
+        documents.finish(py, attributes, ([0; IDS_LENGTH], 0))
     })
 }
 

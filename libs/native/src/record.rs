@@ -44,10 +44,10 @@ pub fn framed(data: &[u8], header: usize) -> Option<&[u8]> {
     rest.get(..usize::try_from(size).ok()?)
 }
 
-/// The ends of the whole J frames of Lumberjack at the start of `data`: of at most `most`, each with at most `largest` bytes of
+/// The ends in `data` of the whole J frames of Lumberjack from `at` on: of at most `most`, each with at most `largest` bytes of
 /// JSON; and whether each has the number that follows that of the one before.
-pub fn frames(data: &[u8], largest: usize, most: usize) -> (Vec<usize>, bool) {
-    let (mut ends, mut at, mut steady, mut expected) = (Vec::new(), 0, true, None);
+pub fn frames(data: &[u8], mut at: usize, largest: usize, most: usize) -> (Vec<usize>, bool) {
+    let (mut ends, mut steady, mut expected) = (Vec::new(), true, None);
     while ends.len() < most {
         let rest = &data[at..];
         let Some(json) = framed(rest, DATA_HEADER).filter(|json| json.len() <= largest && rest.starts_with(b"2J"))
@@ -63,7 +63,7 @@ pub fn frames(data: &[u8], largest: usize, most: usize) -> (Vec<usize>, bool) {
     (ends, steady)
 }
 
-/// What the events of one frame have in common, encoded: `Envelope.pieces`.
+/// What the events of one frame have in common, encoded.
 #[derive(Clone, Copy)]
 pub struct Envelope<'a> {
     /// Behind the value, up to the id, without attributes and with them.
@@ -87,7 +87,12 @@ pub struct Event<'a> {
     pub attributes: &'a [u8],
 }
 
-impl Envelope<'_> {
+impl<'a> Envelope<'a> {
+    /// `pieces`: in this order.
+    pub fn of([bare, before_id, after_id, kind, attributes]: [&'a [u8]; 5]) -> Self {
+        Envelope { bare, before_id, after_id, kind, attributes }
+    }
+
     /// Appends the part of a record that does not depend on its batch.
     pub fn event(&self, out: &mut Vec<u8>, event: &Event) {
         length(out, event.value.len());
@@ -150,22 +155,23 @@ mod tests {
             [b"2J", &number.to_be_bytes()[..], &[0, 0, 0, size], &[b'x'; 9][..size.into()]].concat()
         };
         let three = [frame(7, 0), frame(8, 9), frame(9, 1)].concat();
-        assert_eq!(frames(&three, 9, 4), (vec![10, 29, 40], true));
-        assert_eq!(frames(&three, 9, 2), (vec![10, 29], true));
-        assert_eq!(frames(&three, 8, 4), (vec![10], true));
+        assert_eq!(frames(&three, 0, 9, 4), (vec![10, 29, 40], true));
+        assert_eq!(frames(&three, 0, 9, 2), (vec![10, 29], true));
+        assert_eq!(frames(&three, 10, 9, 2), (vec![29, 40], true));
+        assert_eq!(frames(&three, 0, 8, 4), (vec![10], true));
         for size in 0..three.len() {
             assert_eq!(
-                frames(&three[..size], 9, 4).0.len(),
+                frames(&three[..size], 0, 9, 4).0.len(),
                 usize::from(size >= 10) + usize::from(size >= 29),
                 "{size}"
             );
         }
         for (second, steady) in [(u32::MAX, false), (0, false), (5, true)] {
             let first = if steady { 4 } else { u32::MAX };
-            assert_eq!(frames(&[frame(first, 0), frame(second, 0)].concat(), 9, 4), (vec![10, 20], steady));
+            assert_eq!(frames(&[frame(first, 0), frame(second, 0)].concat(), 0, 9, 4), (vec![10, 20], steady));
         }
         for other in [&b"1J"[..], b"2D"] {
-            assert_eq!(frames(&[&frame(1, 2), other, &frame(2, 2)[2..]].concat(), 9, 4), (vec![12], true));
+            assert_eq!(frames(&[&frame(1, 2), other, &frame(2, 2)[2..]].concat(), 0, 9, 4), (vec![12], true));
         }
     }
 
