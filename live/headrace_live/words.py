@@ -73,7 +73,7 @@ def _kafka(figures: Figures) -> Iterator[tuple[str, str]]:
         ago, gone = span(figures.at - outage.ended), span(outage.ended - outage.began)
         yield (
             WATCH,
-            f"Kafka stores again, since {ago}, after {gone}{'' if pending else '; all that waited is stored'}.",
+            f"Kafka has been storing again for {ago}, after {gone} without{'' if pending else '; all that waited is stored'}.",
         )
     kafka = figures.kafka
     if kafka is None or kafka.problem:

@@ -157,7 +157,7 @@ def test_a_group_that_cannot_be_committed_is_said_once_and_stops_nothing(
     reporter._next.clear()
     reporter.run_due()
     assert value(metrics, "group_commit_failures_total") == 2
-    said = [call.kwargs["what"] for call in log.calls if call.args == ("trouble beside landing",)]
+    said = [call.kwargs["what"] for call in log.calls if call.args == ("reporting failed",)]
     assert said == ["committing the group's offsets", "measuring the lag", "reading the topics' retention"]
     reporter.finish()
 

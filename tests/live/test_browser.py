@@ -97,7 +97,7 @@ async def test_it_flows_stops_and_flows_again(scene: Scene) -> None:
         assert await page.evaluate("document.querySelectorAll('#flows .gate.shut').length") == 1
         assert await page.evaluate(text("#kafka-state")) == "Stopped: stores nothing"
         scene.show(receiver(0, 2800), lake(0, 1800, last=time.time()))
-        await page.until(f"{text('#title')}.startsWith('Kafka stores again')")
+        await page.until(f"{text('#title')}.startsWith('Kafka has been storing again')")
         assert await page.evaluate("document.querySelectorAll('.chart rect').length") >= 8
         assert await told(page) == []
         asked = {

@@ -188,7 +188,7 @@ class TestOutage:
         model.add(look(0, receiver(0, 5), kafka=kafka(problem="away")))
         told = verdict(model.add(look(20, receiver(20, 50), kafka=kafka())))
         assert told.level == WATCH
-        assert told.title == "Kafka stores again, since 0 s, after 20 s; all that waited is stored."
+        assert told.title == "Kafka has been storing again for 0 s, after 20 s without; all that waited is stored."
         figures = model.add(look(200, receiver(200, 50), kafka=kafka()))
         assert figures.outage is not None
         assert verdict(figures).level == GOOD

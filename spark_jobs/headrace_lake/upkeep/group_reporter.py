@@ -108,12 +108,12 @@ class GroupReporter:
                 self._lag = {}
                 self._metrics.lag_offsets.clear()
             if self._trouble.get(what) != why:
-                self._log.warning("trouble beside landing", what=what, reason=why)
+                self._log.warning("reporting failed", what=what, reason=why)
                 self._trouble[what] = why
             return
         self._next[what] = time.monotonic() + interval
         if self._trouble.pop(what, None) is not None:
-            self._log.info("works again", what=what)
+            self._log.info("reporting works again", what=what)
 
     def _commit(self) -> None:
         with self._lock:

@@ -269,7 +269,7 @@ class FairQueue:
         scheduler.long += len(self._first) - len(self._small)
 
     def virtual_time(self) -> float:
-        """Returns the CPU seconds of the next frame's account. If nothing waits any more, its pump shall learn that at once."""
+        """Returns the CPU seconds of the next frame's account. FIRST for an empty queue, so that its pump runs at once."""
         if self._current is not None or not self:
             return FIRST
         scheduler = self._scheduler

@@ -100,7 +100,7 @@ class Follower(Health):
         self._metrics.failures.inc()
         self._tables.forget()
         if self._trouble != (trouble := f"{type(error).__name__}: {error}"):
-            self._log.warning("mirror_failed", reason=trouble)
+            self._log.warning("mirror failed", reason=trouble)
         self._trouble = trouble
 
     @override
