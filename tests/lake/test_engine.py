@@ -91,3 +91,18 @@ def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: 
     settings = LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "file" / "checkpoint"))
     with pytest.raises(ConfigError, match="LAKE__CHECKPOINT"):
         engine.session(settings, LogSettings())
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        (["", ""], True),
+        (["-Xss1m -XX:-UseParallelGC", "-XX:+UseGCOverheadLimit -XX:+UseStringDeduplication"], True),
+        (["-Xss1m -XX:+UseG1GC"], False),
+        (["", "-XX:+UseSerialGC -Xss1m"], False),
+        (["-XX:+UseZGC"], False),
+    ],
+)
+def test_a_collector_is_chosen_unless_the_user_has_chosen_one(given: list[str], chosen: bool) -> None:
+    """Java does not start with two."""
+    assert bool(engine.collector(*given)) == chosen
