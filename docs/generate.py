@@ -146,10 +146,17 @@ time, is therefore handed to the code and never stands in it.
 Two commits: of the events, and of the line in `batches`; three with something for quarantine. For a commit with a transaction
 identifier, by which a batch counts once, Delta's writer first gathers the state of the whole table with a Spark job. The job
 follows the tables' logs anyway and takes the writer's steps with that answer instead (`headrace_lake/tables/append.py`, for the
-versions of Delta that it knows; with others Delta's writer does it all). What is left of a batch's own cost is Spark's planning,
-so larger batches, by a longer `HEADRACE_LAKE__TRIGGER`, cost less per event. At a few thousand events a second this is most of
-what landing costs: the tables "Endurance, rates" (with merging, by rate) and "Landing, stages" (full batches, without it) are to
-be read together.
+versions of Delta that it knows; with others Delta's writer does it all). What is left of a batch's own cost is spread over
+hundreds of steps: planning, code that is generated and found compiled, commits, tasks, the collection of garbage, and Python's
+calls to the JVM. So larger batches, by a longer `HEADRACE_LAKE__TRIGGER`, cost less per event. At a few thousand events a
+second this is most of what landing costs: the tables "Endurance, rates" (with merging, by rate) and "Landing, stages" (full
+batches, without it) are to be read together.
+
+A batch leaves much garbage and keeps nearly nothing. Java's default collector keeps Kafka's and Parquet's large buffers among
+old objects and marks the heap for them again and again, so the job chooses the parallel one, whose pauses hold up nobody. The
+JIT's quick compiler cannot compile the generated loop over records (more registers than it has), which is interpreted until
+the optimising one has compiled it; generated code in pieces (`spark.sql.codegen.hugeMethodLimit`) warmed up sooner and then
+cost more.
 
 What exactly once and the proof cost is in the table "Landing, naive", beside jobs that a Spark user writes in an afternoon: an
 append that lands resends and repeats twice, Spark's own de-duplication within a watermark, and `MERGE`. None of them can prove
