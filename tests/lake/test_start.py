@@ -72,7 +72,7 @@ def test_it_does_not_wait_for_a_kafka_that_does_not_answer_when_it_is_told_to_st
     job = Running(runs)
     job.next("landed")
     with stopped(own_kafka.pid):
-        job.next("trouble beside landing")  # so by now Spark's own questions wait, too
+        job.next("reporting failed")  # so by now Spark's own questions wait, too
         with monkeypatch.context() as patch:
             patch.setattr(source, "_ANSWER_TIME", 1)
             job.stop()
