@@ -49,6 +49,9 @@ FILES_LEFT: Final = 500
 BY_TLS: Final = 2_000
 """Connections of a crowd that speaks TLS, at most: asyncio's own TLS takes 256 KiB for each client."""
 
+HELD: Final = 12
+"""Seconds that such connections stay before their memory is read: the receiver has given back by then what malloc keeps."""
+
 AIM_MS: Final = 100
 AIM_KB: Final = 15
 
@@ -141,7 +144,7 @@ async def beside(
     there = (lambda: honest.to.started.is_set() or gone()) if gone else (lambda: time.monotonic() >= over)
     await asyncio.gather(honest.come(there), *(honest.until(there, client) for client in clients))
     if gone:
-        await asyncio.sleep(2)
+        await asyncio.sleep(HELD)
     end()
     await honest.newcomer()
 

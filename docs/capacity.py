@@ -32,7 +32,9 @@ images have.
 
 MEMORY: Final = """
 Memory: {idle:.0f} MB idle, and the frames in flight, at most `LIMITS__PROCESS_BUDGET` (256 MiB), once as received and once as
-they are written to Kafka. So the chart's limit is twice the budget and 128 MiB. A test holds 10,000 idle connections.
+they are written to Kafka. So the chart's limit is twice the budget and 128 MiB. What OpenSSL and malloc keep for
+connections by TLS no budget counts: up to {tls:.0f} KB for each after frames of 60 KB, so 96 MiB for 1,000 clients
+([crowds](performance.md#crowds)). A test holds 10,000 idle connections.
 
 ## The landing job
 
@@ -110,6 +112,7 @@ def page() -> str:
     looks = steady["looks"]
     text += MEMORY.format(
         idle=forward["resident_idle_mb"],
+        tls=max(each["kb_a_connection"] for each in _read("crowds")["crowds"]["many by TLS"].values()),
         landing=cpu_landing["map"],
         arrays=cpu_landing["arrays"],
         steady_rate=steady["rate"],

@@ -207,7 +207,7 @@ class ReceiverDefaults(Pod):
     settings: Kubernetes = settings_of("receiver")
     resources: Resources = Field(
         {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "768Mi"}},
-        description="Requests and limits. The memory limit must hold `limits.process_budget` twice, 128 MiB, and with TLS 64 MiB "
+        description="Requests and limits. The memory limit must hold `limits.process_budget` twice, 128 MiB, and with TLS 96 MiB "
         "for each 1,000 clients.",
     )
     service: Service = Field(Service(), description="The Service for clients.")
