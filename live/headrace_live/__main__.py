@@ -98,7 +98,6 @@ def live(
 
     async def serve() -> None:
         from aiohttp import web
-        from headrace_common.listening.sockets import bound_socket
 
         if url:
             await parts_of(state, url)  # what is no address is said
@@ -110,12 +109,8 @@ def live(
         for number in stops():
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
-            site = (
-                web.SockSite(runner, bound_socket(host, port, "--host"))
-                if host == "::"
-                else web.TCPSite(runner, host, port)
-            )
-            await site.start()
+            # asyncio's "::" is IPv6 alone, its None both families
+            await web.TCPSite(runner, None if host == "::" else host, port).start()
             typer.echo(f"The live page is http://{f'[{host}]' if ':' in host else host}:{port}/", err=True)
             service.start()
             await stop.wait()
