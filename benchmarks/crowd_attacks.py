@@ -41,8 +41,9 @@ class Target:
     tls: ssl.SSLContext | None = None
     started: Any = None
 
-    async def connect(self, **more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection(*self.address, ssl=self.tls, **more)
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        name = "localhost" if self.tls else None
+        reader, writer = await asyncio.open_connection(*self.address, ssl=self.tls, server_hostname=name)
         await self.dialect.greet(reader, writer)
         return reader, writer
 
@@ -225,7 +226,7 @@ async def _handshakes(to: Target) -> None:
     async def one() -> None:
         while True:
             with contextlib.suppress(OSError, ssl.SSLError):
-                _, writer = await to.connect(server_hostname="localhost")
+                _, writer = await to.connect()
                 writer.close()
 
     to.started.set()
@@ -238,7 +239,7 @@ async def _many(to: Target) -> None:
 
     async def one() -> None:
         async with room:
-            reader, writer = await to.connect(**({"server_hostname": "localhost"} if to.tls else {}))
+            reader, writer = await to.connect()
             kept.append(writer)
             writer.write(frame)
             while not await asyncio.wait_for(reader.read(1000), 120):
@@ -248,6 +249,8 @@ async def _many(to: Target) -> None:
     to.started.set()
     await asyncio.sleep(3600)
 
+
+WITH_TLS: Final = tuple(name for name, dialect in DIALECTS.items() if Can.TLS in dialect.can)
 
 CROWDS: Final[dict[str, tuple[Callable[[Target], Awaitable[None]] | None, tuple[str, ...]]]] = {
     "nobody": (None, tuple(DIALECTS)),
@@ -260,9 +263,9 @@ CROWDS: Final[dict[str, tuple[Callable[[Target], Awaitable[None]] | None, tuple[
     "flood": (_flood, tuple(DIALECTS)),
     "heartbeats": (_heartbeats, ("forward",)),
     "half-open": (_half_open, tuple(DIALECTS)),
-    "handshakes": (_handshakes, tuple(name for name, dialect in DIALECTS.items() if Can.TLS in dialect.can)),
+    "handshakes": (_handshakes, WITH_TLS),
     "many": (_many, tuple(DIALECTS)),
-    "many by TLS": (_many, tuple(name for name, dialect in DIALECTS.items() if Can.TLS in dialect.can)),
+    "many by TLS": (_many, WITH_TLS),
 }
 """Each with the protocols that it can be tried on."""
 

@@ -213,23 +213,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, load.kafka(Path(name)) as bootstrap:
         folder, authority = Path(name), Authority(Path(name))
         cert, key = authority.issue("server", "server")
-        kinds: dict[str, dict[str, Any]] = {
-            crowd: {
-                **(
-                    {"limits": {"connections": connections + FILES_LEFT, "connections_per_address": 0}}
-                    if crowd in MANY
-                    else {}
-                ),
-                **({"tls": {"cert": cert, "key": key}} if crowd in SECURED else {}),
-            }
-            for crowd in CROWDS
-        }
+        room = {"limits": {"connections": connections + FILES_LEFT, "connections_per_address": 0}}
+        certificate = {"tls": {"cert": cert, "key": key}}
         for protocol in arguments.protocol or DIALECTS:
             dialect = DIALECTS[protocol]
             kafka = own_topics(bootstrap, TopicSettings(events_partitions=4, segments_partitions=dialect.segments))
             for crowd in arguments.crowd or CROWDS:
                 if protocol in CROWDS[crowd][1]:
-                    with _running(dialect, kafka, folder, kinds[crowd]) as receiver:
+                    sections = {**(room if crowd in MANY else {}), **(certificate if crowd in SECURED else {})}
+                    with _running(dialect, kafka, folder, sections) as receiver:
                         tls = authority.context() if crowd in SECURED else None
                         most = min(connections, BY_TLS) if tls else connections
                         to = Target(dialect, receiver.address, receiver.ops, most, tls)
@@ -305,7 +297,7 @@ def table(measured: dict[str, dict[str, Any]], seconds: float, files: int) -> st
         f"the clients, load average {os.getloadavg()[1]:.1f}. Written by `python -m benchmarks.crowds`.\n\n"
         + "\n".join(rows)
         + f"\n\nAbove the aim in CPU: {above or 'none'}."
-        + f"\n\nMemory for each connection that has sent one event (aim: {AIM_KB} KB; in brackets how many; files are "
+        + f"\n\nMemory for each connection of a crowd that stays (aim: {AIM_KB} KB; in brackets how many; files are "
         + f"limited to {files:,}): {held}.\n\n{crowds}\n"
     )
 
