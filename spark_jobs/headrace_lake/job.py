@@ -49,7 +49,8 @@ from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.progress import RunProgress
 from headrace_lake.upkeep.upkeep import Upkeep
 
-_POLL: Final = 0.2  # seconds between two checks of the query
+_POLL: Final = 0.2  # seconds between two checks of a query that is to end
+_IDLE_POLL: Final = 1.0  # … of one that is not: each costs the JVM, too, which is most of what an idle job costs
 _FENCE_LOOK: Final = 10.0  # seconds between two checks for a newer epoch; each batch checks too
 _RETRY: Final = 2.0  # seconds between two requests for the topics
 _ONCE_WAIT: Final = 60.0  # seconds that --once waits for Kafka and the topics
@@ -265,7 +266,7 @@ class Job:
         """Returns when the query has ended; raises what ended it. Here an idle job notices that another has taken over."""
         look = 0.0
         try:
-            while not query.awaitTermination(cast("Any", _POLL)):
+            while not self._ended(query):
                 self._health.heartbeat()
                 # Between batches the query may end at once. During a batch, the next batch sees that it must not begin.
                 if self._stop.is_set() and not (query.status["isTriggerActive"] and self._kafka_answers(topics)):
@@ -279,6 +280,12 @@ class Job:
             if query.isActive:
                 self._health.set_waiting("stopping")
                 query.stop()
+
+    def _ended(self, query: StreamingQuery) -> bool:
+        """Waits a moment; returns whether `query` has ended. Raises what ended it. A wish to stop ends the wait."""
+        if not self._once and not self._stop.wait(_IDLE_POLL) and query.isActive:
+            return False
+        return bool(query.awaitTermination(cast("Any", _POLL)))
 
     def _kafka_answers(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Returns whether the leaders of all partitions do."""
