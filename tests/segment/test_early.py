@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from headrace_segment.store.early import OwnRecord, fold_early
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Outcome
 from headrace_segment.store.recent import RecentBlocks
-from headrace_segment.store.records import Create, Numbering, Seal
+from headrace_segment.store.records import Numbering, Seal
 from headrace_segment.store.snapshots import snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,18 +72,6 @@ def test_the_fold_is_that_of_the_log_whatever_is_folded_early(history: list[Step
     said = [plain.apply(offset, *record) for offset, record in enumerate(log)]
     assert heard == [said, said]
     assert all(list(snapshot(fold, 0)) == list(snapshot(plain, 0)) for fold in folds)
-
-
-@pytest.mark.parametrize(("first", "folds"), [(0, False), (1, False), (2, True), (3, False), (-1, False)])
-def test_only_at_the_very_place(first: int, folds: bool) -> None:
-    fold = Fold()
-    for number in range(2):
-        fold.apply(number, b"s", Seal(bytes(16)).encode(), 1)
-    outcomes = fold_early(fold, first, [(b"s", Create(bytes(16)).encode())], 7)
-    assert (outcomes is not None) == folds == ("s" in fold.segments)
-    assert fold.next_offset == 2 + folds
-    if folds:
-        assert fold.segments["s"].modified == 7
 
 
 @dataclass
@@ -158,10 +147,11 @@ class Nothing:
 class Bench:
     """A partition that follows a log."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, rest: float = 3600.0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.consumer, self.log = Consumer(), Log()
         monkeypatch.setattr(tail_module, "make_consumer", lambda *_, **__: self.consumer)
-        monkeypatch.setattr(tail_module, "REST", rest)
+        monkeypatch.setattr(tail_module, "REST", 3600.0)
+        monkeypatch.setattr(partition_module, "RETRY", 0.01)
         self.judged: list[Outcome] = []
         ids = itertools.count(1)
         self.partition = Partition(
@@ -197,6 +187,15 @@ class Bench:
         assert self.consumer.said[-1] == "stop"
 
 
+@pytest.fixture
+async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    """One that is live."""
+    made = Bench(monkeypatch)
+    await made.goes_live()
+    yield made
+    await made.close()
+
+
 def seals(count: int) -> list[OwnRecord]:
     return [(b"s", Seal(bytes([number]) * 16).encode()) for number in range(count)]
 
@@ -205,11 +204,8 @@ def read(offset: int, count: int = 1) -> list[Record]:
     return [Record(offset + number, b"s", Seal(b"x" * 16).encode()) for number in range(count)]
 
 
-async def test_own_records_are_answered_before_they_are_read_and_passed_over_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bench, caller = Bench(monkeypatch), Hears("a")
-    await bench.goes_live()
+async def test_own_records_are_answered_before_they_are_read_and_passed_over_then(bench: Bench) -> None:
+    caller = Hears("a")
     partition = bench.partition
     opened = partition.serving.open(OpenSession(1, "s", W1, Numbering.BYTES), caller, 0)
     partition.stored(0, [(b"s", opened.encode())], 9)
@@ -218,14 +214,9 @@ async def test_own_records_are_answered_before_they_are_read_and_passed_over_the
     await bench.brings(Record(0, b"s", opened.encode()), *read(1))
     assert caller.heard == [(1, SessionOpened(opened.session, 0))]
     assert len(bench.judged) == partition.fold.next_offset == 2
-    await bench.close()
 
 
-async def test_a_tail_rests_while_all_is_our_own_and_looks_when_others_come_between(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bench = Bench(monkeypatch)
-    await bench.goes_live()
+async def test_a_tail_rests_while_all_is_our_own_and_looks_when_others_come_between(bench: Bench) -> None:
     bench.partition.stored(0, seals(2), 1)
     bench.partition.stored(2, seals(1), 1)
     assert bench.consumer.said == ["pause", "resume at 0", "pause"]  # the first one of `start_at`
@@ -236,18 +227,15 @@ async def test_a_tail_rests_while_all_is_our_own_and_looks_when_others_come_betw
     bench.partition.stored(5, seals(1), 1)
     assert bench.consumer.said[-1] == "pause"
     assert bench.partition.fold.next_offset == 6
-    await bench.close()
 
 
-async def test_a_tail_does_not_rest_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch, rest=0.01)
-    await bench.goes_live()
+async def test_a_tail_does_not_rest_for_long(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail_module, "REST", 0.01)
     bench.partition.stored(0, seals(1), 1)
     assert bench.consumer.paused
     bench.partition.stored(1, seals(1), 1)
     await until(lambda: not bench.consumer.paused, "it looks")
     assert bench.consumer.said[-1] == "resume at 2"
-    await bench.close()
 
 
 async def test_a_fold_that_must_not_move_is_left_to_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,22 +259,12 @@ async def test_a_fold_that_must_not_move_is_left_to_the_reader(monkeypatch: pyte
     await bench.close()
 
 
-async def test_a_barrier_is_reached_early_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    await bench.goes_live()
+async def test_a_barrier_is_reached_early_and_a_tail_that_rests_looks_when_one_lies_ahead(bench: Bench) -> None:
     bench.log.end = 1
     passed = asyncio.create_task(bench.partition.passed())
     await asyncio.sleep(0)
     bench.partition.stored(0, seals(1), 1)
     await asyncio.wait_for(passed, 60)
-    await bench.close()
-
-
-async def test_a_tail_that_rests_looks_when_a_barrier_lies_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    await bench.goes_live()
-    bench.partition.stored(0, seals(1), 1)
-    bench.log.end = 1
     await asyncio.wait_for(bench.partition.passed(), 60)
     assert bench.consumer.paused  # nothing lies ahead
     bench.log.end = 2
@@ -294,13 +272,9 @@ async def test_a_tail_that_rests_looks_when_a_barrier_lies_ahead(monkeypatch: py
     await until(lambda: bench.consumer.said[-1] == "resume at 1", "it looks")
     await bench.brings(*read(1))
     await asyncio.wait_for(passed, 60)
-    await bench.close()
 
 
-async def test_who_waits_at_a_barrier_goes_on_when_the_log_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "RETRY", 0.01)
-    bench = Bench(monkeypatch)
-    await bench.goes_live()
+async def test_who_waits_at_a_barrier_goes_on_when_the_log_is_read_anew(bench: Bench) -> None:
     bench.log.end = 2
     passed = asyncio.create_task(bench.partition.passed())
     await until(lambda: bench.partition._barrier._waiting, "it waits")
@@ -309,36 +283,25 @@ async def test_who_waits_at_a_barrier_goes_on_when_the_log_is_read_anew(monkeypa
     await until(lambda: bench.partition.problem, "nothing is read")
     await bench.brings(*read(0, 2))
     await asyncio.wait_for(passed, 60)
-    await bench.close()
 
 
-async def test_a_log_that_may_not_be_read_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_that_may_not_be_read_is_not_served(bench: Bench) -> None:
     """Each second the partition went live, opened sessions, met the refusal and ended them: so did readiness."""
-    monkeypatch.setattr(partition_module, "RETRY", 0.01)
-    bench, lives = Bench(monkeypatch), 0
-
-    def went_live(_: int) -> None:
-        nonlocal lives
-        lives += 1
-
-    bench.partition._went_live = went_live
-    await bench.goes_live()
+    lives: list[int] = []
+    bench.partition._went_live = lives.append
     bench.consumer.denied = True
     bench.consumer.records.put_nowait(read(0)[0])
     await until(lambda: bench.consumer.said.count("stop") > 5, "it tries again and again")
-    assert (lives, bench.partition.live.is_set()) == (1, False)
+    assert (lives, bench.partition.live.is_set()) == ([], False)
     assert bench.partition.problem is not None
     bench.consumer.denied = False
     await until(bench.partition.live.is_set, "it is live")
-    assert (lives, bench.partition.problem) == (2, None)
-    await bench.close()
+    assert (lives, bench.partition.problem) == ([0], None)
 
 
-async def test_a_log_that_lost_records_is_read_again_before_anything_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_that_lost_records_is_read_again_before_anything_is_judged(bench: Bench) -> None:
     """Kafka's data was restored from an older copy, say: it has not the session, and refuses its blocks at each later reading."""
-    monkeypatch.setattr(partition_module, "RETRY", 0.01)
-    bench, caller = Bench(monkeypatch), Hears("a")
-    await bench.goes_live()
+    caller = Hears("a")
     partition = bench.partition
     opened = partition.serving.open(OpenSession(1, "s", W1, Numbering.BYTES), caller, 0)
     partition.stored(0, [*seals(1), (b"s", opened.encode())], 1)
@@ -354,7 +317,6 @@ async def test_a_log_that_lost_records_is_read_again_before_anything_is_judged(m
     await bench.brings(*read(0, 2))
     await until(partition.live.is_set, "it is live")
     assert partition.fold.next_offset == 2
-    await bench.close()
 
 
 async def test_a_tail_that_is_closed_while_it_rests_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:

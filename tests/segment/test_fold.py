@@ -162,27 +162,6 @@ def block(before: int, data: bytes, session: bytes = S, **more: Any) -> Block:
     return Block(W, session, before, before + len(data), 1, data, **more)
 
 
-def test_an_attribute_is_set_where_it_has_the_expected_value() -> None:
-    fold = Fold()
-    first, second, gone = identity(8), identity(9), -(1 << 63)
-    outcomes = opened(
-        fold,
-        Create(S),
-        SetAttribute(S, first, 5, gone),
-        SetAttribute(S, first, 6, gone),
-        SetAttribute(S, first, 7, 5),
-        SetAttribute(S, second, 1, gone),
-        SetAttribute(S, second, gone, 1),
-        SetAttribute(S, second, gone, gone),
-        Seal(S),
-        SetAttribute(S, first, 8, 7),
-    )
-    assert [outcome.why for outcome in outcomes] == [
-        None, None, Refusal.CONDITION, None, None, None, None, None, Refusal.SEALED
-    ]  # fmt: skip
-    assert fold.segments["a"].attributes == {first: 7}
-
-
 def test_a_set_without_attributes_is_of_the_version_that_knows_none() -> None:
     """So who goes back to an earlier release can read it, and who cannot does not take half of it."""
     fold = Fold()
@@ -194,14 +173,6 @@ def test_a_set_without_attributes_is_of_the_version_that_knows_none() -> None:
     begun = restored(as_snapshot(fold))
     assert begun is not None
     assert begun.segments["a"].attributes == {S: 5}
-
-
-def test_after_all_is_truncated_nothing_before_is_needed() -> None:
-    fold = Fold()
-    opened(fold, OPEN, *(block(at, b"x") for at in range(5)), Truncate(T, 5))
-    assert fold.needed_from() == fold.next_offset
-    opened(fold, block(5, b"y"))
-    assert fold.needed_from() == fold.next_offset - 1
 
 
 @pytest.mark.parametrize(
@@ -222,36 +193,26 @@ def test_what_nobody_can_judge_stops_the_partition(key: bytes, value: bytes | No
     fold = Fold()
     with pytest.raises(LogError, match=why):
         fold.apply(0, key, value, 0)
+    with pytest.raises(LogError, match="missing"):  # a hole
+        fold.apply(1, b"a", OPEN.encode(), 0)
     assert fold.next_offset == 0
 
 
-def test_a_hole_in_the_log_stops_the_partition() -> None:
-    with pytest.raises(LogError, match="missing"):
-        Fold().apply(1, b"a", OPEN.encode(), 0)
-
-
-def test_idle_writers_are_forgotten_unless_they_have_come_back() -> None:
+def test_idle_writers_are_forgotten_unless_they_have_come_back_or_have_a_connection() -> None:
     fold = Fold()
     opened(fold, OPEN, block(0, b"one"))
     assert not list(fold.idle_writers(5))
     ((name, forget),) = fold.idle_writers(6)
     assert (name, forget) == ("a", Forget(W, S, 3, 5))
-    opened(fold, Open(W, T, Numbering.BYTES))
-    assert opened(fold, forget)[0].why is Refusal.SESSION
-    assert opened(fold, Forget(W, T, 3, 5))[0].why is None
-    assert fold.segments["a"].writers == {}
-
-
-def test_a_writer_with_a_connection_is_not_idle() -> None:
-    fold = Fold()
-    opened(fold, OPEN, block(0, b"one"))
-    ((_, forget),) = fold.idle_writers(6)
     assert fold.apply(2, b"a", Renew(W, S).encode(), 6) == Renewed("a", W)
     assert not list(fold.idle_writers(6))
     assert opened(fold, forget)[0].why is Refusal.SESSION  # it was judged idle before the renewal was there
     assert opened(fold, Renew(W, T))[0].why is Refusal.SESSION  # and a late renewal revives no old session
-    assert fold.segments["a"].writers[W].session == S
-    assert list(fold.idle_writers(7))
+    ((_, forget),) = fold.idle_writers(7)
+    opened(fold, Open(W, T, Numbering.BYTES))
+    assert opened(fold, forget)[0].why is Refusal.SESSION
+    assert opened(fold, Forget(W, T, 3, fold.segments["a"].writers[W].touched))[0].why is None
+    assert fold.segments["a"].writers == {}
 
 
 # Snapshots

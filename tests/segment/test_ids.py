@@ -83,12 +83,6 @@ def test_event_numbers_may_skip_within_a_block_and_ids_stay(stored: int, borders
     assert store.content("a") == events(*data)
 
 
-def test_who_numbers_from_1_without_a_gap_has_the_ids_of_earlier_releases() -> None:
-    _, talk = created()
-    talk.hear(setup(), append(2, b"x", b"x"), append(3, b"x"))
-    assert [event.id for event in talk.outcome.events] == [by_the_rule("a", W1, level, b"x") for level in (1, 2, 3)]
-
-
 @pytest.mark.parametrize(
     "gone",
     [

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,15 +57,11 @@ async def test_it_hears_what_a_reader_reads(own_segments: KafkaSettings, whose: 
     producer = LogProducer(
         own_segments, topic, ReceiverMetrics(), structlog.get_logger(), stored, lambda: None, lambda *refused: None
     )
-    pumps = [asyncio.create_task(producer.pump(number)) for number in range(2)]
-    for number in range(60):
-        producer.put(number % 2, b"s", b"%d" % number)
-        await asyncio.sleep(0.002 * (number % 7 == 0))
-    await asyncio.wait_for(all_heard.wait(), PATIENCE)
-    for pump in pumps:
-        pump.cancel()
-    await asyncio.wait(pumps)
-    await producer.close()
+    async with pumping(producer, 2):
+        for number in range(60):
+            producer.put(number % 2, b"s", b"%d" % number)
+            await asyncio.sleep(0.002 * (number % 7 == 0))
+        await asyncio.wait_for(all_heard.wait(), PATIENCE)
     read, _ = await since(own_segments, own_segments.segments_topic, {})
     assert sorted(heard) == [(each.partition, each.offset, each.timestamp, each.key, each.value) for each in read]
 
@@ -83,12 +79,10 @@ class Batch:
     def __init__(self, most: int) -> None:
         self.most = most
         self.values: list[bytes] = []
-        self.times: set[int | None] = set()
 
-    def append(self, *, timestamp: int | None, key: bytes, value: bytes) -> object | None:
+    def append(self, *, key: bytes, value: bytes, **_: object) -> object | None:
         if self.values and len(value) > self.most - sum(map(len, self.values)):
             return None
-        self.times.add(timestamp)
         self.values.append(value)
         return object()
 
@@ -118,7 +112,6 @@ class Client:
 
     async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
         self.bench.sent.append(batch.values)
-        self.bench.times.append(batch.times)
         if self.bench.troubles:
             raise self.bench.troubles.pop(0)
         if len(batch._build()) > self.bench.most:
@@ -131,10 +124,8 @@ class Client:
 
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.starts: list[Exception] = []
         self.troubles: list[Exception] = []
         self.sent: list[list[bytes]] = []
-        self.times: list[set[int | None]] = []
         self.lost = 0
         self.batch_bytes = 1 << 20
         self.most = MESSAGE_BYTES
@@ -170,8 +161,6 @@ class Bench:
 
     def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
         self.batch_bytes = batch_bytes
-        if self.starts:
-            raise self.starts.pop(0)
         return Client(self)
 
     def _lost(self) -> None:
@@ -179,16 +168,24 @@ class Bench:
         self.producer.put(0, b"s", b"after")
 
 
+@contextlib.asynccontextmanager
+async def pumping(producer: LogProducer, partitions: int = 1) -> AsyncIterator[None]:
+    """Its pumps run, and none ends by itself."""
+    pumps = [asyncio.create_task(producer.pump(number)) for number in range(partitions)]
+    try:
+        yield
+        assert not any(pump.done() for pump in pumps), pumps
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.wait(pumps)
+        await producer.close()
+
+
 async def pumped(bench: Bench) -> None:
-    pump = asyncio.create_task(bench.producer.pump(0))
-    answered = asyncio.create_task(bench.answered.wait())
-    await asyncio.wait({pump, answered}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-    assert not pump.done(), pump
-    assert bench.answered.is_set()
-    pump.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await pump
-    await bench.producer.close()
+    async with pumping(bench.producer):
+        await asyncio.wait_for(bench.answered.wait(), PATIENCE)
+        await asyncio.sleep(0)
 
 
 async def test_a_batch_without_a_place_is_left_to_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +210,8 @@ async def test_of_a_large_batch_so_many_are_told_before_the_loop_turns(monkeypat
             turns += 1
             await asyncio.sleep(0)
 
-    pump = asyncio.create_task(bench.producer.pump(0))
-    await asyncio.wait_for(count(), PATIENCE)
-    pump.cancel()
-    await bench.producer.close()
+    async with pumping(bench.producer):
+        await asyncio.wait_for(count(), PATIENCE)
     assert [(first, len(own)) for _, first, own, _ in bench.stored] == [
         (7, SLICE),
         (7 + SLICE, SLICE),
@@ -264,25 +259,21 @@ async def test_a_fresh_producer_is_not_given_up_for_what_the_one_before_it_left(
 
     monkeypatch.setattr(module, "make_producer", make)
     bench.produce(2, lambda: None)
-    pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
-    bench.producer.put(0, b"s", b"never answered")
-    await until(lambda: bench.sent, "it is under way")
-    late = asyncio.get_running_loop().time() + 1
-    bench.producer.overdue(late)
-    bench.producer.put(1, b"t", b"after")
-    await asyncio.wait_for(bench.answered.wait(), PATIENCE)
-    for _ in range(3):
+    async with pumping(bench.producer, 2):
+        bench.producer.put(0, b"s", b"never answered")
+        await until(lambda: bench.sent, "it is under way")
+        late = asyncio.get_running_loop().time() + 1
         bench.producer.overdue(late)
-        await asyncio.sleep(0)
-    assert bench.made == 2
-    bench.producer.put(1, b"t", b"more")
-    await until(lambda: len(bench.stored) == 2, "it goes on")
-    assert bench.made == 2
-    bench.ends.set()
-    for pump in pumps:
-        pump.cancel()
-    await asyncio.wait(pumps)
-    await bench.producer.close()
+        bench.producer.put(1, b"t", b"after")
+        await asyncio.wait_for(bench.answered.wait(), PATIENCE)
+        for _ in range(3):
+            bench.producer.overdue(late)
+            await asyncio.sleep(0)
+        assert bench.made == 2
+        bench.producer.put(1, b"t", b"more")
+        await until(lambda: len(bench.stored) == 2, "it goes on")
+        assert bench.made == 2
+        bench.ends.set()
 
 
 async def test_what_is_put_while_the_broker_is_busy_leaves_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,23 +288,19 @@ async def test_what_is_put_while_the_broker_is_busy_leaves_together(monkeypatch:
 
     monkeypatch.setattr(module, "make_producer", lambda settings, batch_bytes: Slow(bench))
     bench.produce(2, lambda: None)
-    pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
-    bench.producer.put(0, b"s", b"first")
-    await until(lambda: answers, "it is under way")
-    for value in (b"second", b"third"):
-        bench.producer.put(1, b"t", value)
-        for _ in range(20):
-            await asyncio.sleep(0)
-    assert bench.sent == [[b"first"]]
-    answers[0].set_result(Answer())
-    await until(lambda: len(answers) == 2, "the others are under way")
-    assert bench.sent == [[b"first"], [b"second", b"third"]]
-    answers[1].set_result(Answer())
-    await until(lambda: len(bench.stored) == 2, "they are stored")
-    for pump in pumps:
-        pump.cancel()
-    await asyncio.wait(pumps)
-    await bench.producer.close()
+    async with pumping(bench.producer, 2):
+        bench.producer.put(0, b"s", b"first")
+        await until(lambda: answers, "it is under way")
+        for value in (b"second", b"third"):
+            bench.producer.put(1, b"t", value)
+            for _ in range(20):
+                await asyncio.sleep(0)
+        assert bench.sent == [[b"first"]]
+        answers[0].set_result(Answer())
+        await until(lambda: len(answers) == 2, "the others are under way")
+        assert bench.sent == [[b"first"], [b"second", b"third"]]
+        answers[1].set_result(Answer())
+        await until(lambda: len(bench.stored) == 2, "they are stored")
 
 
 NOISE = random.Random(5).randbytes(100_000)
@@ -322,7 +309,7 @@ NOISE = random.Random(5).randbytes(100_000)
 async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """`max.message.bytes` was lowered. Each time that its client came again with it, the sessions of all ended."""
     bench = Bench(monkeypatch)
-    producer, pump = bench.producer, asyncio.create_task(bench.producer.pump(0))
+    producer = bench.producer
 
     async def put(*records: tuple[bytes, bytes]) -> None:
         before = len(bench.stored)
@@ -331,31 +318,29 @@ async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeyp
         producer.put(0, b"s", b"other", b"other")
         await until(lambda: len(bench.stored) > before and not producer._queues[0].records, "the others' is stored")
 
-    await put((b"large", NOISE))
-    assert (bench.lost, bench.looks) == (0, 0)
-    bench.most = 50_000
-    await put((b"large", NOISE))
-    assert (bench.lost, bench.looks) == (1, 1), "Kafka refuses the first: it is not known that the limit is another"
-    assert bench.batch_bytes == 37_500
-    sent = len(bench.sent)
-    for _ in range(3):
-        await put((b"before", b"1"), (b"large", NOISE), (b"large", b"behind it"), (b"zeros", bytes(200_000)))
-    assert (bench.lost, bench.refused) == (1, [(0, b"large")] * 3)
-    assert b"behind it" not in b"".join(value for values in bench.sent[sent:] for value in values)
-    assert b"".join(bench.sent[sent + 1]) == bytes(200_000), "compressed it is small"
-    (said,) = {call.args for call in bench.log.calls if "larger" in call.args[0]}
-    assert said == ("a block is larger than the segments topic takes",)
-    bench.away = True
-    await put((b"large", NOISE))
-    assert len(bench.refused) == 4
-    bench.away, bench.most = False, MESSAGE_BYTES
-    await put((b"large", NOISE))
-    assert len(bench.refused) == 4, "the limit was raised"
-    assert producer._current is not None
-    assert producer._current.stored
-    pump.cancel()
-    await asyncio.wait({pump})
-    await producer.close()
+    async with pumping(producer):
+        await put((b"large", NOISE))
+        assert (bench.lost, bench.looks) == (0, 0)
+        bench.most = 50_000
+        await put((b"large", NOISE))
+        assert (bench.lost, bench.looks) == (1, 1), "Kafka refuses the first: it is not known that the limit is another"
+        assert bench.batch_bytes == 37_500
+        sent = len(bench.sent)
+        for _ in range(3):
+            await put((b"before", b"1"), (b"large", NOISE), (b"large", b"behind it"), (b"zeros", bytes(200_000)))
+        assert (bench.lost, bench.refused) == (1, [(0, b"large")] * 3)
+        assert b"behind it" not in b"".join(value for values in bench.sent[sent:] for value in values)
+        assert b"".join(bench.sent[sent + 1]) == bytes(200_000), "compressed it is small"
+        (said,) = {call.args for call in bench.log.calls if "larger" in call.args[0]}
+        assert said == ("a block is larger than the segments topic takes",)
+        bench.away = True
+        await put((b"large", NOISE))
+        assert len(bench.refused) == 4
+        bench.away, bench.most = False, MESSAGE_BYTES
+        await put((b"large", NOISE))
+        assert len(bench.refused) == 4, "the limit was raised"
+        assert producer._current is not None
+        assert producer._current.stored
 
 
 async def test_what_fails_behind_a_block_that_is_too_large_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,26 +354,21 @@ async def test_what_fails_behind_a_block_that_is_too_large_does_not_hide_it(monk
 
     monkeypatch.setattr(Client, "send_batch", send)
     monkeypatch.setattr(Client, "leader_for_partition", lambda client, where: where.partition)
-    pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
-    for number in range(2):
-        bench.producer.put(number, b"s", b"block")
-    await until(lambda: len(answers) == 2, "they are under way")
-    answers[0].set_exception(MessageSizeTooLargeError())
-    answers[1].set_exception(ProducerClosed())
-    await until(lambda: bench.producer._current is None, "the producer is given up")
-    await bench.producer.current()
-    assert bench.looks == 1
-    for pump in pumps:
-        pump.cancel()
-    await asyncio.wait(pumps)
-    await bench.producer.close()
+    async with pumping(bench.producer, 2):
+        for number in range(2):
+            bench.producer.put(number, b"s", b"block")
+        await until(lambda: len(answers) == 2, "they are under way")
+        answers[0].set_exception(MessageSizeTooLargeError())
+        answers[1].set_exception(ProducerClosed())
+        await until(lambda: bench.producer._current is None, "the producer is given up")
+        await bench.producer.current()
+        assert bench.looks == 1
 
 
 async def test_a_topic_that_refuses_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing right: each block was refused at once, so none waited, and the replica called itself ready."""
     bench = Bench(monkeypatch)
-    producer, pump = bench.producer, asyncio.create_task(bench.producer.pump(0))
-    now = 100.0
+    producer, now = bench.producer, 100.0
     producer._clock = lambda: now
 
     async def refused() -> None:
@@ -398,20 +378,18 @@ async def test_a_topic_that_refuses_all_is_told(monkeypatch: pytest.MonkeyPatch)
         await until(lambda: len(bench.sent) > sent, "it is sent")
 
     producer._lost = lambda: None
-    assert producer.failing() == (0.0, "")
-    await refused()
-    now += FAILED_TIME - 1
-    await refused()
-    now += 5
-    seconds, problem = producer.failing()
-    assert (seconds, "TopicAuthorizationFailedError: segments" in problem) == (FAILED_TIME + 4, True)
-    now += FAILED_TIME
-    assert producer.failing()[0] == 0.0, "nobody tries"
-    await refused()
-    assert producer.failing()[0] > FAILED_TIME
-    producer.put(0, b"s", b"2")
-    await until(lambda: bench.stored, "it is stored")
-    assert producer.failing() == (0.0, "")
-    pump.cancel()
-    await asyncio.wait({pump})
-    await producer.close()
+    async with pumping(producer):
+        assert producer.failing() == (0.0, "")
+        await refused()
+        now += FAILED_TIME - 1
+        await refused()
+        now += 5
+        seconds, problem = producer.failing()
+        assert (seconds, "TopicAuthorizationFailedError: segments" in problem) == (FAILED_TIME + 4, True)
+        now += FAILED_TIME
+        assert producer.failing()[0] == 0.0, "nobody tries"
+        await refused()
+        assert producer.failing()[0] > FAILED_TIME
+        producer.put(0, b"s", b"2")
+        await until(lambda: bench.stored, "it is stored")
+        assert producer.failing() == (0.0, "")

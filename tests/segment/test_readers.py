@@ -12,7 +12,6 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.questions import BytesRead, Lost, ReadBytes
 from headrace_segment.replica import log_reader as module
-from headrace_segment.replica import partition as partition_module
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.readers import Readers
 from headrace_segment.replica.replies import ReplyMemory
@@ -23,17 +22,19 @@ from headrace_segment.store.state import Segment
 from tests.contract.waiting import until
 from tests.segment.instant import Hears
 from tests.segment.test_early import Bench as Log
-from tests.segment.test_early import Record
+from tests.segment.test_early import Record, bench
 from tests.segment.test_segments import Bench
+
+__all__ = ["bench"]  # a fixture
 
 
 async def test_a_read_that_is_given_up_at_once_is_answered() -> None:
     """Else the budgets would never get its bytes back."""
-    bench, caller = Bench(), Hears("a")
-    bench.partition.fold.apply(0, b"s", Create(bytes(16)).encode(), 1)
-    bench.goes_live()
-    bench.segments.ask(ReadBytes(1, "s", 0, 8), caller)
-    bench.segments.ended(caller)
+    front, caller = Bench(), Hears("a")
+    front.partition.fold.apply(0, b"s", Create(bytes(16)).encode(), 1)
+    front.goes_live()
+    front.segments.ask(ReadBytes(1, "s", 0, 8), caller)
+    front.segments.ended(caller)
     for _ in range(5):
         await asyncio.sleep(0)
     assert caller.heard == [(1, Lost())]
@@ -68,11 +69,9 @@ async def test_consumers_that_could_not_start_are_not_kept(monkeypatch: pytest.M
     assert reader._made == []
 
 
-async def test_what_is_read_anew_is_not_taken_for_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_read_anew_is_not_taken_for_all_there_is(bench: Log) -> None:
     """Its fold begins before the segment does. To say that there is no such segment would make the client let it go."""
-    monkeypatch.setattr(partition_module, "RETRY", 0.01)
-    bench, caller = Log(monkeypatch), Hears("a")
-    partition = bench.partition
+    partition, caller = bench.partition, Hears("a")
     readers = Readers(
         partition._reader,
         lambda name: partition,
@@ -84,7 +83,6 @@ async def test_what_is_read_anew_is_not_taken_for_all_there_is(monkeypatch: pyte
         deadline=60,
     )
     partition._heard = readers.heard
-    await bench.goes_live()
     created = Record(0, b"s", Create(bytes(16)).encode())
     await bench.brings(created)
     bench.log.end = 1
@@ -103,4 +101,3 @@ async def test_what_is_read_anew_is_not_taken_for_all_there_is(monkeypatch: pyte
     await until(lambda: caller.heard, "it is answered")
     assert caller.heard == [(1, BytesRead(b"", at_tail=True, end_of_segment=False))]
     await readers.close()
-    await bench.close()

@@ -1,9 +1,11 @@
-"""The replica's front, while its partition is not live yet."""
+"""The replica's front, while its partition is not live yet; when it gives up what has waited for too long; the command."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import itertools
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +13,7 @@ import structlog
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.tasks import Tasks
+from headrace_common.operations.tasks import LATE, Tasks
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import Runtime
 from headrace_segment import look
@@ -19,13 +21,14 @@ from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, Limited, Lost, OpenSession, SealSegment
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
-from headrace_segment.replica.segments import STUCK_TIME, Segments
+from headrace_segment.replica.segments import LOOK, STUCK_TIME, Segments
 from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import Create, Numbering, Open, Seal, decode
 from typing_extensions import override
 
+from tests.common.slowly import SlowLoop, slowly
 from tests.segment.instant import Hears
 from tests.segment.recorded import W1
 
@@ -181,3 +184,37 @@ async def test_what_nobody_could_read_back_is_not_said_to_be_done(monkeypatch: p
     monkeypatch.setattr(look, "make_producer", lambda *_: cast("Any", Producer()))
     with pytest.raises(DeliveryError, match="the log cannot be read"):
         await look._change(SegmentSettings(), partition, "s", "seal")
+
+
+def test_a_process_that_stood_still_hears_first_what_came_meanwhile() -> None:
+    """Kafka's answers may have arrived, and readers have taken nothing because nothing was sent to them."""
+    slowly(_stands_still)
+
+
+async def _stands_still(loop: SlowLoop) -> None:
+    looks: list[float] = []
+    replica: Any = SimpleNamespace(
+        _clock=loop.time,
+        _settings=SimpleNamespace(kafka=SimpleNamespace(ack_deadline=300)),
+        _end_early=lambda before: looks.append(loop.now),
+        _producer=SimpleNamespace(overdue=lambda before: None),
+        _partitions=[],
+        _replies=SimpleNamespace(stalled=lambda now: []),
+        _runtime=SimpleNamespace(ready_problems=list),
+        _count=lambda: None,
+    )
+    watching = asyncio.create_task(Segments._watch(replica))
+    await asyncio.sleep(2.5 * LOOK)
+    assert len(looks) == 2
+    loop.work(600)
+    await asyncio.sleep(0.5 * LOOK)
+    assert len(looks) == 2
+    await asyncio.sleep(LOOK)
+    assert len(looks) == 3
+    for _ in range(4):
+        loop.work(LOOK + LATE)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.1 * LOOK)
+    assert len(looks) == 5, "it looks all the same where each turn of the loop takes long"
+    watching.cancel()
+    await asyncio.wait({watching})

@@ -31,8 +31,6 @@ from tests.contract.stopping import stopped
 from tests.contract.topic import stored
 from tests.contract.waiting import until
 from tests.segment.client import Client, ClosedError, log_start, new_writer, restart, segment_topics
-from tests.segment.instant import Conversation
-from tests.segment.recorded import CONVERSATIONS
 from tests.segment.speaking import block, keep_alive, read, setup
 from tests.segment.speaking import events as framed
 from tests.system.cluster import admin, altered
@@ -48,21 +46,6 @@ HELLO, WORLD = framed(b"hello"), framed(b"world!")
 @pytest.fixture
 def name() -> str:
     return uuid.uuid4().hex
-
-
-@pytest.mark.parametrize("conversation", CONVERSATIONS)
-async def test_the_recorded_conversations(conversation: str, kafka: EmbeddedKafka, service: Receiver) -> None:
-    """Their names are used once: each has a segment of its own."""
-    data, replies = CONVERSATIONS[conversation]["data"], CONVERSATIONS[conversation]["replies"]
-    reader, writer = await asyncio.open_connection(*service.address)
-    writer.write(data)
-    heard = b""
-    async with asyncio.timeout(60):
-        while Conversation(replies=heard).comparable() != Conversation(replies=replies).comparable():
-            got = await reader.read(65536)
-            assert got, heard.hex()
-            heard += got
-    writer.close()
 
 
 async def test_there_is_no_such_segment(service: Receiver, name: str, start: Receivers) -> None:
@@ -309,19 +292,6 @@ async def test_readers_that_do_not_read_share_a_bounded_memory(own_segments: Kaf
         for number in range(300):
             answer = await reader.reply()
             assert (answer.offset, answer.data) == (number, content[number : number + 8])
-
-
-async def test_who_has_finished_sending_still_hears_all_that_was_asked_for(service: Receiver, name: str) -> None:
-    """Replies leave one by one: the conversation ends behind the last."""
-    writer, content = new_writer(), framed(bytes(300_000))
-    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
-        await client.setup(name, writer)
-        await client.append(0, content, writer)
-        reader.say(b"".join(read(name, offset, 250_000) for offset in range(20)))
-        reader.finish()
-        heard = [await reader.reply() for _ in range(20)]
-        assert {reply.offset: reply.data for reply in heard} == {at: content[at : at + 250_000] for at in range(20)}
-        await reader.sees_end()
 
 
 async def _tail_readers(service: Receiver, count: int) -> bool:

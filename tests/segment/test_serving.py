@@ -149,31 +149,33 @@ def test_who_has_gone_is_answered_all_the_same(bench: Bench) -> None:
     assert len(bench.serving) == 0
 
 
-def test_a_lost_producer_ends_every_session(bench: Bench) -> None:
+def test_a_lost_producer_ends_every_session_and_change(bench: Bench) -> None:
     me, other = Hears(ME), Hears(OTHER)
     session = bench.opened(me)
     late = bench.append(me, session, 0, b"one")
-    bench.open(other)
+    bench.serving.change(SealSegment(2, "a"), other, 0)
     bench.serving.producer_lost()
     assert me.takes() == ["producer", (1, Lost())]
-    assert other.takes() == ["producer", (0, Lost())]
+    assert other.takes() == ["producer", (2, Lost())]
     assert len(bench.serving) == 0
     bench.reads(late)
     assert me.takes() == []
 
 
 def test_who_waits_too_long_is_ended_and_its_record_may_still_land(bench: Bench) -> None:
-    me, other = Hears(ME), Hears(OTHER)
-    session = bench.opened(me)
-    late = bench.append(me, session, 0, b"one", now=5)
+    me, other, changes = Hears(ME), Hears(OTHER), Hears("changes")
+    late = [
+        bench.append(me, bench.opened(me), 0, b"one", now=5),
+        bench.serving.change(SealSegment(1, "a"), changes, now=5),
+    ]
     bench.open(other, now=9)
     bench.serving.overdue(5)
-    assert me.takes() == []
+    assert me.takes() == changes.takes() == []
     bench.serving.overdue(6)
-    assert me.takes() == ["ack_deadline", (1, Lost())]
+    assert me.takes() == changes.takes() == ["ack_deadline", (1, Lost())]
     assert other.takes() == []
-    bench.reads(late)
-    assert me.takes() == []
+    bench.reads(*late)
+    assert me.takes() == changes.takes() == []
     assert bench.fold.segments["a"].length == 3
 
 
@@ -193,29 +195,6 @@ def test_who_changes_a_segment_hears_of_the_own_change(bench: Bench) -> None:
     bench.reads(bench.serving.change(DeleteSegment(5, "a"), other, 0))
     bench.reads(bench.serving.change(DeleteSegment(6, "a"), other, 0))
     assert other.takes() == [(3, SegmentChanged(3)), (4, SegmentChanged(3)), (5, SegmentChanged(3)), (6, NoSegment())]
-
-
-def test_a_change_is_lost_with_its_producer_and_with_its_time(bench: Bench) -> None:
-    me = Hears(ME)
-    late = bench.serving.change(SealSegment(1, "a"), me, now=5)
-    assert bench.serving.waiting
-    bench.serving.overdue(5)
-    assert me.takes() == []
-    bench.serving.overdue(6)
-    assert me.takes() == ["ack_deadline", (1, Lost())]
-    assert not bench.serving.waiting
-    bench.reads(late)
-    assert me.takes() == []
-    bench.serving.change(SealSegment(1, "a"), me, now=5)
-    bench.serving.producer_lost()
-    assert me.takes() == ["producer", (1, Lost())]
-
-
-def test_only_who_numbers_bytes_creates_a_segment_by_writing(bench: Bench) -> None:
-    me = Hears(ME)
-    asked = bench.serving.open(OpenSession(0, "a", W1, Numbering.EVENTS), me, 0)
-    bench.reads(asked)
-    assert me.takes() == [(0, NoSegment())]
 
 
 def test_a_quiet_writer_is_renewed_while_its_session_is_open(bench: Bench) -> None:

@@ -11,7 +11,6 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
 from headrace_segment.questions import (
     AppendBlock,
-    Limited,
     Lost,
     OpenSession,
     ReadBytes,
@@ -90,22 +89,12 @@ def test_the_same_event_has_the_same_id_whoever_sends_it_and_however() -> None:
         (block(0, HELLO) + block(0, WORLD), "no event's end at its writer's level, 13"),
         (block(0, HELLO, W2), "not set up"),
         (begin(0, 50, W2), "not set up"),
-        (setup("") + b"", "a segment's name of 0 bytes"),
-        (setup("é" * 513), "1026 bytes"),
-        (read("x" * 1025), "1025 bytes"),
     ],
 )
 def test_what_ends_the_conversation(data: bytes, words: str) -> None:
     whole = drive([setup() + data])
     assert words in str(whole.error)
     assert drive(one_by_one(setup() + data)).comparable() == whole.comparable()
-
-
-def test_one_connection_has_so_many_writers() -> None:
-    writers = [bytes([number]) * 16 for number in range(4)]
-    data = b"".join(setup("a", writer) for writer in writers[:3]) + setup("b", writers[0])
-    assert drive([data], writers=3).error is None
-    assert "more than 3 writers" in str(drive([data + setup("a", writers[3])], writers=3).error)
 
 
 def test_a_writer_may_go_over_to_another_segment() -> None:
@@ -149,21 +138,6 @@ def test_a_truncated_segment() -> None:
     driven.store.append("a", records.Truncate(REQUEST, 13))
     assert driven.hear(read(offset=12)) == replies(SegmentIsTruncated("a", 13))
     assert driven.hear(read(offset=13)) == replies(SegmentRead("a", 13, AT_TAIL, WORLD))
-
-
-def test_a_session_that_was_taken_over() -> None:
-    """By the store's word, and, for who has not heard it yet, by the refusal of its next block."""
-    store = InstantStore()
-    first, second = Driven(store), Driven(store)
-    first.hear(setup())
-    second.hear(setup())
-    first.hear(block(0, HELLO))
-    assert "another session" in str(first.outcome.error)
-    assert second.hear(block(0, WORLD)) == level(14)
-    assert store.content("a") == WORLD
-    second.session.told(SessionLost(W1, b"another's".ljust(16)))
-    with pytest.raises(ProtocolError, match="set up the same"):
-        second.session.told(SessionLost(W1, (2).to_bytes(16, "big")))
 
 
 def test_a_connection_that_loses_many_writers_ends_once() -> None:
@@ -346,14 +320,6 @@ def test_flags_in_bytes() -> None:
     assert driven.hear(read()) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(8) + b"\1\0" + HELLO)
     driven.store.append("a", records.Seal(b"r" * 16))
     assert driven.hear(read(offset=13)) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(7) + b"\x0d" + b"\1\1")
-
-
-def test_a_limit_of_the_service_ends_the_conversation() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    with pytest.raises(ProtocolError, match="SEGMENT__WRITERS") as caught:
-        slow.session.answered(slow.questions.popleft().ticket, Limited("SEGMENT__WRITERS"))
-    assert caught.value.limit == "SEGMENT__WRITERS"
 
 
 def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:

@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_segment import questions as ask
+from headrace_segment.session.limits import REPLIES, WAITING
+from headrace_segment.session.original import OriginalSession
+from headrace_segment.session.today import TodaySession
 from headrace_segment.store import records
 from headrace_segment.wire import messages as said
+from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.today import NO_LEVEL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.driving import at_random, one_by_one
+from tests.driving import NOW_MS, PEER, at_random, one_by_one
 from tests.segment.instant import LIMITS, Driven, InstantStore, Slow, drive, read_replies
 from tests.segment.recorded import TODAY, W1, W2
 from tests.segment.speaking import events, raw
@@ -210,7 +214,12 @@ def test_how_much_a_read_brings(asked: int, least: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "limit"), [(create(), "SEGMENT__SEGMENTS"), (update(bytes(16), 5, NO_LEVEL), "SEGMENT__ATTRIBUTES")]
+    ("asked", "limit"),
+    [
+        (create(), "SEGMENT__SEGMENTS"),
+        (setup(), "SEGMENT__WRITERS"),
+        (update(bytes(16), 5, NO_LEVEL), "SEGMENT__ATTRIBUTES"),
+    ],
 )
 def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
     talk = Talk(answer=lambda question: ask.Limited(limit))
@@ -421,11 +430,21 @@ def test_names_and_writers_up_to_their_limits() -> None:
 # All else
 
 
-@pytest.mark.parametrize(("kind", "name"), [(58, "mergeSegments"), (32, "updateSegmentPolicy"), (77, "type 77")])
-def test_what_is_not_served_is_said_so(kind: int, name: str) -> None:
-    body = REQUEST.to_bytes(8, "big") + b"whatever"
+WHATEVER = REQUEST.to_bytes(8, "big") + b"whatever"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "request_id", "name"),
+    [
+        (58, WHATEVER, REQUEST, "mergeSegments"),
+        (32, WHATEVER, REQUEST, "updateSegmentPolicy"),
+        (77, WHATEVER, REQUEST, "type 77"),
+        (1000, b"abc", 0, "type 1000"),
+    ],
+)
+def test_what_is_not_served_is_said_so(kind: int, body: bytes, request_id: int, name: str) -> None:
     outcome = drive([HELLO + raw(kind, body) + KEEP_ALIVE])
-    assert outcome.said()[1:] == [said.OperationUnsupported(REQUEST, name), said.KeepAlive()]
+    assert outcome.said()[1:] == [said.OperationUnsupported(request_id, name), said.KeepAlive()]
     assert outcome.error is None
 
 
@@ -525,3 +544,54 @@ def test_the_first_fault_is_the_one_that_shows_in_its_turn() -> None:
     data += append(0, b"x") + append(-1, b"x") + setup() + append(0, b"x")
     for pieces in (iter([data]), one_by_one(data)):
         assert str(drive(pieces).error) == "event number 0 does not rise above 0"
+
+
+def test_hello_belongs_to_the_beginning() -> None:
+    """Later it is answered again in today's dialect, and nothing in the original one."""
+    assert drive([HELLO * 2]).said() == [said.Hello(17, 5)] * 2
+    outcome = drive([KEEP_ALIVE + HELLO])
+    assert outcome.said() == [original.KeepAlive(b"")]
+    assert "type -127" in str(outcome.error)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_an_end_before_the_dialect_is_known(size: int) -> None:
+    driven = Driven()
+    driven.hear(HELLO[:size])
+    assert driven.session.status().partial_bytes == size
+    assert not driven.session.status().idle
+    assert "inside its first message" in str(drive([HELLO[:size]]).error)
+
+
+# What is to be said counts until it leaves, also of a client that reads all of it
+
+
+def test_keep_alives_count_until_they_leave() -> None:
+    session = OriginalSession(PEER, LIMITS)
+    sent = original.MESSAGES.encode(original.KeepAlive(bytes(4096))) * 100
+    session.receive(sent, NOW_MS)
+    assert session.status().waiting_bytes >= 100 * 4096
+    assert not session.status().idle
+    heard = b""
+    before = session.status().waiting_bytes
+    while more := session.outgoing():
+        heard += more
+        assert session.status().waiting_bytes < before
+        before = session.status().waiting_bytes
+    assert heard == sent
+    assert session.status().waiting_bytes == 0
+    assert session.status().idle
+
+
+@pytest.mark.parametrize(("count", "least"), [(REPLIES - 1, 0), (3 * REPLIES, 2 * REPLIES * WAITING)])
+def test_replies_count_when_they_are_many(count: int, least: int) -> None:
+    """Each is longer than what it answers, where the segment's name is long."""
+    session = TodaySession(PEER, LIMITS)
+    session.receive(HELLO + raw(41, bytes(8)) * count, NOW_MS)
+    while session.status().busy:
+        session.receive(b"", NOW_MS)
+    waiting = session.status().waiting_bytes
+    assert waiting > least if least else waiting == 0
+    while session.outgoing():
+        pass
+    assert session.status().waiting_bytes == 0

@@ -6,7 +6,7 @@ import pytest
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import MESSAGES, AppendBlockEnd, append_block
-from headrace_segment.wire.today import Append, Unsupported
+from headrace_segment.wire.today import Append
 
 from tests.segment.decoding import every_way_today
 from tests.segment.recorded import W1, W2
@@ -68,12 +68,6 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
     _, error, _ = every_way_today(data)
     assert error is not None
     assert words in error[0]
-
-
-def test_what_is_not_served_is_named() -> None:
-    found, error, _ = every_way_today(raw(58, bytes(7) + b"\5more") + raw(1000, b"abc"))
-    assert error is None
-    assert found == [Unsupported(5, 58), Unsupported(0, 1000)]
 
 
 def test_the_end_of_a_message_may_grow() -> None:

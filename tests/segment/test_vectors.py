@@ -1,8 +1,8 @@
-"""What Java's encoders wrote, read and written again."""
+"""What Java's encoders wrote, read and written again; and the recorded conversations of the original dialect."""
 
 from __future__ import annotations
 
-import re
+import random
 from typing import Any
 
 import pytest
@@ -12,7 +12,9 @@ from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.original import AT_TAIL, END_OF_SEGMENT, OriginalDecoder
 from headrace_segment.wire.today import Append, TodayDecoder
 
+from tests.driving import at_random, one_by_one
 from tests.segment.decoding import Kind, every_way
+from tests.segment.instant import drive
 from tests.segment.recorded import CONVERSATIONS, EARLY, ORIGINAL, TODAY, W1, W2
 
 FRAME_BYTES = 1 << 20
@@ -165,30 +167,6 @@ def test_todays_requests(name: str) -> None:
         assert b"".join(map(today.MESSAGES.encode, meant)) == data
 
 
-@pytest.mark.parametrize("name", TODAY_REQUESTS)
-def test_todays_requests_are_what_pravega_read(name: str) -> None:
-    """Pravega's own decoder wrote down what it made of these bytes."""
-    ours = decoded(TodayDecoder, TODAY[name]["data"])
-    theirs = TODAY[name]["decoded"]
-    assert len(ours) == len(theirs)
-    for mine, other in zip(ours, theirs, strict=True):
-        if isinstance(mine, Append):
-            append = other["append"]
-            assert mine.writer.hex() == append["writerId"].replace("-", "")
-            assert (mine.level, mine.events, mine.expected, mine.request) == (
-                append["eventNumber"],
-                append["eventCount"],
-                append["expectedOffset"],
-                append["requestId"],
-            )
-            assert mine.data.hex() == append["data"]
-        else:
-            for number in re.findall(
-                r"(?:requestId|offset|suggestedLength|truncationOffset|\w+Version)=(\d+)", other["text"]
-            ):
-                assert int(number) in [getattr(mine, field) for field in type(mine).__dataclass_fields__]
-
-
 EARLY_REQUESTS: dict[str, list[Any]] = {
     "hello": [today.Hello(4, 1)],
     "keep_alive": [today.KeepAlive()],
@@ -218,3 +196,24 @@ def test_shorter_messages_of_an_early_version() -> None:
         assert decoded(TodayDecoder, EARLY[name]["data"]) == meant
     for name, reply in EARLY_REPLIES.items():
         assert [today.MESSAGES.decode(*message) for message in cut(EARLY[name]["data"])] == [reply]
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_the_recorded_replies(name: str) -> None:
+    data, replies = CONVERSATIONS[name]["data"], CONVERSATIONS[name]["replies"]
+    whole = drive([data])
+    assert whole.replies.hex() == replies.hex()
+    assert (whole.error is not None) == (name in ("conv08_unknown_type", "conv09_end_mismatch"))
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+    for seed in range(3):
+        assert drive(at_random(data, random.Random(seed))).comparable() == whole.comparable()
+
+
+def test_what_they_publish() -> None:
+    outcome = drive([CONVERSATIONS["conv05_resend"]["data"]])
+    assert [(event.subject, event.value) for event in outcome.events] == [("c5", b"hello"), ("c5", b"world!")]
+    (first, second) = outcome.events
+    assert first.headers["content-type"] == b"application/octet-stream"
+    assert first.source == "/segment/192.0.2.7"
+    assert first.attributes == {"writer": "00112233445566778899aabbccddeeff", "level": 13, "time": "received"}
+    assert second.attributes["level"] == 27
