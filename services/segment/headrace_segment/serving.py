@@ -38,7 +38,6 @@ from headrace_segment.store.records import (
     Change,
     Create,
     Delete,
-    Numbering,
     Open,
     Renew,
     Seal,
@@ -114,8 +113,7 @@ class ServedSessions:
         self._by_id[served.id] = served
         self._by_writer.setdefault((served.segment, served.writer), []).append(served)
         self._by_caller.setdefault(caller, []).append(served)
-        create = self._create and question.create and question.numbering is Numbering.BYTES
-        return Open(question.writer, served.id, question.numbering, create=create)
+        return Open(question.writer, served.id, question.numbering, create=self._create and question.create)
 
     def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:
         """Returns the record to produce. None: the session is over, and the caller has heard it."""

@@ -69,7 +69,7 @@ class Fold:
         """Returns the lowest log offset that a reader may still need."""
         needed = self.next_offset
         for segment in self.segments.values():
-            if segment.index.log_offsets and segment.start < segment.length:
+            if segment.index.log_offsets:
                 needed = min(needed, segment.index.log_offsets[0])
         return needed
 
