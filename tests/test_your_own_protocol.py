@@ -72,6 +72,36 @@ def test_it_passes_the_contract_suite(environment: dict[str, str]) -> None:
     assert re.search(r"\b[3-9]\d passed", done.stdout), done.stdout
 
 
+def simulated(environment: dict[str, str], seeds: int) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "tests.simulation", "--protocol", "jotter", "--seeds", f"0-{seeds - 1}")
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+
+
+def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str]) -> None:
+    done = simulated(environment, 48)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"48 seeds, 0 failures, .* [1-9]\d\d acknowledgements", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("add(head[1])", "add(head[1]); self._pending.stored(ticket, int(head[2]), True)"),
+        ("deterministic_id(NAME, head, number", "deterministic_id(NAME, os.urandom(8), number"),
+    ],
+    ids=["acknowledges before Kafka has stored", "a frame sent again has other ids"],
+)
+def test_the_simulation_finds_a_broken_one(
+    environment: dict[str, str], tmp_path: Path, line: str, instead: str
+) -> None:
+    text = FILES["headrace_jotter.py"]
+    assert text.count(line) == 1
+    (tmp_path / "headrace_jotter.py").write_text(text.replace(line, instead))
+    done = simulated({**environment, "PYTHONPATH": f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"}, 48)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "48 seeds" in done.stdout
+
+
 @pytest.fixture
 def stack(environment: dict[str, str], tmp_path: Path) -> Iterator[Path]:
     state = tmp_path / "state"

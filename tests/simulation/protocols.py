@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import ModuleType
+from pkgutil import resolve_name
 from typing import Any
 
-import headrace_courier.protocol
-import headrace_forward.protocol
-import headrace_logjam.protocol
-import headrace_lumberjack.protocol
-import headrace_segment.protocol
+import headrace_courier.protocol as courier
+import headrace_forward.protocol as forward
+import headrace_logjam.protocol as logjam
+import headrace_lumberjack.protocol as lumberjack
+import headrace_segment.protocol as segment
 import orjson
-from headrace_common.operations.settings import ServiceSettings
+from headrace_common.protocol import Protocol, installed
 from headrace_common.session.client import Answer, Client, Compression
 from headrace_courier.client import CourierClient
-from headrace_courier.settings import CourierSettings
 from headrace_forward.client import ForwardClient
-from headrace_forward.settings import ForwardSettings
 from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
-from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import joined, split
 from headrace_lumberjack.client import LumberjackClient
-from headrace_lumberjack.settings import LumberjackSettings
-from headrace_segment.settings import SegmentSettings
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect, Values
 from tests.contract.forward import ForwardDialect
+from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import GREETING, READY, Answers, LogjamDialect, message
 from tests.contract.lumberjack import LumberjackDialect
 from tests.simulation import zeromq
@@ -176,13 +172,11 @@ def bombs(client: type[Client]) -> Callable[[int], bytes]:
 class Spoken:
     """One protocol."""
 
-    wire: str
-    module: ModuleType
-    settings: type[ServiceSettings]
+    protocol: Protocol[Any]
     dialect: Dialect
     speaker: Callable[[], Speaker]
     bomb: Callable[[int], bytes]
-    own: dict[str, Any]
+    own: dict[str, Any] = field(default_factory=dict)
     frames_expire: bool = True
     """A client's frames are given up at KAFKA__ACK_DEADLINE, and not held until they are stored."""
 
@@ -192,69 +186,42 @@ class Spoken:
     """
 
 
+def stream(protocol: Protocol[Any], dialect: Dialect, client: type[Client], compresses: bool, **more: Any) -> Spoken:
+    """A protocol whose clients send frames over TCP."""
+    return Spoken(protocol, dialect, speaker(client, compresses), bombs(client), **more)
+
+
+def unadapted(protocol: Protocol[Any]) -> Spoken:
+    """A protocol that is installed and not named here: its own client says all."""
+    client: type[Client] = resolve_name(protocol.client)
+    return stream(protocol, InstalledDialect(protocol, client), client, False)
+
+
+PLAIN = {"forward": {"heartbeat": False}}
 STREAMS: dict[str, Spoken] = {
-    "forward": Spoken(
-        "forward",
-        headrace_forward.protocol,
-        ForwardSettings,
-        ForwardDialect(),
-        speaker(ForwardClient, False),
-        bombs(ForwardClient),
-        {"forward": {"heartbeat": False}},
-    ),
-    "lumberjack": Spoken(
-        "lumberjack",
-        headrace_lumberjack.protocol,
-        LumberjackSettings,
-        LumberjackDialect(),
-        speaker(LumberjackClient, True),
-        bombs(LumberjackClient),
-        {},
-    ),
-    "courier": Spoken(
-        "courier",
-        headrace_courier.protocol,
-        CourierSettings,
-        CourierDialect(),
-        speaker(CourierClient, True),
-        bombs(CourierClient),
-        {},
-    ),
+    "forward": stream(forward.PROTOCOL, ForwardDialect(), ForwardClient, False, own=PLAIN),
+    "lumberjack": stream(lumberjack.PROTOCOL, LumberjackDialect(), LumberjackClient, True),
+    "courier": stream(courier.PROTOCOL, CourierDialect(), CourierClient, True),
 }
 
-SEGMENT = Spoken(
-    "segment",
-    headrace_segment.protocol,
-    SegmentSettings,
-    ForwardDialect(),
-    speaker(ForwardClient, False),
-    bombs(ForwardClient),
-    {"segment": {"tail_wait": 2.0, "snapshot_records": 40}},
+SEGMENT = replace(
+    STREAMS["forward"],
+    protocol=segment.PROTOCOL,
+    own={"segment": {"tail_wait": 2.0, "snapshot_records": 40}},
     frames_expire=False,
 )
 """Its clients are those of `segments.py`: none speaks by `speaker`."""
 
-LOGJAM = Spoken(
-    "logjam",
-    zeromq,
-    LogjamSettings,
-    ForwardDialect(),
-    speaker(ForwardClient, False),
-    bombs(ForwardClient),
-    {},
-    frames_expire=False,
-)
+LOGJAM = replace(STREAMS["forward"], protocol=replace(logjam.PROTOCOL, build=zeromq.build), own={}, frames_expire=False)
 """Its clients are the devices of `devices.py`: none speaks by `speaker`."""
 
 PRODUCERS = Spoken(
-    "logjam",
-    headrace_logjam.protocol,
-    LogjamSettings,
+    logjam.PROTOCOL,
     LogjamDialect(),
     ZmtpSpeaker,
     lambda size: ZmtpSpeaker().wired(LogjamClient(Compression("zlib")).bomb(size)),
-    {},
     messages=True,
 )
 
 PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT, "logjam": LOGJAM, "producers": PRODUCERS}
+PROTOCOLS |= {each.name: unadapted(each) for each in installed() if each.name not in PROTOCOLS and each.client}

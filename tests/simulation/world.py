@@ -176,8 +176,8 @@ class Life(Mortal):
         """Bytes that it has read of sockets that are not in `ends`."""
 
     def start(self) -> None:
-        spoken = self.world.spoken
-        self.service: Any = services.Service(spoken.wire, self.world.settings, spoken.module.build)
+        protocol = self.world.spoken.protocol
+        self.service: Any = services.Service(protocol.name, self.world.settings, protocol.build)
         self.service._log = Words(self)
         self.context.run(lambda: self.world.loop.create_task(self._run(), context=self.context.copy()))
 
@@ -249,9 +249,9 @@ class World:
         self.usual = Weather(delay=scenario.delay)
         self.broker.weather = self.usual
         own = SECTIONS.get(scenario.protocol, lambda _: self.spoken.own)(scenario)
-        rest, self._constants = parted(self.spoken.settings, own)
+        rest, self._constants = parted(self.spoken.protocol.settings, own)
         sections = {"limits": scenario.limits, "kafka": scenario.kafka, "listen": {}, "ops": {"port": 0}, **rest}
-        self.settings = settled(self.spoken.settings, json.dumps(sections))
+        self.settings = settled(self.spoken.protocol.settings, json.dumps(sections))
         self.largest_piece = 1 << 16
         self.all_expire = self.spoken.frames_expire and all(
             plan.kind not in ("pusher", "logger") for plan in scenario.clients
