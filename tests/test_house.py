@@ -32,6 +32,8 @@ SERVICES = sorted(name for name, folder in PACKAGES.items() if folder.parent.par
 STANDARD = sys.stdlib_module_names | {"compression"}  # of Python 3.14
 OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading", "zmq"}
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
+SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "rich", "yaml"}
+"""What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, colours, a file of settings."""
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
 ROOMS = 10
@@ -354,6 +356,15 @@ def test_a_part_declares_what_it_imports(part: Path) -> None:
     assert missing == set()
     assert not {module for module in needing if MODULES[module].stem in USUAL}
     assert {module: found for module in set(ours) - needing if (found := imports(module, at_once=True) & needing)} == {}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_receiver_imports_nothing_that_only_few_settings_need(service: str) -> None:
+    """Five of them share a laptop, and each of these packages takes megabytes of each."""
+    used = sorted(name for name in imports(f"{service}.protocol") if name in MODULES)
+    script = f"import importlib, sys\nfor name in {used}: importlib.import_module(name)\nprint(*({SELDOM} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

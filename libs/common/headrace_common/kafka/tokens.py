@@ -16,7 +16,6 @@ from typing import Any, Final
 from urllib.parse import quote_plus
 from weakref import WeakKeyDictionary
 
-import aiohttp
 from aiokafka import conn as connections
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
@@ -146,6 +145,8 @@ class Tokens(SharedToken):
         return token, life
 
     async def _ask(self) -> dict[str, Any]:
+        import aiohttp  # ten megabytes that only this login needs
+
         settings = self._settings
         form = {"grant_type": "client_credentials", **({"scope": settings.oauth_scope} if settings.oauth_scope else {})}
         timeout = aiohttp.ClientTimeout(total=self.fetch_time)

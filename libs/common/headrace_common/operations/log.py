@@ -43,9 +43,8 @@ OWN: Final = "headrace"
 
 
 class LibraryRepeats(logging.Filter):
-    """Passes a library's line on once in `interval` seconds: while Kafka is away, aiokafka says the same again and again, and
-    aiohttp shows a stack for each request that is no HTTP. Two lines are the same if their texts begin with the same line, before
-    values are put in.
+    """Passes a library's line on once in `interval` seconds: while Kafka is away, aiokafka says the same again and again. Two
+    lines are the same if their texts begin with the same line, before values are put in.
     """
 
     def __init__(self, *, interval: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:

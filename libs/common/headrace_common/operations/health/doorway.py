@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import Final
-
-from aiohttp import web, web_response
 
 from headrace_common.operations.health.crowd import Crowd, Unproven
 from headrace_common.operations.tasks import full_name, own_name
@@ -25,12 +23,8 @@ TIME: Final = 20.0
 
 ACCEPT_PAUSE: Final = 0.1
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 _INSIDE: Final = (".svc", ".svc.cluster.local", ".localhost", ".internal", ".local")
 """Ends of names that cannot be registered on the internet: such a name cannot lead a browser here from another's page."""
-
-web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]  # else each answer tells versions, also one to no request
 
 
 def is_known(host: str, names: Collection[str]) -> bool:
@@ -53,7 +47,7 @@ def own_names() -> frozenset[str]:
 
 
 class Doorway:
-    """Accepts connections for an application and closes those that take too long."""
+    """Accepts connections and closes those that take too long."""
 
     def __init__(self, names: Collection[str]) -> None:
         """`names`: that a request may ask for, beside addresses and the names of this machine."""
@@ -64,18 +58,14 @@ class Doorway:
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
 
-    @web.middleware
-    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answers one request of each connection, if it asks for a known name."""
-        if request.transport is not None:
-            self._prove(request.transport)
-        if is_known(request.host, self._names):
-            response = await handler(request)
-        else:
-            text = "This port answers to addresses and to names that it knows; OPS__HOSTS names further ones.\n"
-            response = web.Response(status=421, text=text)
-        response.force_close()
-        return response
+    def knows(self, hosts: Collection[str]) -> bool:
+        """Returns whether a request may ask for `hosts`, the values of its Host headers: a page's always has one."""
+        return all(is_known(host, self._names) for host in hosts)
+
+    def prove(self, transport: asyncio.BaseTransport) -> None:
+        """Notes that a whole request has come from there: it does not leave for a newcomer."""
+        if (who := self._unproven.pop(transport, None)) is not None:
+            self._crowd.remove(who)
 
     def open(self, host: str, port: int, server: Callable[[], asyncio.BaseProtocol]) -> int:
         """Listens and returns the port. `server` makes the protocol of a connection. Raises OSError."""
@@ -87,14 +77,16 @@ class Doorway:
         return int(self._socket.getsockname()[1])
 
     async def close(self) -> None:
-        """Stops listening. What is connected is the server's to end."""
+        """Stops listening, and ends each connection that has no answer yet."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
         if self._socket is not None:
             self._socket.close()
-        for timer in self._open.values():
+        for transport, timer in self._open.items():
             timer.cancel()
+            if not transport.is_closing():
+                transport.abort()
         self._open.clear()
 
     async def _accept(self, listening: socket.socket, server: Callable[[], asyncio.BaseProtocol]) -> None:
@@ -128,12 +120,8 @@ class Doorway:
         self._crowd.enter(newcomer)
         self._open[transport] = loop.call_later(TIME, transport.abort)
 
-    def _prove(self, transport: asyncio.BaseTransport) -> None:
-        if (who := self._unproven.pop(transport, None)) is not None:
-            self._crowd.remove(who)
-
     def _forget(self, transport: asyncio.Transport) -> None:
-        self._prove(transport)
+        self.prove(transport)
         timer = self._open.pop(transport)
         if not transport.get_write_buffer_size():  # else its answer has not left, and may never
             timer.cancel()

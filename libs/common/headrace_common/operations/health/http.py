@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
-from collections.abc import Sequence
-from typing import Protocol
-
-from aiohttp import web
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Final, Protocol
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.health.doorway import Doorway
+from headrace_common.operations.health.exchange import Answer, Exchange, Request, refusal
 from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 
@@ -42,45 +44,46 @@ class OpsServer:
         self._health = health
         self._metrics = metrics
         self._doorway = Doorway(settings.hosts.split(","))
-        self._runner: web.AppRunner | None = None
+        self._pages: Final[Mapping[str, Callable[[], Answer]]] = {
+            "/": self._page,
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/metrics": self._exposition,
+        }
         self.port = 0
 
     async def start(self) -> None:
         """Listens. Raises `ConfigError` if the address is in use."""
-        app = web.Application(middlewares=[self._doorway.guard])
-        app.router.add_get("/", self._page)
-        app.router.add_get("/livez", self._live)
-        app.router.add_get("/readyz", self._ready)
-        app.router.add_get("/metrics", self._exposition)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        assert self._runner.server is not None
         try:
-            self.port = self._doorway.open(self._settings.host, self._settings.port, self._runner.server)
+            self.port = self._doorway.open(self._settings.host, self._settings.port, partial(Exchange, self._answer))
         except OSError as error:
-            await self.stop()
             raise ConfigError(f"OPS__PORT {self._settings.port}: {error.strerror or error}") from error
 
     async def stop(self) -> None:
         """Stops listening."""
         await self._doorway.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
 
-    async def _live(self, _: web.Request) -> web.Response:
+    def _answer(self, request: Request, transport: asyncio.BaseTransport) -> Answer:
+        self._doorway.prove(transport)
+        if not self._doorway.knows(request.hosts):
+            text = b"This port answers to addresses and to names that it knows; OPS__HOSTS names further ones.\n"
+            return Answer(HTTPStatus.MISDIRECTED_REQUEST, text)
+        if request.method not in ("GET", "HEAD"):
+            return refusal(HTTPStatus.NOT_IMPLEMENTED)
+        page = self._pages.get(request.path)
+        return refusal(HTTPStatus.NOT_FOUND) if page is None else page()
+
+    def _live(self) -> Answer:
         return _verdict(self._health.live_problems())
 
-    async def _ready(self, _: web.Request) -> web.Response:
+    def _ready(self) -> Answer:
         return _verdict(self._health.ready_problems(), self._health.notes())
 
-    async def _exposition(self, _: web.Request) -> web.Response:
+    def _exposition(self) -> Answer:
         self._health.collect()
-        return web.Response(
-            body=self._metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
+        return Answer(HTTPStatus.OK, self._metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
 
-    async def _page(self, _: web.Request) -> web.Response:
+    def _page(self) -> Answer:
         live, ready = self._health.live_problems(), self._health.ready_problems()
         rows = {
             "live": "yes" if not live else "; ".join(live),
@@ -88,13 +91,14 @@ class OpsServer:
             **self._health.status(),
         }
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
-        return web.Response(
-            text=f"<!doctype html><title>{self._service}</title><h1>headrace {self._service}</h1>"
-            f"<table>{cells}</table><p><a href=/metrics>metrics</a></p>",
-            content_type="text/html",
+        text = (
+            f"<!doctype html><title>{self._service}</title><h1>headrace {self._service}</h1>"
+            f"<table>{cells}</table><p><a href=/metrics>metrics</a></p>"
         )
+        return Answer(HTTPStatus.OK, text.encode(), "text/html; charset=utf-8")
 
 
-def _verdict(problems: list[str], notes: Sequence[str] = ()) -> web.Response:
+def _verdict(problems: list[str], notes: Sequence[str] = ()) -> Answer:
     lines = [*(problems or ["ok"]), *notes]
-    return web.Response(status=503 if problems else 200, text="".join(f"{line}\n" for line in lines))
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+    return Answer(status, "".join(f"{line}\n" for line in lines).encode())
