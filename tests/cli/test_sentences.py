@@ -58,6 +58,19 @@ FILES = {
         ("quarantine list --topic", 3, "Nothing runs on"),
         ("quarantine list --lake ftp://x/y", 2, "a URL of s3://"),
         ("quarantine show x", 1, "There are no tables"),
+        ("query 'select 1' --format xml", 2, "one of table, csv, json, parquet"),
+        ("query 'select 1' --format parquet", 2, "belong together"),
+        ("query 'select 1' --format csv --json", 2, "contradict"),
+        ("query 'select 1' --output x.csv", 2, "belong together"),
+        ("query 'select 1' --explain-schema", 2, "takes no query"),
+        ("query 'select 1' --lake http://x/y", 2, "a URL of s3://"),
+        ("query 'select 1' --lake s3:///x", 2, "no bucket"),
+        ("query 'select 1' --lake s3://name:hush@b/x", 2, "belong into the environment"),
+        ("query 'select 1' --lake 's3://b/x?sig=hush'", 2, "leave it out"),
+        ("query 'select 1' --lake az://c/x", 1, "AZURE_STORAGE_ACCOUNT_NAME is missing"),
+        ("query --lake /nowhere", 2, "Give either SQL"),
+        ("query --named x", 2, "--named x: it is one of exactly-once"),
+        ("query --explain-schema --lake /nowhere", 1, "There are no tables"),
         ("send syslog", 2, "protocol syslog: it is one of courier"),
         ("send forward", 3, "Nothing runs"),
         ("send forward 127.0.0.1:1 --rate 1 --connections 3", 1, "refuses connections"),
@@ -110,9 +123,11 @@ def test_wrong_input_is_one_sentence(
         (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "none"))
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     result = CliRunner().invoke(app, shlex.split(command))
     assert isinstance(result.exception, CommandError), result.output
     assert result.exception.status == status
     assert said in str(result.exception)
     assert "\n" not in str(result.exception)
+    assert "hush" not in str(result.exception), "a secret"
     assert not (tmp_path / "none").exists()

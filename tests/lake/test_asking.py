@@ -18,7 +18,6 @@ from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comment
 from headrace_lake.tables.shape import Shape
 from headrace_reader.address import located, trouble
 from headrace_reader.written import Format, Output
-from typer.testing import CliRunner
 
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.test_query import MOMENT, append, batch, columns_of, event, make
@@ -82,37 +81,6 @@ def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> N
         query.query("select 1", lake, output=Output(Format.PARQUET, tmp_path / "none" / "x"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (["select 1", "--format", "xml"], 2, "one of table, csv, json, parquet"),
-        (["select 1", "--format", "parquet"], 2, "belong together"),
-        (["select 1", "--format", "csv", "--json"], 2, "contradict"),
-        (["select 1", "--output", "x.csv"], 2, "belong together"),
-        (["select 1", "--explain-schema"], 2, "takes no query"),
-        (["select 1", "--lake", "http://x/y"], 2, "a URL of s3://"),
-        (["select 1", "--lake", "s3:///x"], 2, "no bucket"),
-        (["select 1", "--lake", "s3://name:hush@b/x"], 2, "belong into the environment"),
-        (["select 1", "--lake", "s3://b/x?sig=hush"], 2, "leave it out"),
-        (["select 1", "--lake", "az://c/x"], 1, "AZURE_STORAGE_ACCOUNT_NAME is missing"),
-        (["--lake", "/nowhere"], 2, "Give either SQL"),
-        (["--named", "x"], 2, "--named x: it is one of exactly-once"),
-        (["--explain-schema", "--lake", "/nowhere"], 1, "There are no tables"),
-    ],
-)
-def test_wrong_input_is_one_sentence(
-    arguments: list[str], status: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from headrace_cli.__main__ import app
-
-    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    result = CliRunner().invoke(app, ["query", *arguments])
-    assert isinstance(result.exception, CommandError), result.output
-    assert result.exception.status == status
-    assert said in str(result.exception)
-    assert "hush" not in str(result.exception)
-
-
 def test_an_address_is_a_folder_or_a_url_as_deltalake_takes_it() -> None:
     assert located("file:///a%20b") == Path("/a b")
     assert located("a/b") == Path("a/b")
@@ -161,12 +129,6 @@ class TestStore:
             assert query.run(sql, self.LAKE) == query.run(sql, lake)
         assert query.exactly_once(self.LAKE) == query.exactly_once(lake)
         assert meaning(self.LAKE) == meaning(lake)
-
-    def test_only_the_columns_and_rows_that_are_asked_for_are_read(self) -> None:
-        (plan,) = query.run('explain select event_id from events where "offset" > 1', self.LAKE)
-        said = " ".join(str(value) for value in plan.values())
-        assert "Projections: event_id" in said
-        assert 'Filters: "offset" > 1' in said
 
     def test_nothing_else_is_read(self, lake: Path) -> None:
         file = next((lake / EVENTS).rglob("*.parquet"))

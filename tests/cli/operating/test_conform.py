@@ -54,6 +54,11 @@ def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:
     return serve
 
 
+def holding(hold: Path) -> dict[str, str]:
+    """The commands that hold a server's storage, and let it go on."""
+    return {"hold": f"touch {hold}", "release": f"rm {hold}"}
+
+
 def replying(answer: bytes) -> Serve:
     """Says `answer` once, whatever it hears."""
 
@@ -80,7 +85,7 @@ def told(
 def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     hold = tmp_path / "hold"
     with serving(honest(protocol, hold)) as target:
-        status, probes = told(capfd, protocol, target, hold=f"touch {hold}", release=f"rm {hold}")
+        status, probes = told(capfd, protocol, target, **holding(hold))
     assert {name: probe["answer"] for name, probe in probes.items() if probe["verdict"] == "broken"} == {}
     assert status == 0
     assert not hold.exists()
@@ -97,9 +102,8 @@ def test_who_acknowledges_before_storing_is_found(tmp_path: Path, capfd: pytest.
     hold = tmp_path / "hold"
     with serving(honest("forward", tmp_path / "another")) as target:
         status, probes = told(
-            capfd, "forward", target, hold=f"touch {hold}", release=f"rm {hold}",
-            only=["before-storage", "half-closed", "gone"], silence=SILENCE,
-        )  # fmt: skip
+            capfd, "forward", target, **holding(hold), only=["before-storage", "half-closed", "gone"], silence=SILENCE
+        )
     assert status == 1
     assert "acknowledges before it stores" in probes["before-storage"]["answer"]
     assert [probe["verdict"] for probe in probes.values()] == ["broken"] * 3
@@ -118,13 +122,12 @@ def test_keep_alives_are_counted_and_break_version_1(
         )
 
     monkeypatch.setattr(Line, "until", heard)
-    commands = {"hold": f"touch {hold}", "release": f"rm {hold}"}
     with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 0))) as target:
-        _, probes = told(capfd, "lumberjack", target, **commands, only=["before-storage"], silence=SILENCE)
+        _, probes = told(capfd, "lumberjack", target, **holding(hold), only=["before-storage"], silence=SILENCE)
     assert probes["before-storage"]["verdict"] == "kept"
     assert "waits with a keep-alive after" in probes["before-storage"]["answer"]
     with serving(honest("lumberjack", hold, acknowledgement(V1, 0))) as target:
-        status, probes = told(capfd, "lumberjack", target, **commands, only=["version-1"], silence=SILENCE)
+        status, probes = told(capfd, "lumberjack", target, **holding(hold), only=["version-1"], silence=SILENCE)
     assert status == 1
     assert "takes them as success" in probes["version-1"]["answer"]
 
@@ -132,15 +135,7 @@ def test_keep_alives_are_counted_and_break_version_1(
 def test_part_of_a_frame_before_it_is_stored(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     hold = tmp_path / "hold"
     with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 7))) as target:
-        status, probes = told(
-            capfd,
-            "lumberjack",
-            target,
-            hold=f"touch {hold}",
-            release=f"rm {hold}",
-            only=["before-storage"],
-            silence=SILENCE,
-        )
+        status, probes = told(capfd, "lumberjack", target, **holding(hold), only=["before-storage"], silence=SILENCE)
     assert status == 1
     assert "acknowledges 7 of 100 events before it stores" in probes["before-storage"]["answer"]
 
@@ -233,11 +228,9 @@ def test_a_server_that_is_not_ours(
     for early in (False, True):
         command = [program, "-store", tmp_path / "store", "-hold", hold, *(["-early"] if early else [])]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-            assert server.stdout is not None
             target = server.stdout.readline().strip()
             try:
-                commands = {"hold": f"touch {hold}", "release": f"rm {hold}"}
-                status, probes = told(capfd, "lumberjack", target, silence=4.0, **commands)
+                status, probes = told(capfd, "lumberjack", target, silence=4.0, **holding(hold))
             finally:
                 server.kill()
         found[early] = status, {name for name, probe in probes.items() if probe["verdict"] == "broken"}

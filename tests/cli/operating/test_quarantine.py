@@ -13,7 +13,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.operating.records import Row
 from headrace_cli.wire.quarantined import items
 from headrace_cli.wire.quarantined.items import Wanted, gathered, name_of
-from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, dump, export_items, list_items, show_item
+from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, export_items, list_items, show_item
 
 from tests.cli.operating.topics import lead_to, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
@@ -60,13 +60,6 @@ class TestItems:
     @pytest.mark.parametrize("name", [None, "", "../../x", "d.1", "d." + "G" * 32, "x." + "0" * 32])
     def test_only_an_id_of_ours_becomes_a_name(self, name: str | None) -> None:
         assert name_of(row(7, id=name)) == "q-0-7"
-
-
-def test_a_dump() -> None:
-    assert list(dump(b"0123456789abcdef\x00z")) == [
-        "00000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef",
-        "00000010  00 7a                                            .z",
-    ]
 
 
 def kept(offset: int, number: int, raw: bytes, part: int = 1, parts: int = 1, **values: Any) -> Row:

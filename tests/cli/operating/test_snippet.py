@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.snippets import CLIENTS, NAMED, PORTS, Address, Client, how_to, snippet
-from headrace_cli.stack.stack import SERVICES
-from headrace_cli.stack.state import StateFolder
-from typer.testing import CliRunner
+from headrace_cli.operating.snippets import CLIENTS, NAMED, Address, Client, snippet
 
+from tests.cli.conftest import Running
 from tests.contract.conftest import DIALECTS
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
@@ -28,12 +24,6 @@ TLS = Address("logs.example.org", 4711, "/etc/ca.pem")
 OPTIONS = re.compile(
     r"^ *([a-z]\w*(?:[._]\w+)+|[A-Z]\w+_\w+)\b|\bset(\w+)\(|(request-ack|fluentd-address)|(\w+):", re.MULTILINE
 )
-
-
-def test_every_receiver_has_a_client_and_its_port() -> None:
-    assert {service.name: service.listeners[0].port for service in SERVICES} == dict(PORTS)
-    assert {client.protocol for client in CLIENTS} == PORTS.keys()
-    assert all(how_to(protocol) for protocol in PORTS)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.snippet.name)
@@ -74,23 +64,8 @@ def test_an_option_is_one_that_the_protocols_page_explains(name: str) -> None:
     assert [option for option in named if option.lower() not in page] == []
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """A folder that looks as if a stack ran there with these services."""
-    state = StateFolder(tmp_path / "state")
-    state.make()
-    lock = state.lock()
-
-    def write(**services: dict[str, str | None]) -> Path:
-        state.write_record({"services": services})
-        return state.path
-
-    yield write
-    os.close(lock)
-
-
-def test_the_addresses_are_the_stacks(running: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    path = running(lumberjack={"listen": "127.0.0.1:6044", "ca": "/x/ca.pem", "keys": None})
+def test_the_addresses_are_the_stacks(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    path = running(services={"lumberjack": {"listen": "127.0.0.1:6044", "ca": "/x/ca.pem", "keys": None}}).path
     assert snippet("filebeat", path, "") == 0
     assert '"127.0.0.1:6044"' in capsys.readouterr().out
     assert snippet("logstash", path, "logs.example.org") == 0
@@ -100,15 +75,16 @@ def test_the_addresses_are_the_stacks(running: Callable[..., Path], capsys: pyte
 
 
 def test_an_address_that_nobody_can_connect_to_is_replaced(
-    running: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = running(forward={"listen": "0.0.0.0:24224", "ca": None})
+    path = running(services={"forward": {"listen": "0.0.0.0:24224", "ca": None}}).path
     assert snippet("fluentd", path, "") == 0
     assert "0.0.0.0" not in capsys.readouterr().out
 
 
-def test_a_stack_that_cannot_serve_the_client(running: Callable[..., Path]) -> None:
-    path = running(logjam={"listen": "127.0.0.1:9604", "ca": None, "keys": "/x"}, forward={"listen": "h:1", "ca": "/x"})
+def test_a_stack_that_cannot_serve_the_client(running: Running) -> None:
+    logjam = {"listen": "127.0.0.1:9604", "ca": None, "keys": "/x"}
+    path = running(services={"logjam": logjam, "forward": {"listen": "h:1", "ca": "/x"}}).path
     with pytest.raises(CommandError, match="speaks no CURVE"):
         snippet("logjam", path, "")
     with pytest.raises(CommandError, match="speaks no TLS"):
@@ -122,13 +98,6 @@ def test_without_a_stack_it_is_for_the_usual_port(tmp_path: Path, capsys: pytest
     said = capsys.readouterr()
     assert "127.0.0.1:5044" in said.out
     assert "Nothing runs" in said.err
-
-
-def test_the_list() -> None:
-    from headrace_cli.__main__ import app
-
-    listed = CliRunner().invoke(app, ["snippet"])
-    assert [line.split()[0] for line in listed.output.splitlines()] == [client.snippet.name for client in CLIENTS]
 
 
 @pytest.mark.kafka

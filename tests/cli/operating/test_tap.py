@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from headrace_cli.ground import CommandError
@@ -29,6 +29,7 @@ from headrace_cli.operating.records import (
     pretty,
     reject,
 )
+from headrace_cli.operating.topic import TopicReader, newest
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault
@@ -37,14 +38,15 @@ from headrace_reader.text import printable
 from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
+from tests.lake.test_decode import FAULTY, SOUND
 
 START = int(time.time() * 1000) - 60_000
 BETWEEN = datetime.fromtimestamp(START / 1000 + 9.5, UTC).isoformat()
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
-def kept(value: bytes | None, headers: Any) -> Kept:
-    return Kept("t", 1, 2, 1_700_000_000_123, headers, value)
+def kept(value: bytes | None, headers: Any, offset: int = 2) -> Kept:
+    return Kept("t", 1, offset, 1_700_000_000_123, headers or [], value)
 
 
 class TestRecords:
@@ -229,8 +231,6 @@ def live(topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
 @pytest.mark.kafka
 def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
     with live(filled, subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         for _ in range(15):
             process.stdout.readline()
         put(filled, filled.events_topic, [(b'{"n":15}', event_headers(15))])
@@ -243,8 +243,6 @@ def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
 @pytest.mark.kafka
 def test_it_ends_when_nobody_reads_even_if_nothing_comes(filled: KafkaSettings) -> None:
     with live(filled, subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -260,8 +258,6 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
         topics = own_topics(broker.bootstrap)
         put(topics, topics.events_topic, [(b"1", event_headers(1))])
         with live(topics, subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
             assert process.stdout.readline() == b"1\n"
             broker.kill()
             assert b"Kafka does not answer" in process.stderr.readline()
@@ -273,3 +269,61 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
             assert process.wait(120) == 0
     finally:
         broker.stop()
+
+
+class Reader:
+    """Reads what a test has put there, a few at a time."""
+
+    def __init__(self, records: Sequence[Kept], end: int) -> None:
+        self._left = list(records)
+        self._end = end
+
+    async def step(self) -> list[Kept]:
+        step, self._left = self._left[:3], self._left[3:]
+        return step
+
+    def before_the_end(self, record: Kept) -> bool:
+        return record.offset < self._end
+
+    async def at_the_end(self) -> bool:
+        return not self._left
+
+
+def reader(count: int, end: int = 100) -> TopicReader:
+    return cast("TopicReader", Reader([kept(b"x" * 10, (), offset) for offset in range(count)], end))
+
+
+async def test_the_newest_are_kept_the_oldest_first() -> None:
+    found = await newest(reader(10, end=8), 3, lambda record: record.offset != 6, 1000)
+    assert [record.offset for record in found.records] == [4, 5, 7]
+    assert (found.read, found.held, found.cut, found.late) == (8, 30, False, False)
+
+
+@pytest.mark.parametrize(("most", "offsets", "cut"), [(30, [0, 1, 2], False), (29, [1, 2], True), (9, [], True)])
+async def test_no_more_bytes_are_held_than_allowed(most: int, offsets: list[int], cut: bool) -> None:
+    found = await newest(reader(3), 3, lambda _: True, most)
+    assert [record.offset for record in found.records] == offsets
+    assert (found.cut, found.held) == (cut, 10 * len(offsets))
+
+
+async def test_it_ends_when_its_time_is_over() -> None:
+    found = await newest(reader(9), 9, lambda _: True, 1000, seconds=-1)
+    assert (found.read, found.late) == (3, True)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_record_that_the_landing_job_quarantines(name: str) -> None:
+    record, fault, _ = FAULTY[name]
+    row = event(kept(record.value, record.headers))
+    assert row["fault"] is fault
+    assert pretty(row).plain  # it is shown all the same
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_record_that_lands(name: str) -> None:
+    record = SOUND[name]
+    assert "fault" not in event(kept(record.value, record.headers))
+
+
+def test_every_fault_of_a_record_is_among_them() -> None:
+    assert {fault for _, fault, _ in FAULTY.values()} == set(RecordFault)

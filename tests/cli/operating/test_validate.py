@@ -17,14 +17,12 @@ from headrace_cli.operating import validate as checks
 from headrace_cli.operating.parts import NAMES, Finding, Verdict, settings_class
 from headrace_cli.operating.validate import SOON, ValidateOptions, check_certificates, validate
 from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
-from headrace_cli.stack.stack import SERVICES
 from headrace_common.connection.files import OWN_FILES
 from headrace_common.kafka.client import Topic, describe
 from headrace_common.operations.settings import (
     MIB,
     KafkaSettings,
     LimitSettings,
-    Settings,
     TlsSettings,
     TopicSettings,
     load,
@@ -45,11 +43,6 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said(findings: Iterator[Finding] | list[Finding]) -> list[tuple[Verdict, str]]:
     return [(found.verdict, found.reason) for found in findings]
-
-
-def test_every_part_has_settings() -> None:
-    assert set(NAMES) == {service.name for service in SERVICES} | {"lake", "topics"}
-    assert all(issubclass(settings_class(name), Settings) for name in NAMES)
 
 
 SIZES = re.compile(r"\w+_(bytes|budget|memory)")
