@@ -75,6 +75,14 @@ def test_a_selection_and_options_of_processes_run_in_one(arguments: list[str]) -
     assert bool(once_more(arguments)) is (arguments in OTHERS)
 
 
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine where everything is there."""
+    monkeypatch.setattr(verb.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(verb, "jars", lambda *_: None)
+    monkeypatch.setattr(verb, "java_home", lambda: Path("/java"))
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Calls the verb with a stand-in for pytest: the status, and pytest's arguments."""
@@ -87,9 +95,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             return subprocess.CompletedProcess(command, status)
 
         monkeypatch.setattr(verb.subprocess, "run", pytest_itself)
-        monkeypatch.setattr(verb.os, "cpu_count", lambda: 2)
-        monkeypatch.setattr(verb, "jars", lambda *_: None)
-        monkeypatch.setattr(verb, "java_home", lambda: Path("/java"))
         ended = verb.check(arguments, require="go", lint=False, tier=tier)
         ((python, *rest),) = called
         assert (python, rest[:2]) == (sys.executable, ["-m", "pytest"])
@@ -141,9 +146,6 @@ def test_the_linters_run_beside_a_compiler_if_workers_follow(
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(verb.subprocess, "run", run)
-    monkeypatch.setattr(verb.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(verb, "jars", lambda *_: None)
-    monkeypatch.setattr(verb, "java_home", lambda: Path("/java"))
     monkeypatch.setattr(verb, "compiling", Compiler)
     assert verb.check(arguments, require="", lint=lint) == 0
     linters = ["ruff", "ruff", "mypy", "mypy"] if lint else []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from headrace_cli.ground import ROOT, CommandError
 from headrace_cli.machine import images as index
-from headrace_cli.machine.images import Target, all_images, load_command, select
+from headrace_cli.machine.images import Target, all_images, select
 from headrace_cli.verbs.images import ImageOptions, images
 from headrace_common import __version__
 
@@ -121,10 +121,6 @@ def test_a_cluster_gets_them(
     assert [" ".join(words) for words in machine.calls(load)] == [command]
     said = capsys.readouterr().out
     assert "helm install headrace deploy/helm/headrace --wait --set image.tag=t" in said
-
-
-def test_docker_needs_no_loading() -> None:
-    assert load_command(Target.DOCKER, ["a:1"], "") is None
 
 
 def test_it_says_what_to_paste(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,7 +252,6 @@ def test_two_first_starts_at_once(make: Callable[[str], Repository]) -> None:
     first = repository.start("first")
     assert repository.index.asked.wait(SETTING_UP)
     second = repository.start("second")
-    assert second.stderr is not None
     assert second.stderr.readline().startswith("Another headrace is setting up")
     repository.index.gate.set()
     output, errors = first.communicate(timeout=SETTING_UP)
@@ -279,7 +278,6 @@ def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repositor
     assert not (repository.venv / "headrace.stamp").exists()
     again = repository.start("again")
     if how is signal.SIGKILL:
-        assert again.stderr is not None
         assert again.stderr.readline().startswith("Another headrace is setting up")
     repository.index.gate.set()
     output, errors = again.communicate(timeout=SETTING_UP)
@@ -322,7 +320,6 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(make: Callable[[str], R
 def launcher() -> ModuleType:
     loader = importlib.machinery.SourceFileLoader("launcher", str(LAUNCHER))
     spec = importlib.util.spec_from_loader("launcher", loader)
-    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,8 @@ from headrace_cli.verbs import parts
 from headrace_lake.__main__ import _parser
 from headrace_segment import look
 from typer.testing import CliRunner
+
+from tests.cli.conftest import Running
 
 Ran = list[tuple[Sequence[str], Mapping[str, str]]]
 
@@ -60,13 +61,9 @@ def test_the_command_line_starts_without_the_settings_and_what_verbs_need() -> N
         (["segment", "cat", "demo.shop", "--offset", "5"], "headrace_segment"),
     ],
 )
-def test_a_command_has_the_settings_of_the_stack(arguments: list[str], module: str, ran: Ran, tmp_path: Path) -> None:
-    state = StateFolder(tmp_path / "state")
-    state.make()
-    lock = state.lock()
-    state.write_record({"kafka": "127.0.0.1:9", "kafka_child": {"state": "ready"}})
+def test_a_command_has_the_settings_of_the_stack(arguments: list[str], module: str, ran: Ran, running: Running) -> None:
+    state = running(kafka="127.0.0.1:9", kafka_child={"state": "ready"})
     result = CliRunner().invoke(app, [*arguments[:2], "--state", str(state.path), *arguments[2:]])
-    os.close(lock)
     ((command, environment),) = ran
     assert result.exit_code == 7
     assert list(command[-len(arguments) :]) == [module, *arguments[1:]]

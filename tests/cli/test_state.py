@@ -68,7 +68,6 @@ def test_a_process_is_found_by_what_was_written_of_it(
 ) -> None:
     described = json.loads(json.dumps(identity.describe(sleeping.pid)))
     found = identity.find(described)
-    assert found is not None
     assert found.pid == sleeping.pid
     with monkeypatch.context() as another:
         another.setattr(os, "getuid", lambda: 12_345)
@@ -83,7 +82,6 @@ def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
     state.make()
     lock = state.lock()
     supervisor = state.supervisor()
-    assert supervisor is not None
     assert supervisor.pid == os.getpid()
     os.close(lock)
 

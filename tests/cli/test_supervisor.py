@@ -58,8 +58,7 @@ class Run:
         wait_for(lambda: b"ALL READY" in self.output.read_bytes(), "being ready")
 
     def service(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.state.read_record()["services"][name]
-        return found
+        return self.state.read_record()["services"][name]
 
     def said(self) -> str:
         log = self.state.log("supervisor")
@@ -69,16 +68,36 @@ class Run:
         """Return the pids of everything that the supervisor has started, as seen from outside."""
         return [process.pid for process in below(self.process.pid)]
 
+    def restarted(self, name: str) -> None:
+        """Kills a service, which comes back."""
+        before = self.service(name)["pid"]
+        os.kill(before, signal.SIGKILL)
+        wait_for(lambda: self.service(name)["pid"] not in (None, before), "another pid")
+        wait_for(lambda: self.service(name)["state"] == "ready", "ready again")
+
+    def killed(self) -> list[int]:
+        """Kills the supervisor; the pids of all that it had started."""
+        pids = self.pids()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        return pids
+
     def headrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return headrace(*arguments, "--state", str(self.state.path))
 
 
+Start = Callable[..., Run]
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+def run(tmp_path: Path) -> Iterator[Start]:
+    """Starts a supervisor over stand-ins of these kinds."""
     runs = []
 
-    def start(*kinds: str, shown: int | None = None) -> Run:
+    def start(*kinds: str, shown: int | None = None, ready: bool = True) -> Run:
         runs.append(Run(tmp_path / "state", kinds, shown))
+        if ready:
+            runs[-1].until_ready()
         return runs[-1]
 
     yield start
@@ -89,9 +108,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         each.state.end_processes()
 
 
-def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run]) -> None:
+def test_status_json_has_exactly_the_keys_of_the_contract(run: Start) -> None:
     stack = run("well")
-    stack.until_ready()
 
     def ready() -> dict[str, Any] | None:
         done = stack.headrace("status", "--json")
@@ -113,9 +131,8 @@ def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run
     assert not gone([service["pid"]])
 
 
-def test_a_start_that_takes_long_says_what_it_waits_for(run: Callable[..., Run]) -> None:
+def test_a_start_that_takes_long_says_what_it_waits_for(run: Start) -> None:
     stack = run("well", "slow")
-    stack.until_ready()
     assert re.search(r"stack: waiting for (?:\S+ )*slow1(?:,.*)? \(\d+ s\)$", stack.said(), re.MULTILINE)
     after = stack.said().count("waiting for")
     time.sleep(0.5)
@@ -127,21 +144,17 @@ def test_nothing_runs_is_status_3(tmp_path: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)) == (3, {})
 
 
-def test_a_killed_child_is_started_again_after_a_second(run: Callable[..., Run]) -> None:
+def test_a_killed_child_is_started_again_after_a_second(run: Start) -> None:
     stack = run("well")
-    stack.until_ready()
-    before = stack.service("well0")["pid"]
-    os.kill(before, signal.SIGKILL)
-    wait_for(lambda: stack.service("well0")["pid"] not in (None, before), "another pid")
-    wait_for(lambda: stack.service("well0")["state"] == "ready", "ready again")
+    stack.restarted("well0")
     assert stack.service("well0")["restarts"] == 1
     assert "well0: killed by SIGKILL" in stack.said()
     assert "well0: starting again in 1 s" in stack.said()
 
 
 @pytest.mark.long
-def test_a_crash_loop_waits_one_two_four_seconds(run: Callable[..., Run]) -> None:
-    stack = run("crash", "well")
+def test_a_crash_loop_waits_one_two_four_seconds(run: Start) -> None:
+    stack = run("crash", "well", ready=False)
     wait_for(lambda: stack.said().count("starting again in") >= 4, "four pauses")
     lines = stack.said().splitlines()
     assert [re.search(r"again in (\d+) s", row)[1] for row in lines if "again in" in row][:4] == ["1", "2", "4", "8"]
@@ -153,9 +166,8 @@ def test_a_crash_loop_waits_one_two_four_seconds(run: Callable[..., Run]) -> Non
     assert stack.service("well1")["restarts"] == 0
 
 
-def test_down_stops_everything_and_frees_the_folder(run: Callable[..., Run]) -> None:
+def test_down_stops_everything_and_frees_the_folder(run: Start) -> None:
     stack = run("well", "family")
-    stack.until_ready()
     pids = stack.pids()
     assert len(pids) == 4  # two services, a grandchild that ignores SIGTERM, the landing job
     done = stack.headrace("down")
@@ -165,9 +177,8 @@ def test_down_stops_everything_and_frees_the_folder(run: Callable[..., Run]) -> 
     assert stack.headrace("status").returncode == 3
 
 
-def test_asked_twice_it_does_not_wait(run: Callable[..., Run]) -> None:
+def test_asked_twice_it_does_not_wait(run: Start) -> None:
     stack = run("patient")
-    stack.until_ready()
     pids = stack.pids()
     stack.process.send_signal(signal.SIGINT)
     wait_for(lambda: "stopping" in stack.said())
@@ -179,18 +190,15 @@ def test_asked_twice_it_does_not_wait(run: Callable[..., Run]) -> None:
 
 @pytest.mark.parametrize("made", [pty.openpty, os.pipe])
 def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(
-    run: Callable[..., Run], made: Callable[[], tuple[int, int]]
+    run: Start, made: Callable[[], tuple[int, int]]
 ) -> None:
     """Its terminal was closed, or `head` has ended: each line failed, and so did the handler of the signal that stops it."""
     reads, writes = made()
-    stack = run("well", shown=writes)
+    stack = run("well", shown=writes, ready=False)
     os.close(writes)
     os.close(reads)
     wait_for(lambda: stack.state.read_record().get("ready"), "being ready")
-    before = stack.service("well0")["pid"]
-    os.kill(before, signal.SIGKILL)
-    wait_for(lambda: stack.service("well0")["pid"] not in (None, before), "another pid")
-    wait_for(lambda: stack.service("well0")["state"] == "ready", "ready again")
+    stack.restarted("well0")
     stack.process.send_signal(signal.SIGHUP if signal.SIGHUP in stops() else signal.SIGTERM)
     assert stack.process.wait(PATIENCE) == 0
     assert "stack: stopping" in stack.said()
@@ -214,12 +222,9 @@ def test_a_log_stays_bounded_while_its_process_writes(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     "kind", ["well", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("family", "stubborn"))]
 )
-def test_down_after_the_supervisor_was_killed_leaves_nothing(run: Callable[..., Run], kind: str) -> None:
+def test_down_after_the_supervisor_was_killed_leaves_nothing(run: Start, kind: str) -> None:
     stack = run(kind)
-    stack.until_ready()
-    pids = stack.pids()
-    stack.process.send_signal(signal.SIGKILL)
-    stack.process.wait()
+    pids = stack.killed()
     assert stack.headrace("status").returncode == 3
     done = stack.headrace("down")
     assert done.returncode == 0, done.stderr
@@ -228,18 +233,14 @@ def test_down_after_the_supervisor_was_killed_leaves_nothing(run: Callable[..., 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
-def test_children_end_by_themselves_when_the_supervisor_is_killed(run: Callable[..., Run]) -> None:
+def test_children_end_by_themselves_when_the_supervisor_is_killed(run: Start) -> None:
     stack = run("well")
-    stack.until_ready()
-    pids = stack.pids()
-    stack.process.send_signal(signal.SIGKILL)
-    stack.process.wait()
+    pids = stack.killed()
     wait_for(lambda: gone(pids), "their end")
 
 
-def test_a_second_supervisor_on_the_folder_is_refused(run: Callable[..., Run]) -> None:
+def test_a_second_supervisor_on_the_folder_is_refused(run: Start) -> None:
     stack = run("well")
-    stack.until_ready()
     done = stack.headrace("up", "--any-port", "--kafka", "127.0.0.1:1")
     assert done.returncode == 1
     assert f"already runs on {stack.state.path} (supervisor pid {stack.process.pid})" in done.stderr
@@ -294,19 +295,15 @@ def test_two_that_look_whether_a_stack_runs_see_no_stack_in_one_another(
 
 
 @pytest.mark.long
-def test_a_start_after_a_killed_supervisor_takes_over(run: Callable[..., Run]) -> None:
+def test_a_start_after_a_killed_supervisor_takes_over(run: Start) -> None:
     first = run("stubborn")
-    first.until_ready()
-    pids = first.pids()
-    first.process.send_signal(signal.SIGKILL)
-    first.process.wait()
-    second = run("well")
-    second.until_ready()
+    pids = first.killed()
+    run("well")
     assert gone(pids)
 
 
-def test_a_kafka_that_cannot_be_reached_is_said_at_once_until_it_can(run: Callable[..., Run]) -> None:
-    stack = run("nowhere", "well")
+def test_a_kafka_that_cannot_be_reached_is_said_at_once_until_it_can(run: Start) -> None:
+    stack = run("nowhere", "well", ready=False)
     wait_for(lambda: "trying again" in stack.said(), "the reason")
     bootstrap = stack.state.read_record()["kafka"]
     assert f"!! kafka: {bootstrap} cannot be reached (" in stack.said()
@@ -330,24 +327,23 @@ async def test_why_brokers_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) ->
     assert re.fullmatch(rf"127\.0\.0\.1:{port} cannot be reached \(.+\)", str(await unreachable(f"127.0.0.1:{port}")))
 
 
-def test_refused_settings_stop_the_stack_with_78(run: Callable[..., Run]) -> None:
-    stack = run("config", "well")
+def test_refused_settings_stop_the_stack_with_78(run: Start) -> None:
+    stack = run("config", "well", ready=False)
     assert stack.process.wait(PATIENCE) == 78
     assert "config0: exited with status 78; HEADRACE_X__Y: there is no such setting" in stack.said()
     assert stack.state.processes() == []
 
 
 @pytest.mark.long
-def test_one_that_asks_to_be_restarted_is(run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = run("sick")
+def test_one_that_asks_to_be_restarted_is(run: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = run("sick", ready=False)
     wait_for(lambda: stack.state.read_record().get("services", {}).get("sick0", {}).get("restarts"), "a restart")
     assert "asks to be restarted: pump stopped" in stack.said()
 
 
 @pytest.mark.long
-def test_purge_wants_a_yes_then_deletes(run: Callable[..., Run]) -> None:
+def test_purge_wants_a_yes_then_deletes(run: Start) -> None:
     stack = run("well")
-    stack.until_ready()
     refused = stack.headrace("purge", "--yes")
     assert refused.returncode == 1
     assert "already runs" in refused.stderr
@@ -371,9 +367,8 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, verb: tup
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("precious", "x")]
 
 
-def test_logs_show_each_process_with_its_name(run: Callable[..., Run]) -> None:
+def test_logs_show_each_process_with_its_name(run: Start) -> None:
     stack = run("well")
-    stack.until_ready()
     assert re.search(r"^well0 +\| serving \d+$", stack.headrace("logs").stdout, re.MULTILINE)
     assert re.fullmatch(r"serving \d+\n", stack.headrace("logs", "well0").stdout)
     unknown = stack.headrace("logs", "nobody")

@@ -1,0 +1,27 @@
+"""A stack that seems to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from headrace_cli.stack.state import StateFolder
+
+Running = Callable[..., StateFolder]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    """Writes the record of a stack, whose supervisor is this process; its folder."""
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    lock = state.lock()
+
+    def write(**record: object) -> StateFolder:
+        state.write_record(record)
+        return state
+
+    yield write
+    os.close(lock)
