@@ -140,7 +140,6 @@ class Clients:
         for name in self.protocols:
             place.kubectl("wait", "--for=condition=Ready", f"pod/client-{name}", "--timeout=300s")
         for name in FOREIGN if foreign else ():
-            assert foreign is not None
             with foreign.open("rb") as file:
                 command = ["kubectl", "--namespace", place.name, "exec", "-i", f"client-{name}", "--"]
                 subprocess.run([*command, "python", "-c", WRITE], stdin=file, check=True, timeout=300)

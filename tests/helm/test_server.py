@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.helm.chart import SCENARIOS, RefusedError, component, scenario, values_of, workloads
+from tests.helm.chart import SCENARIOS, RefusedError, component, scenario, workloads
 from tests.helm.cluster import Namespace, kubectl, namespace, pod_of
 
 pytestmark = [pytest.mark.requires("helm", "k8s"), pytest.mark.long]
@@ -96,9 +96,3 @@ def test_install_upgrade_rollback_and_removal() -> None:
         assert place.get("deployments") == place.get("statefulsets") == place.get("services") == []
         (kept,) = place.get("persistentvolumeclaims")
         assert kept["metadata"]["name"] == "headrace-lake"  # the tables outlive the release
-
-
-@pytest.mark.parametrize("name", [name for name in OURS if name != "ipv6"])
-def test_helm_and_the_server_agree(place: Namespace, name: str) -> None:
-    """A dry run on the server, by Helm itself: with what the server can do, not with what was claimed."""
-    place.install("--dry-run=server", *values_of(name))

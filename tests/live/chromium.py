@@ -49,8 +49,7 @@ class Page:
         await self._socket.send_json({**request, "sessionId": self.session} if self.session else request)
         answer = await asyncio.wait_for(self._answers[number], PATIENCE)
         assert "error" not in answer, answer
-        result: dict[str, Any] = answer["result"]
-        return result
+        return answer["result"]
 
     async def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression; promises are awaited."""

@@ -29,8 +29,7 @@ def test_messages_as_the_page_shows_them(kafka: EmbeddedKafka, monkeypatch: pyte
     monkeypatch.setattr(shown, "SECONDS", 600.0)  # however slow the machine is
 
     def asked(filters: Filters, text: str = "", *, quarantine: bool = False) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = asyncio.run(messages(topics, filters, text, quarantine=quarantine))["messages"]
-        return found
+        return asyncio.run(messages(topics, filters, text, quarantine=quarantine))["messages"]
 
     def offsets(filters: Filters, text: str = "") -> list[str]:
         return [each["fields"]["offset"] for each in asked(filters, text)]

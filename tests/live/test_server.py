@@ -157,7 +157,6 @@ async def test_no_more_viewers_than_allowed_and_they_leave(page: Client, service
     assert None not in viewers
     assert (await page.get("/stream")).status == 503
     for viewer in viewers:
-        assert viewer is not None
         service.leave(viewer)
     assert not service.watched
 
@@ -290,7 +289,6 @@ async def test_it_answers_by_both_kinds_of_address_where_it_listens_on_all_of_th
     )
     page = await asyncio.create_subprocess_exec(*command[0], *command[1:], stderr=asyncio.subprocess.PIPE)
     try:
-        assert page.stderr is not None
         async with asyncio.timeout(PATIENCE):
             assert b"The live page is" in await page.stderr.readline()
         assert {address for address in ("127.0.0.1", "::1") if await opens(address, port)} == found

@@ -20,6 +20,7 @@ from headrace_cli.verbs.console import duration
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_live.looks import Look
 from headrace_live.model import quantile
 from headrace_live.top import PROBLEMS, rows, table, top
 from headrace_live.words import short
@@ -90,20 +91,18 @@ def test_short_times(number: float | None, text: str) -> None:
     assert duration(number) == text
 
 
-def test_the_table_fits_80_columns_and_problems_stand_below() -> None:
-    busy = receiver(
-        1, 123_456, service="lumberjack", headrace_budget_used_bytes=123_456_789, headrace_oldest_pending_seconds=99
-    )
-    found = rows(last(look(0, receiver(0, service="lumberjack")), look(1, busy)))
-    console = Console(width=80)
+def shown(width: int, *looks: Look) -> str:
+    console = Console(width=width)
     with console.capture() as captured:
-        console.print(table(found, 80))
-    assert all(len(line) <= 80 for line in captured.get().splitlines())
+        console.print(table(rows(last(*looks)), width))
+    return captured.get()
+
+
+def test_problems_stand_below_the_table() -> None:
     many = [Scrape("forward", f"http://h:{n}", 0, problem="does not answer") for n in range(PROBLEMS + 2)]
-    with console.capture() as captured:
-        console.print(table(rows(last(look(0, *many))), 80))
-    assert f"0/{PROBLEMS + 2}" in captured.get()
-    assert "… and 2 more" in captured.get()
+    text = shown(80, look(0, *many))
+    assert f"0/{PROBLEMS + 2}" in text
+    assert "… and 2 more" in text
 
 
 @pytest.mark.parametrize(("width", "left"), [(80, 0), (60, 2), (45, 5)])
@@ -111,10 +110,8 @@ def test_a_narrow_terminal_shows_fewer_columns_and_each_of_them_whole(width: int
     busy = receiver(
         1, 123_456, service="lumberjack", headrace_budget_used_bytes=123_456_789, headrace_oldest_pending_seconds=99
     )
-    console = Console(width=width)
-    with console.capture() as captured:
-        console.print(table(rows(last(look(0, receiver(0, service="lumberjack")), look(1, busy))), width))
-    lines = captured.get().splitlines()
+    lines = shown(width, look(0, receiver(0, service="lumberjack")), look(1, busy)).splitlines()
+    assert all(len(line) <= width for line in lines)
     assert "…" not in lines[0] + lines[1]
     assert 12 - len(lines[0].split()) == left
     assert ("left out" in lines[-1]) == bool(left)
