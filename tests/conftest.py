@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -15,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from headrace_common.operations.settings import KafkaSettings, TopicSettings
-from headrace_common.topics import ensure
+from headrace_common.operations.settings import KafkaSettings
 
 from tests import tiers
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.waiting import BROKER_TIME
+from tests.contract.topic import own_topics
 
 os.environ["PATH"] += f"{os.pathsep}{Path(__file__).parents[1] / '.tools' / 'bin'}"  # release/tools.sh puts them there
 
@@ -233,27 +231,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """One broker for the whole session: use topics of your own (`topics`), and don't stop it."""
     soon = {"log.cleaner.backoff.ms": "100"}  # compaction, where a test asks for it
-    broker = EmbeddedKafka(tmp_path_factory.mktemp("kafka"), properties=soon)
-    broker.start(BROKER_TIME)
-    yield broker
-    broker.stop()
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), properties=soon) as broker:
+        yield broker
 
 
 @pytest.fixture
 def own_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
     """A broker for one test: it may be stopped, killed and started again."""
-    broker = EmbeddedKafka(tmp_path / "kafka")
-    broker.start(BROKER_TIME)
-    yield broker
-    broker.stop()
+    with EmbeddedKafka(tmp_path / "kafka") as broker:
+        yield broker
 
 
 @pytest.fixture
-async def topics(kafka: EmbeddedKafka) -> KafkaSettings:
-    """Settings for the session's broker with an events and a quarantine topic that no other test uses."""
-    mark = uuid.uuid4().hex[:8]
-    settings = KafkaSettings(
-        bootstrap_servers=kafka.bootstrap, events_topic=f"events.{mark}", quarantine_topic=f"quarantine.{mark}"
-    )
-    await ensure(settings, TopicSettings(events_partitions=4, segments_partitions=0))
-    return settings
+def topics(kafka: EmbeddedKafka) -> KafkaSettings:
+    """Settings for the session's broker with topics that no other test uses."""
+    return own_topics(kafka.bootstrap)

@@ -36,24 +36,37 @@ def with_tls(certificate: Path | None, key: Path | None, password: str = "") -> 
     return KafkaSettings(security_protocol="SSL", certificate=certificate, key=key, key_password=password)
 
 
-class TestSettings:
-    @pytest.mark.parametrize(
-        ("given", "says"),
-        [
-            ({"certificate": "c", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
-            ({"key": "k", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
-            ({"key_password": "p"}, "KAFKA__KEY_PASSWORD needs KAFKA__KEY"),
-            ({"certificate": "c", "key": "k"}, "needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
-            ({"ca": "c"}, "KAFKA__CA needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
-            ({"sasl_username": "u", "sasl_password": "p"}, "KAFKA__SASL_PASSWORD needs KAFKA__SECURITY_PROTOCOL"),
-        ],
-    )
-    def test_what_does_not_fit_is_refused(self, given: dict[str, str], says: str) -> None:
-        with pytest.raises(ValueError, match=says):
-            KafkaSettings(**given)
+SASL = {"sasl_username": "u", "sasl_password": "p"}
+OAUTH = {"oauth_endpoint": "https://login/t", "oauth_client_id": "c", "oauth_client_secret": "s"}
+BEARER = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+NO_URL = ("file:///token", "login.example.org", "https://", "https://u:p@login.example.org/t")
 
-    def test_the_password_is_not_shown(self) -> None:
-        assert "hidden-word" not in repr(kafka_key_pair(with_tls(Path("c"), Path("k"), "hidden-word")))
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"certificate": "c", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
+        ({"key": "k", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
+        ({"key_password": "p"}, "KAFKA__KEY_PASSWORD needs KAFKA__KEY"),
+        ({"certificate": "c", "key": "k"}, "needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
+        ({"ca": "c"}, "KAFKA__CA needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
+        (SASL, "KAFKA__SASL_PASSWORD needs KAFKA__SECURITY_PROTOCOL"),
+        ({"security_protocol": "SASL_SSL"}, "SASL_USERNAME and SASL_PASSWORD"),
+        *(({**BEARER, **OAUTH, name: ""}, "needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET") for name in OAUTH),
+        ({**OAUTH, "security_protocol": "SSL"}, "KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER"),
+        ({**SASL, **OAUTH, "security_protocol": "SASL_SSL"}, "KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER"),
+        *(({**BEARER, **OAUTH, "oauth_endpoint": url}, "not a URL such as https") for url in NO_URL),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM needs .+ SASL_SSL"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_settings_that_do_not_fit_each_other_are_refused(given: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        KafkaSettings(**given)
+
+
+def test_the_password_of_a_key_is_not_shown() -> None:
+    assert "hidden-word" not in repr(kafka_key_pair(with_tls(Path("c"), Path("k"), "hidden-word")))
 
 
 FILES = {

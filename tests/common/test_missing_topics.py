@@ -18,10 +18,8 @@ from tests.contract.embedded import EmbeddedKafka
 @pytest.mark.long
 async def test_no_client_makes_a_topic(tmp_path: Path) -> None:
     """A misspelt name was a topic at once, into which events were acknowledged, with one replica; nobody landed them."""
-    kafka = EmbeddedKafka(tmp_path / "kafka", properties={"auto.create.topics.enable": "true"})
-    kafka.start()
-    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, request_timeout=2, ack_deadline=3)
-    try:
+    with EmbeddedKafka(tmp_path / "kafka", properties={"auto.create.topics.enable": "true"}) as kafka:
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, request_timeout=2, ack_deadline=3)
         with pytest.raises(DeliveryError, match=r"topic headrace\.events is missing"):
             await describe(settings)
         producer = make_producer(settings, 1 << 20)
@@ -35,5 +33,3 @@ async def test_no_client_makes_a_topic(tmp_path: Path) -> None:
         await admin.start()
         assert await admin.list_topics() == []
         await admin.close()
-    finally:
-        kafka.stop()

@@ -188,10 +188,6 @@ class TestSecrets:
         with pytest.raises(ConfigError, match=self.FILE):
             load(ForwardSettings)
 
-    def test_missing(self) -> None:
-        with pytest.raises(ConfigError, match="SASL_USERNAME and SASL_PASSWORD"):
-            load(ForwardSettings)
-
     def test_are_not_in_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_KAFKA__SASL_PASSWORD", "hush-hush")
         monkeypatch.setenv("HEADRACE_KAFKA__ACK_DEADLINE", "-1")

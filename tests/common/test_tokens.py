@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -30,134 +31,108 @@ def by_token(url: str = "http://127.0.0.1:1/token", **other: Any) -> KafkaSettin
     return KafkaSettings(**{**given, **other})
 
 
-class TestSettings:
-    @pytest.mark.parametrize("name", ["oauth_endpoint", "oauth_client_id", "oauth_client_secret"])
-    def test_each_is_needed(self, name: str) -> None:
-        with pytest.raises(
-            ValueError, match="OAUTHBEARER needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET"
-        ):
-            by_token(**{name: ""})
-
-    @pytest.mark.parametrize("other", [{"security_protocol": "SSL"}, {"sasl_mechanism": "PLAIN"}])
-    def test_an_endpoint_that_nobody_asks(self, other: dict[str, str]) -> None:
-        with pytest.raises(ValueError, match="KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER"):
-            by_token(**other)
-
-    @pytest.mark.parametrize(
-        "url", ["file:///token", "login.example.org", "https://", "https://u:p@login.example.org/t"]
-    )
-    def test_an_endpoint_that_is_no_web_address(self, url: str) -> None:
-        with pytest.raises(ValueError, match="not a URL such as https"):
-            by_token(url)
-
-
 @pytest.fixture(scope="module")
 def signer() -> Signer:
     return Signer()
 
 
+@pytest.fixture
+async def endpoint(signer: Signer) -> AsyncIterator[TokenEndpoint]:
+    async with TokenEndpoint(signer, life=100) as endpoint:
+        yield endpoint
+
+
 class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
+    now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-async def test_one_request_for_all_who_ask_at_once(signer: Signer) -> None:
-    async with TokenEndpoint(signer) as endpoint:
-        tokens = Tokens(by_token(endpoint.url, oauth_scope="kafka"))
-        assert len(set(await asyncio.gather(*(tokens.token() for _ in range(20))))) == 1
-        assert endpoint.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
-        await tokens.token()
-        assert len(endpoint.asked) == 1
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
-async def test_it_is_renewed_before_it_ends(signer: Signer) -> None:
-    clock = Clock()
-    async with TokenEndpoint(signer, life=100) as endpoint:
-        tokens = Tokens(by_token(endpoint.url), clock)
-        await tokens.token()
-        clock.now += 79.9
-        await tokens.token()
-        assert len(endpoint.asked) == 1
-        clock.now += 0.2
-        await tokens.token()
-        assert endpoint.asked == [{"grant_type": "client_credentials"}] * 2
+@pytest.fixture
+def tokens(endpoint: TokenEndpoint, clock: Clock) -> Tokens:
+    return Tokens(by_token(endpoint.url), clock)
 
 
-async def test_while_it_is_valid_an_endpoint_that_fails_does_no_harm(signer: Signer) -> None:
-    clock = Clock()
-    async with TokenEndpoint(signer, life=100) as endpoint:
-        tokens = Tokens(by_token(endpoint.url), clock)
-        first = await tokens.token()
-        endpoint.instead = (503, "away")
-        clock.now += 99.9
-        assert await tokens.token() == first
-        clock.now += 0.2
-        with pytest.raises(TokenError, match="status 503"):
-            await tokens.token()
-        endpoint.instead = None
+async def test_one_request_for_all_who_ask_at_once(endpoint: TokenEndpoint) -> None:
+    tokens = Tokens(by_token(endpoint.url, oauth_scope="kafka"))
+    assert len(set(await asyncio.gather(*(tokens.token() for _ in range(20))))) == 1
+    await tokens.token()
+    assert endpoint.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
+
+
+async def test_it_is_renewed_before_it_ends(endpoint: TokenEndpoint, tokens: Tokens, clock: Clock) -> None:
+    await tokens.token()
+    clock.now += 79.9
+    await tokens.token()
+    assert len(endpoint.asked) == 1
+    clock.now += 0.2
+    await tokens.token()
+    assert endpoint.asked == [{"grant_type": "client_credentials"}] * 2
+
+
+async def test_while_it_is_valid_an_endpoint_that_fails_does_no_harm(
+    endpoint: TokenEndpoint, tokens: Tokens, clock: Clock
+) -> None:
+    """Then it is asked once a second."""
+    first = await tokens.token()
+    endpoint.instead = (503, "away")
+    clock.now += 99.9
+    assert await tokens.token() == first
+    clock.now += 0.2
+    for asked in (2, 3):
+        for _ in range(10):
+            with pytest.raises(TokenError, match="status 503"):
+                await tokens.token()
+        assert len(endpoint.asked) == asked
         clock.now += module.PAUSE
+    endpoint.instead = None
+    await tokens.token()
+
+
+async def test_without_a_word_about_its_life_it_is_renewed_soon(
+    endpoint: TokenEndpoint, tokens: Tokens, clock: Clock
+) -> None:
+    endpoint.instead = (200, '{"access_token": "t"}')
+    assert await tokens.token() == "t"
+    clock.now += module.UNSAID_LIFE
+    await tokens.token()
+    assert len(endpoint.asked) == 2
+
+
+async def test_a_client_that_goes_away_takes_the_token_from_nobody(endpoint: TokenEndpoint, tokens: Tokens) -> None:
+    endpoint.delay = 0.2
+    gone = asyncio.create_task(tokens.token())
+    await until(lambda: endpoint.asked, "the endpoint was asked")
+    gone.cancel()
+    assert await tokens.token()
+    assert len(endpoint.asked) == 1
+
+
+async def test_after_a_refusal_by_a_broker_another_token_is_asked_for(
+    endpoint: TokenEndpoint, tokens: Tokens, clock: Clock
+) -> None:
+    await tokens.token()
+    said = str(tokens.refused(b'{"status":\n"invalid_token"}'))
+    assert said.endswith("does not accept the token from " + endpoint.url + ': {"status": "invalid_token"}')
+    with pytest.raises(TokenError, match="the broker does not accept the token"):
         await tokens.token()
+    assert len(endpoint.asked) == 1
+    clock.now += module.PAUSE
+    await tokens.token()
+    assert len(endpoint.asked) == 2
 
 
-async def test_without_a_word_about_its_life_it_is_renewed_soon(signer: Signer) -> None:
-    clock = Clock()
-    async with TokenEndpoint(signer) as endpoint:
-        endpoint.instead = (200, '{"access_token": "t"}')
-        tokens = Tokens(by_token(endpoint.url), clock)
-        assert await tokens.token() == "t"
-        clock.now += module.UNSAID_LIFE
-        await tokens.token()
-        assert len(endpoint.asked) == 2
-
-
-async def test_a_client_that_goes_away_takes_the_token_from_nobody(signer: Signer) -> None:
-    async with TokenEndpoint(signer) as endpoint:
-        endpoint.delay = 0.2
-        tokens = Tokens(by_token(endpoint.url))
-        gone = asyncio.create_task(tokens.token())
-        await until(lambda: endpoint.asked, "the endpoint was asked")
-        gone.cancel()
-        assert await tokens.token()
-        assert len(endpoint.asked) == 1
-
-
-async def test_an_endpoint_that_fails_is_asked_once_a_second(signer: Signer) -> None:
-    clock = Clock()
-    async with TokenEndpoint(signer) as endpoint:
-        endpoint.instead = (503, "away")
-        tokens = Tokens(by_token(endpoint.url), clock)
-        for asked in (1, 2):
-            for _ in range(10):
-                with pytest.raises(TokenError, match="status 503"):
-                    await tokens.token()
-            assert len(endpoint.asked) == asked
-            clock.now += module.PAUSE
-
-
-async def test_after_a_refusal_by_a_broker_another_token_is_asked_for(signer: Signer) -> None:
-    clock = Clock()
-    async with TokenEndpoint(signer) as endpoint:
-        tokens = Tokens(by_token(endpoint.url), clock)
-        await tokens.token()
-        said = str(tokens.refused(b'{"status":\n"invalid_token"}'))
-        assert said.endswith("does not accept the token from " + endpoint.url + ': {"status": "invalid_token"}')
-        with pytest.raises(TokenError, match="the broker does not accept the token"):
-            await tokens.token()
-        assert len(endpoint.asked) == 1
-        clock.now += module.PAUSE
-        await tokens.token()
-        assert len(endpoint.asked) == 2
-
-
-async def test_an_answer_may_come_in_pieces_and_has_an_end(signer: Signer) -> None:
-    async with TokenEndpoint(signer) as endpoint:
-        endpoint.pieces = 50
-        assert (await Tokens(by_token(endpoint.url)).token()).count(".") == 2
-        endpoint.instead = (200, "x" * 2_000_000)
-        assert "more than 1048576 bytes" in await fails(by_token(endpoint.url))
+async def test_an_answer_may_come_in_pieces_and_has_an_end(endpoint: TokenEndpoint, tokens: Tokens) -> None:
+    endpoint.pieces = 50
+    assert (await tokens.token()).count(".") == 2
+    endpoint.instead = (200, "x" * 2_000_000)
+    assert "more than 1048576 bytes" in await fails(by_token(endpoint.url))
 
 
 async def test_the_clients_of_a_process_share_it() -> None:
@@ -178,9 +153,8 @@ async def fails(settings: KafkaSettings) -> str:
     return said
 
 
-async def test_a_wrong_secret(signer: Signer) -> None:
-    async with TokenEndpoint(signer) as endpoint:
-        said = await fails(by_token(endpoint.url, oauth_client_secret="wrong"))
+async def test_a_wrong_secret(endpoint: TokenEndpoint) -> None:
+    said = await fails(by_token(endpoint.url, oauth_client_secret="wrong"))
     assert (
         "status 401: invalid_client: Invalid client; are KAFKA__OAUTH_CLIENT_ID and KAFKA__OAUTH_CLIENT_SECRET" in said
     )
@@ -190,11 +164,10 @@ async def test_nobody_there() -> None:
     assert "Connect" in await fails(by_token())
 
 
-async def test_a_slow_one(signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_one(endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FETCH_TIME", 0.2)
-    async with TokenEndpoint(signer) as endpoint:
-        endpoint.delay = 600
-        assert "no answer within 0.2 s" in await fails(by_token(endpoint.url))
+    endpoint.delay = 600
+    assert "no answer within 0.2 s" in await fails(by_token(endpoint.url))
 
 
 @pytest.mark.parametrize(
@@ -210,10 +183,9 @@ async def test_a_slow_one(signer: Signer, monkeypatch: pytest.MonkeyPatch) -> No
         (400, f'{{"error": "x {SECRET} x", "error_description": "{"y" * 5000}"}}', "x *** x"),
     ],
 )
-async def test_an_answer_that_is_none(signer: Signer, status: int, body: str, says: str) -> None:
-    async with TokenEndpoint(signer) as endpoint:
-        endpoint.instead = (status, body)
-        assert says in await fails(by_token(endpoint.url))
+async def test_an_answer_that_is_none(endpoint: TokenEndpoint, status: int, body: str, says: str) -> None:
+    endpoint.instead = (status, body)
+    assert says in await fails(by_token(endpoint.url))
 
 
 async def test_a_ca_that_is_not_its_own(signer: Signer, tmp_path: Path) -> None:
@@ -224,10 +196,9 @@ async def test_a_ca_that_is_not_its_own(signer: Signer, tmp_path: Path) -> None:
 
 
 async def test_a_ca_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"KAFKA__OAUTH_CA .+none"):
-        client_arguments(by_token(oauth_ca=tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"KAFKA__OAUTH_CA .+none"):
-        client_options(by_token(oauth_ca=tmp_path / "none"))
+    for read in (client_arguments, client_options):
+        with pytest.raises(ConfigError, match=r"KAFKA__OAUTH_CA .+none"):
+            read(by_token(oauth_ca=tmp_path / "none"))
 
 
 class TestLandingJob:

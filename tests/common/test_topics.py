@@ -1,12 +1,13 @@
+"""The topics that the topics job makes and grows, and what receivers find wrong with those that are there."""
+
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
 import sys
-import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -19,36 +20,37 @@ from headrace_common import topics
 from headrace_common.kafka import client
 from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings, environment
+from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
 from headrace_common.topics import TopicPlan, changes, ensure, plans
 
 from tests.contract.embedded import EmbeddedKafka
+from tests.contract.receiver import variables
+from tests.contract.topic import unmade
 from tests.contract.waiting import PATIENCE, until
 
 DAY_MS = 86_400_000
 
 
-def own(kafka: EmbeddedKafka) -> KafkaSettings:
-    mark = uuid.uuid4().hex[:8]
-    return KafkaSettings(
-        bootstrap_servers=kafka.bootstrap,
-        events_topic=f"events.{mark}",
-        quarantine_topic=f"quarantine.{mark}",
-        segments_topic=f"segments.{mark}",
-        snapshots_topic=f"snapshots.{mark}",
-    )
+@pytest.fixture
+def settings(kafka: EmbeddedKafka) -> KafkaSettings:
+    """Names of topics that are not there yet."""
+    return unmade(kafka.bootstrap)
+
+
+@asynccontextmanager
+async def asking(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    await admin.start()
+    yield admin
+    await admin.close()
 
 
 async def seen(settings: KafkaSettings, topic: str) -> tuple[int, dict[str, str]]:
     """Partitions and configuration of a topic, as the broker tells them."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
-    try:
-        await admin.start()
+    async with asking(settings) as admin:
         (described,) = await admin.describe_topics([topic])
         (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         return len(described["partitions"]), {entry[0]: entry[1] for entry in response.resources[0][4]}
-    finally:
-        await admin.close()
 
 
 async def becomes(settings: KafkaSettings, topic: str, partitions: int, configuration: dict[str, str]) -> None:
@@ -61,20 +63,11 @@ async def becomes(settings: KafkaSettings, topic: str, partitions: int, configur
     await until(told, f"{topic} has {partitions} partitions and {configuration}")
 
 
-async def create(settings: KafkaSettings, topic: NewTopic) -> None:
+async def create(settings: KafkaSettings, name: str, partitions: int, configuration: dict[str, str]) -> None:
     """Makes a topic, and waits until the broker knows it."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
-
-    async def known() -> bool:
-        (described,) = await admin.describe_topics([topic.name])
-        return len(described["partitions"]) == topic.num_partitions
-
-    try:
-        await admin.start()
-        await admin.create_topics([topic])
-        await until(known, f"{topic.name} is known")
-    finally:
-        await admin.close()
+    async with asking(settings) as admin:
+        await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=configuration)])
+    await becomes(settings, name, partitions, configuration)
 
 
 class TestChanges:
@@ -93,40 +86,35 @@ class TestChanges:
 
 @pytest.mark.kafka
 class TestEnsure:
-    async def test_creates_both_topics_as_the_promise_needs_them(self, kafka: EmbeddedKafka) -> None:
-        settings = own(kafka)
+    async def test_creates_both_topics_as_the_promise_needs_them(self, settings: KafkaSettings) -> None:
         assert len(await ensure(settings, TopicSettings(events_partitions=4, segments_partitions=0))) == 2
         partitions, events = await seen(settings, settings.events_topic)
         assert partitions == 4
-        assert events["retention.ms"] == str(7 * DAY_MS)
-        assert events["max.message.bytes"] == str(4 * 1024 * 1024)
-        assert events["message.timestamp.type"] == "CreateTime"
-        assert events["message.timestamp.before.max.ms"] == str(DAY_MS)
-        assert events["message.timestamp.after.max.ms"] == "3600000"
-        assert events["unclean.leader.election.enable"] == "false"
+        promised = {
+            "retention.ms": str(7 * DAY_MS),
+            "max.message.bytes": str(4 << 20),
+            "message.timestamp.type": "CreateTime",
+            "message.timestamp.before.max.ms": str(DAY_MS),
+            "message.timestamp.after.max.ms": "3600000",
+            "unclean.leader.election.enable": "false",
+        }
+        assert {name: events[name] for name in promised} == promised
         partitions, quarantine = await seen(settings, settings.quarantine_topic)
         assert partitions == 3
         assert quarantine["retention.ms"] == str(30 * DAY_MS)
 
-    async def test_grows_and_keeps_what_somebody_else_has_set(self, kafka: EmbeddedKafka) -> None:
-        settings = own(kafka)
-        theirs = {
-            "retention.ms": "1000",
-            "retention.bytes": "77",
-            "segment.ms": "123456",
-            "max.message.bytes": "9000000",
-        }
-        await create(settings, NewTopic(settings.events_topic, 2, 1, topic_configs=theirs))
+    async def test_grows_and_keeps_what_somebody_else_has_set(self, settings: KafkaSettings) -> None:
+        theirs = {"retention.bytes": "77", "segment.ms": "123456", "max.message.bytes": "9000000"}
+        await create(settings, settings.events_topic, 2, {**theirs, "retention.ms": "1000"})
         await ensure(settings, TopicSettings(events_partitions=3, segments_partitions=0, retention_bytes=50))
         ours = {"retention.ms": str(7 * DAY_MS), "message.timestamp.before.max.ms": str(DAY_MS)}
         await becomes(settings, settings.events_topic, 3, {**theirs, **ours})
 
-    async def test_a_topic_that_takes_too_small_messages_is_weak_until_it_is_grown(self, kafka: EmbeddedKafka) -> None:
-        settings = own(kafka)
-        enough = {"max.message.bytes": str(SMALLEST_MESSAGE_BYTES)}
-        await create(settings, NewTopic(settings.events_topic, 1, 1, topic_configs=enough))
-        short = {"max.message.bytes": str(SMALLEST_MESSAGE_BYTES - 1)}
-        await create(settings, NewTopic(settings.quarantine_topic, 1, 1, topic_configs=short))
+    async def test_a_topic_that_takes_too_small_messages_is_weak_until_it_is_grown(
+        self, settings: KafkaSettings
+    ) -> None:
+        for name, most in ((settings.events_topic, 0), (settings.quarantine_topic, 1)):
+            await create(settings, name, 1, {"max.message.bytes": str(SMALLEST_MESSAGE_BYTES - most)})
         events, quarantine = await describe(settings)
         assert events.weak == ()
         assert quarantine.weak == ("max.message.bytes below 65536",)
@@ -137,8 +125,7 @@ class TestEnsure:
 
         await until(grown, "no topic is weak")
 
-    async def test_never_shrinks(self, kafka: EmbeddedKafka) -> None:
-        settings = own(kafka)
+    async def test_never_shrinks(self, settings: KafkaSettings) -> None:
         large = TopicSettings(events_partitions=5, events_retention=10 * 86_400, max_message_bytes=8 * 1024 * 1024)
         await ensure(settings, large)
         assert await ensure(settings, TopicSettings(events_partitions=1, retention_bytes=1)) == []
@@ -148,26 +135,26 @@ class TestEnsure:
         assert events["max.message.bytes"] == str(8 * 1024 * 1024)
         assert events["retention.bytes"] == "-1"
 
-    async def test_the_topics_of_the_segments_keep_all_and_never_grow(self, kafka: EmbeddedKafka) -> None:
-        settings = own(kafka)
+    async def test_the_topics_of_the_segments_keep_all_and_never_grow(self, settings: KafkaSettings) -> None:
         await ensure(settings, TopicSettings(segments_partitions=2, retention_bytes=1000))
         partitions, segments = await seen(settings, settings.segments_topic)
         assert partitions == 2
-        assert {name: segments[name] for name in ("cleanup.policy", "retention.ms", "retention.bytes")} == {
+        promised = {
             "cleanup.policy": "delete",
             "retention.ms": "-1",
             "retention.bytes": "-1",
+            "max.message.bytes": str(17 << 20),
+            "message.timestamp.type": "LogAppendTime",
         }
-        assert segments["max.message.bytes"] == str(17 << 20)
-        assert segments["message.timestamp.type"] == "LogAppendTime"
+        assert {name: segments[name] for name in promised} == promised
         partitions, snapshots = await seen(settings, settings.snapshots_topic)
         assert (partitions, snapshots["cleanup.policy"]) == (2, "compact")
         assert await ensure(settings, TopicSettings(segments_partitions=3, retention_bytes=1000)) == []
         assert (await seen(settings, settings.segments_topic))[0] == 2
 
-    async def test_more_replicas_than_brokers_is_said_in_one_line(self, kafka: EmbeddedKafka) -> None:
+    async def test_more_replicas_than_brokers_is_said_in_one_line(self, settings: KafkaSettings) -> None:
         with pytest.raises(DeliveryError, match="replication factor of 3"):
-            await ensure(own(kafka), TopicSettings(replication=3), bound=1)
+            await ensure(settings, TopicSettings(replication=3), bound=1)
 
     async def test_gives_up_after_the_bound_when_nobody_answers(self) -> None:
         with socket.socket() as silent:  # bound, not listening: connections are refused
@@ -201,34 +188,20 @@ class TestEnsure:
     async def test_one_address_is_enough(self, servers: str) -> None:
         await topics.wait_for_names(servers, pytest.fail, bound=-1)
 
-    def test_as_a_process(self, kafka: EmbeddedKafka) -> None:
-        settings = own(kafka)
-        ours = environment(
-            "kafka",
-            bootstrap_servers=settings.bootstrap_servers,
-            events_topic=settings.events_topic,
-            quarantine_topic=settings.quarantine_topic,
-            segments_topic=settings.segments_topic,
-            snapshots_topic=settings.snapshots_topic,
-        )
-        done = run_module(ours)
-        assert (done.returncode, "created, 12 partitions" in done.stderr) == (0, True), done.stderr
-        done = run_module({**ours, "HEADRACE_TOPICS__REPLICAS": "3"})
-        assert (done.returncode, done.stderr.strip()) == (
-            78,
-            "topics: HEADRACE_TOPICS__REPLICAS: there is no such setting; did you mean HEADRACE_TOPICS__REPLICATION?",
-        )
-
-
-def run_module(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run(
-        [sys.executable, "-m", "headrace_common.topics"],
-        env={**os.environ, "PYTHONPATH": path, **variables},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+    @pytest.mark.parametrize(
+        ("name", "status", "said"),
+        [
+            ("replication", 0, "created, 12 partitions"),
+            ("replicas", 78, "topics: HEADRACE_TOPICS__REPLICAS: there is no such setting; did you mean "),
+        ],
     )
+    def test_as_a_process(self, settings: KafkaSettings, name: str, status: int, said: str) -> None:
+        command, environment = (
+            [sys.executable, "-m", "headrace_common.topics"],
+            variables(settings, {"topics": {name: 1}}),
+        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, said in done.stderr) == (status, True), done.stderr
 
 
 class Admin:

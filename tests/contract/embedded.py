@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
@@ -14,12 +15,14 @@ from headrace_cli.machine.tether import tethered
 from headrace_cli.stack.broker import HOST, LOCALE, Broker, answers, reason
 from typing_extensions import override
 
+from tests.contract.waiting import BROKER_TIME
+
 
 class EmbeddedKafka(Broker):
     """One broker in `folder`. `prepare` chooses free ports for a `port` or `controller_port` of 0.
 
     `properties` add to the broker's own and override them. `heap` is as in Java's ``-Xmx``. `scram_users` (passwords by name)
-    can log in by SCRAM-SHA-512 from the first start on.
+    can log in by SCRAM-SHA-512 from the first start on. In a `with` it runs.
     """
 
     def __init__(
@@ -39,6 +42,13 @@ class EmbeddedKafka(Broker):
         self._heap = heap
         self._scram_users = dict(scram_users or {})
         self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def bootstrap(self) -> str:
@@ -76,7 +86,7 @@ class EmbeddedKafka(Broker):
         java, heap, *rest = super()._java(main, *arguments)
         return [java, heap, f"-Xmx{self._heap}", *rest]  # the last one counts
 
-    def start(self, timeout: float = 300) -> None:
+    def start(self, timeout: float = BROKER_TIME) -> None:
         """Start the broker and wait until it answers, for at most `timeout` seconds.
 
         `stop` ends it; it also ends together with this process. If another process takes a port that `prepare` has chosen,

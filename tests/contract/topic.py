@@ -135,15 +135,15 @@ def now(work: Coroutine[Any, Any, T]) -> T:
     return _ASIDE.submit(asyncio.run, work).result()
 
 
+def unmade(bootstrap: str) -> KafkaSettings:
+    """Names of topics that nobody else uses."""
+    mark = uuid.uuid4().hex[:8]
+    names = {f"{kind}_topic": f"{kind}.{mark}" for kind in ("events", "quarantine", "segments", "snapshots")}
+    return KafkaSettings(bootstrap_servers=bootstrap, **names)
+
+
 def own_topics(bootstrap: str, topics: TopicSettings | None = None) -> KafkaSettings:
     """Topics that nobody else uses."""
-    mark = uuid.uuid4().hex[:8]
-    kafka = KafkaSettings(
-        bootstrap_servers=bootstrap,
-        events_topic=f"events.{mark}",
-        quarantine_topic=f"quarantine.{mark}",
-        segments_topic=f"segments.{mark}",
-        snapshots_topic=f"snapshots.{mark}",
-    )
+    kafka = unmade(bootstrap)
     now(ensure(kafka, topics or TopicSettings(events_partitions=4, segments_partitions=0)))
     return kafka

@@ -10,10 +10,10 @@ from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.brokers import HEEDS_RULES, ProxiedListener
+from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.topic import own_topics
-from tests.contract.waiting import BROKER_TIME
 from tests.system.proxy import Proxy
 
 
@@ -23,28 +23,20 @@ class Broker(EmbeddedKafka):
     def __init__(self, folder: Path) -> None:
         port, controller = free_port(), free_port()
         self.listener = ProxiedListener()
-        super().__init__(
-            folder,
-            port,
-            controller,
-            {
-                **self.listener.properties(port, controller),
-                **HEEDS_RULES,
-                "broker.session.timeout.ms": "6000",  # a killed broker's partitions are soon known to have no leader
-            },
-        )
-
-    def proxy(self) -> Proxy:
-        """What clients of the `proxied` port go through while it runs."""
-        return Proxy(self.listener.behind, self.listener.port)
+        soon = {"broker.session.timeout.ms": "6000"}  # a killed broker's partitions are soon known to have no leader
+        properties = {**self.listener.properties(port, controller), **HEEDS_RULES, **soon}
+        super().__init__(folder, port, controller, properties)
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    running = Broker(tmp_path_factory.mktemp("broker"))
-    running.start(BROKER_TIME)
-    yield running
-    running.stop()
+    with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("pki"))
 
 
 @pytest.fixture
@@ -55,7 +47,8 @@ def topics(broker: Broker) -> KafkaSettings:
 
 @pytest.fixture
 async def broker_proxy(broker: Broker) -> AsyncIterator[Proxy]:
-    async with broker.proxy() as proxy:
+    """What clients of the `proxied` port go through while it runs."""
+    async with Proxy(broker.listener.behind, broker.listener.port) as proxy:
         yield proxy
 
 

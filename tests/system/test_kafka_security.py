@@ -16,8 +16,7 @@ from tests.contract.certificates import Authority
 from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import BROKER_TIME, until
-from tests.forward.speaking import send
+from tests.system.landing import store
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -25,13 +24,8 @@ USER, PASSWORD = "headrace", "not-a-secret"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("pki"))
-
-
-@pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[GuardedKafka]:
-    running = GuardedKafka(
+    with GuardedKafka(
         tmp_path_factory.mktemp("kafka"),
         "SASL_SSL",
         {
@@ -42,10 +36,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> I
         },
         authority=authority,
         scram_users={USER: PASSWORD},
-    )
-    running.start(BROKER_TIME)
-    yield running
-    running.stop()
+    ) as running:
+        yield running
 
 
 def access(secured: GuardedKafka, authority: Authority, **other: Any) -> dict[str, Any]:
@@ -63,17 +55,16 @@ def access(secured: GuardedKafka, authority: Authority, **other: Any) -> dict[st
 async def test_a_receiver_stores_with_a_password_over_tls(
     secured: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
-    plain = own_topics(secured.bootstrap)
+    plain, mark = own_topics(secured.bootstrap), uuid.uuid4().hex
     password = tmp_path / "password"
     password.write_text(PASSWORD + "\n")
     kafka = access(secured, authority, sasl_password_file=password)
     del kafka["sasl_password"]
     with Receiver("forward", plain, tmp_path, {"kafka": kafka}) as receiver:
         await receiver.start()
-        mark = uuid.uuid4().hex
-        send(receiver.address, mark)
+        await store(receiver, mark)
         assert len(await events(plain, mark)) == 1
-        assert PASSWORD not in receiver.log.read_text()
+        assert PASSWORD not in receiver.said()
 
 
 WRONG = {
@@ -95,22 +86,20 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
     if name == "CA":
         other = {"ca": Authority(stranger).file}
     kafka = {name: value for name, value in access(secured, authority, **other).items() if value is not None}
-    with Receiver(
-        "forward", KafkaSettings(bootstrap_servers=secured.bootstrap), tmp_path, {"kafka": kafka}
-    ) as receiver:
+    with Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka}) as receiver:
         receiver.spawn()
-        await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
+        problem = await receiver.problem()
         receiver.ops = receiver.lines("starting")[-1]["ops"]
         await asyncio.sleep(3)  # several attempts later: the same line does not come again, nor do a library's
         (line,) = receiver.told()
         assert line["event"] == "kafka is not usable"
-        assert word.lower() in line["problem"].lower()
-        assert "\n" not in line["problem"]
-        assert len(line["problem"]) < 300
+        assert word.lower() in problem.lower()
+        assert "\n" not in problem
+        assert len(problem) < 300
         status, text = await receiver.get("/readyz")
-        assert (status, text.strip()) == (503, line["problem"])
+        assert (status, text.strip()) == (503, problem)
         assert (await receiver.get("/livez"))[0] == 200
         assert receiver.exit_status() is None
-        assert "wrong" not in line["problem"]
+        assert "wrong" not in problem
         receiver.signal(signal.SIGTERM)
         assert await receiver.ended() == 0

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.machine.jars import jars
-from headrace_cli.machine.java import java_home
-from headrace_cli.machine.tether import tethered
-from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
 from tests.contract.guarded import GuardedKafka
-from tests.contract.receiver import Receiver, variables
+from tests.contract.receiver import Receiver
 from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import BROKER_TIME, PATIENCE, until
-from tests.forward.speaking import send
-from tests.lake.lander import QUICK
+from tests.contract.waiting import until
+from tests.system.landing import landing, store
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -42,7 +34,7 @@ def signer() -> Signer:
 def guarded(tmp_path_factory: pytest.TempPathFactory, signer: Signer) -> Iterator[GuardedKafka]:
     keys = tmp_path_factory.mktemp("keys") / "keys.json"
     keys.write_text(signer.keys)
-    running = GuardedKafka(
+    with GuardedKafka(
         tmp_path_factory.mktemp("kafka"),
         "SASL_PLAINTEXT",
         {
@@ -54,10 +46,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, signer: Signer) -> Iterato
             f"{_LISTENER}.connections.max.reauth.ms": "3600000",
         },
         java=[f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"],
-    )
-    running.start(BROKER_TIME)
-    yield running
-    running.stop()
+    ) as running:
+        yield running
 
 
 def access(guarded: GuardedKafka, endpoint: TokenEndpoint, folder: Path, **other: Any) -> dict[str, Any]:
@@ -76,28 +66,11 @@ def access(guarded: GuardedKafka, endpoint: TokenEndpoint, folder: Path, **other
     }
 
 
-async def store(receiver: Receiver, mark: str) -> None:
-    """Sends one event and hears that it is stored."""
-    await asyncio.to_thread(send, receiver.address, mark)
-
-
-def landing(plain: KafkaSettings, sections: Mapping[str, Any], said: Path) -> subprocess.Popen[bytes]:
-    """The landing job, to the end of what Kafka holds; what it says goes to `said`."""
-    with said.open("wb") as output:
-        return subprocess.Popen(
-            tethered([sys.executable, "-m", "headrace_lake", "--once"]),
-            env={**variables(plain, sections), **QUICK, "JAVA_HOME": str(java_home())},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-
-
 @pytest.mark.spark
-async def test_an_event_from_a_client_to_the_lake(guarded: GuardedKafka, signer: Signer, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    plain = own_topics(guarded.bootstrap)
-    mark = uuid.uuid4().hex
+async def test_an_event_from_a_client_to_the_lake(
+    guarded: GuardedKafka, authority: Authority, signer: Signer, tmp_path: Path
+) -> None:
+    plain, mark = own_topics(guarded.bootstrap), uuid.uuid4().hex
     async with TokenEndpoint(signer, tls=authority.issue("login", "login")) as endpoint:
         kafka = access(guarded, endpoint, tmp_path, oauth_ca=authority.file)
         with Receiver("forward", plain, tmp_path, {"kafka": kafka}) as receiver:
@@ -105,32 +78,18 @@ async def test_an_event_from_a_client_to_the_lake(guarded: GuardedKafka, signer:
             await store(receiver, mark)
             assert len(await events(plain, mark)) == 1
             assert len(endpoint.asked) == 1, "its clients share one token"
-            assert SECRET not in receiver.log.read_text()
+            assert SECRET not in receiver.said()
         endpoint.instead = (401, "")  # the landing job waits for one, too
-        lake = {"path": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "jars": jars("spark")}
-        said = tmp_path / "lake.log"
-        job = landing(plain, {"kafka": kafka, "lake": lake}, said)
-        try:
-            waits = f"no token from {endpoint.url} "
-            await until(lambda: waits in said.read_text() or job.poll() is not None, "it waits", 10 * PATIENCE)
+        async with landing(plain, kafka, tmp_path, mark, SECRET) as says:
+            await says(f"no token from {endpoint.url} ")
             endpoint.instead = None
-            await until(lambda: job.poll() is not None, "it ends", 10 * PATIENCE)
-        finally:
-            job.kill()
-        text = said.read_text()
-        assert job.returncode == 0, text
-        assert waits in text
-        assert SECRET not in text
-    (row,) = query.run("select body from events", tmp_path / "lake")
-    assert json.loads(row["body"])["mark"] == mark
 
 
 async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
     guarded: GuardedKafka, signer: Signer, tmp_path: Path
 ) -> None:
     """The broker closes a connection whose token has ended; aiokafka does not log in again on the same one."""
-    plain = own_topics(guarded.bootstrap)
-    mark = uuid.uuid4().hex
+    plain, mark = own_topics(guarded.bootstrap), uuid.uuid4().hex
     async with TokenEndpoint(signer, life=4) as endpoint:
         with Receiver("forward", plain, tmp_path, {"kafka": access(guarded, endpoint, tmp_path)}) as receiver:
             await receiver.start()
@@ -149,11 +108,10 @@ async def test_no_token_and_then_one(guarded: GuardedKafka, signer: Signer, tmp_
         kafka = access(guarded, endpoint, tmp_path, request_timeout=5)
         with Receiver("forward", plain, tmp_path, {"kafka": kafka}) as receiver:
             receiver.spawn()
-            await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
+            assert f"no token from {endpoint.url}: status 503" in await receiver.problem()
             await until(lambda: len(endpoint.asked) > 3, "it tries again")
             (line,) = receiver.told()
             assert line["event"] == "kafka is not usable"
-            assert f"no token from {endpoint.url}: status 503" in line["problem"]
             endpoint.instead = None
             await receiver.listens()
             await store(receiver, uuid.uuid4().hex)

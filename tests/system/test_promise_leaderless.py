@@ -12,11 +12,12 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.brokers import HEEDS_RULES
 from tests.contract.dialect import ContractClient, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import BROKER_TIME, PATIENCE, until
+from tests.contract.waiting import PATIENCE, until
 from tests.system.cluster import admin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -36,8 +37,7 @@ class SecondBroker(EmbeddedKafka):
             "node.id": str(SECOND),
             "controller.quorum.voters": f"1@{HOST}:{first.controller_port}",
             "listeners": f"PLAINTEXT://{HOST}:{port}",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "allow.everyone.if.no.acl.found": "true",
+            **HEEDS_RULES,
         }
         super().__init__(folder, port, free_port(), properties)
 
@@ -52,10 +52,8 @@ class SecondBroker(EmbeddedKafka):
 
 @pytest.fixture
 def second(broker: EmbeddedKafka, tmp_path: Path) -> Iterator[SecondBroker]:
-    running = SecondBroker(tmp_path / "second", broker)
-    running.start(BROKER_TIME)
-    yield running
-    running.stop()
+    with SecondBroker(tmp_path / "second", broker) as running:
+        yield running
 
 
 async def leaders(kafka: KafkaSettings) -> dict[int, int]:
@@ -110,7 +108,7 @@ async def test_partitions_without_a_leader(broker, second: SecondBroker, start) 
     for receiver in (patient, hasty):
         assert (await receiver.get("/livez"), await receiver.get("/readyz")) == ((200, "ok\n"), (200, "ok\n"))
 
-    second.start(BROKER_TIME)
+    second.start()
     for partition, number in numbers.items():
         await waiting[partition].receives(number)
     assert (patient.exit_status(), hasty.exit_status()) == (None, None)
