@@ -69,34 +69,25 @@ async def what_it_confirms(settings: KafkaSettings, old: AIOKafkaProducer, refus
 @pytest.mark.long
 async def test_a_new_cluster_has_what_it_confirms(tmp_path: Path, refusal: type[Exception]) -> None:
     """Two producers had one number there, and it took a batch of the second for one of the first: confirmed, and not stored."""
-    first = EmbeddedKafka(tmp_path / "first")
-    first.start()
-    settings = KafkaSettings(bootstrap_servers=first.bootstrap)
-    await ensure(settings, TOPICS)
-    async with producing(settings) as old:
-        await send(old, settings, 0)
-        first.stop()
-        second = EmbeddedKafka(tmp_path / "second", first.port, first.controller_port)
-        second.start()
-        try:
-            await ensure(settings, TOPICS)
-            await what_it_confirms(settings, old, refusal)
-        finally:
-            second.stop()
+    with EmbeddedKafka(tmp_path / "first") as first:
+        settings = KafkaSettings(bootstrap_servers=first.bootstrap)
+        await ensure(settings, TOPICS)
+        async with producing(settings) as old:
+            await send(old, settings, 0)
+            first.stop()
+            with EmbeddedKafka(tmp_path / "second", first.port, first.controller_port):
+                await ensure(settings, TOPICS)
+                await what_it_confirms(settings, old, refusal)
 
 
 @pytest.mark.long
 async def test_a_restored_cluster_has_what_it_confirms(tmp_path: Path, refusal: type[Exception]) -> None:
     """The same where the cluster has its identity, and its topics theirs: its data is an older copy."""
-    made = EmbeddedKafka(tmp_path / "kafka")
-    made.start()
-    settings = KafkaSettings(bootstrap_servers=made.bootstrap)
-    await ensure(settings, TOPICS)
-    made.stop()
+    with EmbeddedKafka(tmp_path / "kafka") as made:
+        settings = KafkaSettings(bootstrap_servers=made.bootstrap)
+        await ensure(settings, TOPICS)
     shutil.copytree(made.folder, tmp_path / "copy")
-    kafka = EmbeddedKafka(made.folder, made.port, made.controller_port)
-    kafka.start()
-    try:
+    with EmbeddedKafka(made.folder, made.port, made.controller_port) as kafka:
         async with producing(settings) as old:
             await send(old, settings, 0)
             kafka.stop()
@@ -104,8 +95,6 @@ async def test_a_restored_cluster_has_what_it_confirms(tmp_path: Path, refusal: 
             shutil.copytree(tmp_path / "copy", kafka.folder)
             kafka.start()
             await what_it_confirms(settings, old, refusal)
-    finally:
-        kafka.stop()
 
 
 async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tests.contract.forward import ForwardDialect, PythonForwardDialect
 from tests.contract.installed import without_adapter
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
-from tests.contract.receiver import Receiver, Sections
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.contract.topic import now, own_topics
 
@@ -36,8 +36,6 @@ DIALECTS = (*ADAPTERS, *without_adapter(ADAPTERS))
 
 OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_segment")
 """What they share with Forward, the quick tier tests with Forward alone: tests marked `shared`."""
-
-Start = Callable[..., Awaitable[Receiver]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -84,28 +82,14 @@ def receiver(
     dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Receiver]:
     """A receiver with the settings that users have by default, for the whole session: leave it as you found it."""
-    running = Receiver.of(dialect, stored_in, tmp_path_factory.mktemp(dialect.name))
-    running.spawn()
-    now(running.listens())
-    yield running
-    running.stop()
+    with Receiver.of(dialect, stored_in, tmp_path_factory.mktemp(dialect.name)) as running:
+        running.spawn()
+        now(running.listens())
+        yield running
 
 
 @pytest.fixture
-def start(dialect: Dialect, stored_in: KafkaSettings, tmp_path: Path) -> Iterator[Start]:
-    """Starts a receiver for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
-    started: list[Receiver] = []
-
-    async def begin(*, spawn_only: bool = False, **sections: Sections) -> Receiver:
-        folder = tmp_path / str(len(started))
-        folder.mkdir()
-        started.append(Receiver.of(dialect, stored_in, folder, sections))
-        if spawn_only:
-            started[-1].spawn()
-        else:
-            await started[-1].start()
-        return started[-1]
-
-    yield begin
-    for running in started:
-        running.stop()
+def start(dialect: Dialect, stored_in: KafkaSettings, tmp_path: Path) -> Iterator[Receivers]:
+    """Starts receivers for one test."""
+    with Receivers(dialect, stored_in, tmp_path) as receivers:
+        yield receivers

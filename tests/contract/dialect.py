@@ -81,7 +81,9 @@ class Can(enum.Flag):
     """What a protocol's transport can do. A test that needs some of it says so: ``@pytest.mark.needs(Can.TLS)``."""
 
     CLOSE_ONE = enum.auto()
-    """The receiver ends one client's connection and no other's, and that client sees it."""
+    """The receiver ends one client's connection and no other's, and that client sees it. While it stops, nobody can connect, and
+    who is connected still hears.
+    """
 
     HALF_CLOSE = enum.auto()
     """A client that has finished sending can say so, and still receive."""
@@ -97,9 +99,6 @@ class Can(enum.Flag):
 
     STORE_AGAIN = enum.auto()
     """A frame that a client sends again may be stored again, with the same ids."""
-
-    REFUSE_NEW = enum.auto()
-    """While it stops, nobody can connect, and who is connected still hears."""
 
 
 EVERYTHING = ~Can(0)

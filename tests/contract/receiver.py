@@ -231,11 +231,13 @@ def occupied() -> socket.socket:
 
 
 class Receivers:
-    """Receivers of one protocol for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
+    """Receivers of one protocol, or dialect, for one test, with sections of settings:
+    ``await start(limits={"connections": 3})``.
+    """
 
-    def __init__(self, protocol: str, kafka: KafkaSettings, folder: Path) -> None:
+    def __init__(self, of: str | Dialect, kafka: KafkaSettings, folder: Path) -> None:
         """`kafka`: where none is named."""
-        self._protocol = protocol
+        self._of = of
         self._kafka = kafka
         self._folder = folder
         self._made: list[Receiver] = []
@@ -243,7 +245,8 @@ class Receivers:
     def make(self, kafka: KafkaSettings | None = None, /, **sections: Mapping[str, object]) -> Receiver:
         folder = self._folder / f"receiver-{len(self._made)}"
         folder.mkdir()
-        self._made.append(Receiver(self._protocol, kafka or self._kafka, folder, sections))
+        make = Receiver if isinstance(self._of, str) else Receiver.of
+        self._made.append(make(self._of, kafka or self._kafka, folder, sections))  # type: ignore[arg-type]
         return self._made[-1]
 
     async def __call__(self, kafka: KafkaSettings | None = None, /, **sections: Mapping[str, object]) -> Receiver:

@@ -26,17 +26,12 @@ CONNECTIONS = 6
 @pytest.fixture(scope="module")
 def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """A receiver with limits that a test can hit."""
-    limits = {
-        "frame_bytes": FRAME_BYTES,
-        "event_bytes": FRAME_BYTES,
-        "frame_time": FRAME_TIME,
-        "connections": CONNECTIONS,
-    }
-    running = Receiver.of(dialect, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits})
-    running.spawn()
-    now(running.listens())
-    yield running
-    running.stop()
+    sizes = {"frame_bytes": FRAME_BYTES, "event_bytes": FRAME_BYTES}
+    limits = {**sizes, "frame_time": FRAME_TIME, "connections": CONNECTIONS}
+    with Receiver.of(dialect, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits}) as running:
+        running.spawn()
+        now(running.listens())
+        yield running
 
 
 def about(receiver: Receiver, event: str, peer: str) -> list[dict]:

@@ -139,17 +139,6 @@ async def test_who_connected_before_it_stopped_is_served(dialect: Dialect, start
     assert receiver.lines("connections cut") == []
 
 
-@pytest.mark.needs(Can.REFUSE_NEW)
-async def test_nobody_can_connect_to_a_receiver_that_stops(dialect: Dialect, start, kafka: EmbeddedKafka) -> None:
-    receiver = await start()
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        async with told_to_stop(receiver, client, kafka, values(20)) as number:
-            await until(lambda: _refused(receiver), "nobody can connect")
-            assert receiver.exit_status() is None
-        await client.receives(number)
-    assert await receiver.ended() == 0
-
-
 @pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_sigterm_ends_who_is_idle_at_once_and_who_is_halfway_without_acknowledgement(
     dialect: Dialect, start, kafka: EmbeddedKafka
@@ -163,6 +152,7 @@ async def test_sigterm_ends_who_is_idle_at_once_and_who_is_halfway_without_ackno
         await halfway.write(halfway.conversation.frame(values(3))[:-5])
         async with told_to_stop(receiver, client, kafka, values(20)) as number:
             await idle.sees_end()
+            await until(lambda: _refused(receiver), "nobody can connect")
             assert receiver.exit_status() is None
         await client.receives(number)
         await client.sees_end()
@@ -235,7 +225,8 @@ async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: 
 async def test_a_wrong_setting_is_said_in_one_line(
     dialect: Dialect, start, section: str, setting: str, value: object, says: str
 ) -> None:
-    receiver = await start(spawn_only=True, **{section: {setting: value}})
+    receiver = start.make(**{section: {setting: value}})
+    receiver.spawn()
     assert await receiver.ended() == EXIT_CONFIG
     (line,) = receiver.log.read_text().splitlines()
     assert line.startswith((f"python -m headrace_{dialect.name}: ", f"python -m {dialect.module}: "))
@@ -246,7 +237,8 @@ async def test_a_wrong_setting_is_said_in_one_line(
 async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start, section: str) -> None:
     with occupied() as taken:
         port = taken.getsockname()[1]
-        receiver = await start(spawn_only=True, **{section: {"host": HOST, "port": port}})
+        receiver = start.make(**{section: {"host": HOST, "port": port}})
+        receiver.spawn()
         assert await receiver.ended() == EXIT_CONFIG
     told = [line for line in receiver.log.read_text().splitlines() if not line.startswith("{")]
     (line,) = told

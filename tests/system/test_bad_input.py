@@ -43,11 +43,10 @@ ATTACKERS = 12
 def receiver(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """One for all tests that ask no log lines: those are limited, so who wants to see each has a receiver of its own."""
     folder: Path = tmp_path_factory.mktemp("bad-input")
-    running = Receiver("forward", own_topics(broker.bootstrap), folder, {"limits": LIMITS})
-    running.spawn()
-    now(running.listens())
-    yield running
-    running.stop()
+    with Receiver("forward", own_topics(broker.bootstrap), folder, {"limits": LIMITS}) as running:
+        running.spawn()
+        now(running.listens())
+        yield running
 
 
 @asynccontextmanager
