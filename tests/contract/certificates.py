@@ -67,6 +67,16 @@ class Authority:
             part.rename(path)
         return files
 
+    def server(self, *, asks: bool = False, tickets: int = 2) -> ssl.SSLContext:
+        """What a server uses for localhost; with `asks`, its clients must show certificates of this authority."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue("server", "server"))
+        context.num_tickets = tickets
+        if asks:
+            context.load_verify_locations(self.file)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
     def context(self, client: tuple[Path, Path] | None = None) -> ssl.SSLContext:
         """What a client uses that trusts this authority."""
         context = ssl.create_default_context(cafile=str(self.file))

@@ -40,14 +40,15 @@ def about(receiver: Receiver, event: str, peer: str) -> list[dict]:
 
 @pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect, receiver: Receiver) -> None:
-    frame = values(3)
+    """What was complete in front of it is stored and acknowledged, and nothing behind it counts."""
+    frame, behind = values(3), values(3)
     async with (
         await ContractClient.connect(dialect, receiver.address) as other,
         await ContractClient.connect(dialect, receiver.address) as client,
     ):
         await other.receives(await other.send(values(2)))
         whole = client.conversation.frame(frame)
-        await client.write(whole + dialect.malformed)  # the frame in front of it is complete
+        await client.write(whole + dialect.malformed + client.conversation.frame(behind))
         await client.sees_end()
         assert client.acknowledged == [0]
         (line,) = about(receiver, "protocol error", client.local)
@@ -56,16 +57,7 @@ async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect,
         assert line["level"] == "warning"
         await other.receives(await other.send(values(2)))
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
-
-
-@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
-async def test_nothing_behind_a_protocol_error_counts(dialect: Dialect, receiver: Receiver) -> None:
-    frame = values(3)
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.write(dialect.malformed + client.conversation.frame(frame))
-        await client.sees_end()
-        assert client.acknowledged == []
-    assert await events(receiver.kafka, frame[0]["mark"]) == []
+    assert await events(receiver.kafka, behind[0]["mark"]) == []
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)

@@ -78,7 +78,7 @@ async def told_to_stop(
 async def test_sigterm_acknowledges_what_is_pending_and_takes_no_more(
     dialect: Dialect, start, kafka: EmbeddedKafka
 ) -> None:
-    receiver = await start()
+    receiver = await start(limits={"stop_delay": 0.3})
     frame = values(20)
     async with await ContractClient.connect(dialect, receiver.address) as client:
         async with told_to_stop(receiver, client, kafka, frame) as number:
@@ -110,15 +110,6 @@ async def test_a_receiver_that_is_told_to_stop_takes_clients_until_balancers_hav
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
     assert receiver.exit_status() is None
     receiver.kill()
-
-
-async def test_after_the_delay_it_stops(dialect: Dialect, start) -> None:
-    receiver = await start(limits={"stop_delay": 0.3})
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(values(3)))
-        receiver.signal(signal.SIGTERM)
-    assert await receiver.ended() == 0
-    assert receiver.lines("stopped")
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)
