@@ -464,34 +464,33 @@ class TestGrowthPool:
         assert pool.used == 0
 
 
-class TestGrowth:
+@pytest.mark.parametrize(
+    ("used", "needs", "pool", "reserves"),
+    [
+        (0, 1, 10, SLICE),
+        (SLICE, SLICE, None, None),
+        (SLICE, SLICE + 1, 10, MIDDLE),
+        (MIDDLE, MIDDLE, None, None),
+        (MIDDLE, MIDDLE + 1, 60, 60 * SLICE),
+        (60 * SLICE, 60 * SLICE, None, None),
+    ],
+)
+async def test_a_frame_moves_from_the_small_pool_to_the_large_one(
+    used: int, needs: int, pool: int | None, reserves: int | None
+) -> None:
     """Frames that grow by a slice at most never wait for those that grow beyond it."""
+    found = Growth(80 * SLICE, 60 * SLICE).pool(needs, used)
+    assert (found and (found[0].size, found[1])) == (pool and (pool * SLICE, reserves))
 
-    async def test_a_frame_moves_from_the_small_pool_to_the_large_one(self) -> None:
-        growth = Growth(80 * SLICE, 60 * SLICE)
-        first = growth.pool(1, 0)
-        assert first is not None
-        small, size = first
-        assert (small.size, size) == (10 * SLICE, SLICE)
-        assert growth.pool(SLICE, SLICE) is None
-        between = growth.pool(SLICE + 1, SLICE)
-        assert between is not None
-        middle, size = between
-        assert (middle.size, size) == (10 * SLICE, MIDDLE)
-        assert growth.pool(MIDDLE, MIDDLE) is None
-        second = growth.pool(MIDDLE + 1, MIDDLE)
-        assert second is not None
-        large, size = second
-        assert (large.size, size) == (60 * SLICE, 60 * SLICE)
-        assert growth.pool(60 * SLICE, 60 * SLICE) is None
 
-    async def test_without_room_for_a_middle_there_is_none(self) -> None:
-        growth = Growth(80 * SLICE, 70 * SLICE)
-        assert growth.pool(SLICE + 1, SLICE) == (growth._rest, 70 * SLICE)
-        assert growth._rest.size == 70 * SLICE
+async def test_without_room_for_a_middle_there_is_none() -> None:
+    growth = Growth(80 * SLICE, 70 * SLICE)
+    assert growth.pool(SLICE + 1, SLICE) == (growth._rest, 70 * SLICE)
+    assert growth._rest.size == 70 * SLICE
 
-    async def test_where_the_pool_is_less_than_a_frame_may_become_all_of_it_is_enough(self) -> None:
-        growth = Growth(800, 1000)
-        assert growth.pool(50, 0) == (growth._first, SLICE)
-        assert growth._first.take(SLICE) == 100
-        assert growth.pool(200, 100) is None  # below a slice: nothing more would be asked for
+
+async def test_where_the_pool_is_less_than_a_frame_may_become_all_of_it_is_enough() -> None:
+    growth = Growth(800, 1000)
+    assert growth.pool(50, 0) == (growth._first, SLICE)
+    assert growth._first.take(SLICE) == 100
+    assert growth.pool(200, 100) is None  # below a slice: nothing more would be asked for

@@ -145,10 +145,7 @@ class Broker:
     """Asks for a certificate and says whose it was."""
 
     def __init__(self, authority: Authority) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.load_cert_chain(*authority.issue("broker", "broker"))
-        self.context.load_verify_locations(authority.file)
-        self.context.verify_mode = ssl.CERT_REQUIRED
+        self.context = authority.server(asks=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         subject = dict(pair for group in writer.get_extra_info("peercert")["subject"] for pair in group)

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import gc
 import socket
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,12 +81,8 @@ async def test_a_certificate_that_cannot_be_read_is_refused_in_words(
 ) -> None:
     """A name in it is no ASCII. Its welcome ended by an error that nobody expected, with a stack in the log."""
     authority = Authority(tmp_path)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(*authority.issue("server", "server"))
-    server.load_verify_locations(authority.file)
-    server.verify_mode = ssl.CERT_REQUIRED
     shown = authority.context(authority.issue("client", "c", encoded_names=bytes.fromhex("3003 8201 ff")))
-    door = Door(server)
+    door = Door(authority.server(asks=True))
     with structlog.testing.capture_logs() as lines:
         async with door.open() as connect:
             assert await ended(await connect(ssl=shown, server_hostname="localhost"))

@@ -70,6 +70,16 @@ class Door:
             await self.listener.close()
             await self.tasks.stop()
 
+    async def blocking(self, authority: Authority | None) -> socket.socket:
+        """A client's socket, over TLS if it trusts an authority."""
+        assert self.listener._socket is not None
+
+        def connected(address: tuple[str, int]) -> socket.socket:
+            client = socket.create_connection(address, PATIENCE)
+            return client if authority is None else authority.context().wrap_socket(client, server_hostname="localhost")
+
+        return await asyncio.to_thread(connected, self.listener._socket.getsockname())
+
     async def proves(self, client: Conversation) -> None:
         """A frame of the client is taken."""
         before = len(self.publisher.submitted)
@@ -111,9 +121,7 @@ HELLO = bytes.fromhex("1603010200010001fc0303")
 @pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
 async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str) -> None:
     authority = Authority(tmp_path)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(*authority.issue("server", "server"))
-    door = Door(server, **{limit: PLACES})
+    door = Door(authority.server(), **{limit: PLACES})
     async with door.open() as connect:
         tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"}
         client = await connect(**tls)
@@ -202,9 +210,7 @@ async def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_w
 
 async def test_who_comes_to_no_connection_is_counted_as_closed(tmp_path: Path) -> None:
     """A balancer that looks at a port with TLS opened a connection each time, and closed none."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(*Authority(tmp_path).issue("server", "server"))
-    door = Door(server)
+    door = Door(Authority(tmp_path).server())
     async with door.open() as connect:
         for head in (b"", HELLO, b"GET / HTTP/1.1"):
             _, writer = await connect(head)
@@ -238,20 +244,12 @@ async def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(t
 async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path, secured: bool) -> None:
     """While the budget was used up, uvloop took what came by TLS into a buffer, and threw that away at the client's end."""
     authority = Authority(tmp_path)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(*authority.issue("server", "server"))
-    server.num_tickets = 0
+    server = authority.server(tickets=0)
     sizes = {"frame_bytes": 8 << 10, "inflated_bytes": 8 << 10, "connection_budget": 64 << 10}
     door = Door(server if secured else None, **sizes, process_budget=128 << 10)
     frame, taken = data(None, "x" * 4000), door.publisher.submitted
-
-    def connected(address: tuple[str, int]) -> socket.socket:
-        client = socket.create_connection(address, PATIENCE)
-        return authority.context().wrap_socket(client, server_hostname="localhost") if secured else client
-
     async with door.open():
-        assert door.listener._socket is not None
-        client = await asyncio.to_thread(connected, door.listener._socket.getsockname())
+        client = await door.blocking(authority if secured else None)
         await until(lambda: door.receiver.connections, "it is there")
         (connection,) = door.receiver.connections
         assert isinstance(connection, TcpConnection)

@@ -24,6 +24,12 @@ from tests.common.slowly import SlowLoop
 LOOP = SlowLoop
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka is never taken for one that stores nothing."""
+    monkeypatch.setattr(messages, "STALL", 3600.0)
+
+
 class Echo(MessageSession):
     """Acknowledges each message to its route. `slow`: a message is looked at in the next call. `gathers`: frames by time."""
 
@@ -237,9 +243,8 @@ async def test_one_turn_of_the_loop_parses_for_a_bounded_time() -> None:
     assert session.seen == said
 
 
-async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing() -> None:
     """What was read is first come, first served. The socket takes its clients in turn."""
-    monkeypatch.setattr(messages, "STALL", 3600.0)
     size = Message((b"12345",), b"r").size
     made = Bench(Echo(), most=3 * size)
     made.say(b"first")
@@ -256,8 +261,7 @@ async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing(monke
     assert made.socket.reading
 
 
-async def test_a_socket_is_not_read_after_a_rest_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "STALL", 3600.0)
+async def test_a_socket_is_not_read_after_a_rest_either() -> None:
     made = Bench(Echo(), most=1)
     made.say(b"first")
     assert not made.socket.reading
@@ -266,7 +270,6 @@ async def test_a_socket_is_not_read_after_a_rest_either(monkeypatch: pytest.Monk
 async def test_a_socket_is_not_read_while_messages_of_many_clients_wait_for_a_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(messages, "STALL", 3600.0)
     made = Bench(Echo(), most=READ_AHEAD)
     made.say(b"first")
     monkeypatch.setattr(made.connection.driver, "arrives", lambda now: False)
@@ -291,8 +294,7 @@ async def test_a_socket_is_read_on_where_kafka_stores_nothing(monkeypatch: pytes
     assert not made.socket.reading
 
 
-async def test_a_socket_whose_clients_leave_is_read_whatever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "STALL", 3600.0)
+async def test_a_socket_whose_clients_leave_is_read_whatever_waits() -> None:
     made = Bench(Echo(), most=1)
     made.say(b"first")
     made.store()

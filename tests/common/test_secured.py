@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -24,13 +23,6 @@ from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE, until
 
 LOOP = uvloop.new_event_loop  # as receivers run in
-
-
-def server_side(authority: Authority) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("server", "server"))
-    context.num_tickets = 0
-    return context
 
 
 class Speaker:
@@ -80,7 +72,7 @@ class Wire:
 @asynccontextmanager
 async def conversation(tmp_path: Path) -> AsyncIterator[tuple[Door, Wire]]:
     authority = Authority(tmp_path)
-    door = Door(server_side(authority))
+    door = Door(authority.server(tickets=0))
     async with door.open() as connect:
         speaker = Speaker(authority)
         reader, writer = await connect()
@@ -146,18 +138,12 @@ async def test_what_came_before_a_broken_record_is_taken(tmp_path: Path, broken:
 async def test_a_connection_takes_little_memory(tmp_path: Path) -> None:
     """The event loop's TLS has 256 KiB for each, and touches them once so much comes at once: 2.5 GB for 10,000 clients."""
     authority, clients = Authority(tmp_path), 16
-    door = Door(server_side(authority))
-
-    def connected(address: tuple[str, int]) -> socket.socket:
-        return authority.context().wrap_socket(socket.create_connection(address, PATIENCE), server_hostname="localhost")
-
+    door = Door(authority.server(tickets=0))
     async with door.open():
-        assert door.listener._socket is not None
-        address = door.listener._socket.getsockname()
-        first = await asyncio.to_thread(connected, address)
+        first = await door.blocking(authority)
         tracemalloc.start()
         try:
-            there = [await asyncio.to_thread(connected, address) for _ in range(clients)]
+            there = [await door.blocking(authority) for _ in range(clients)]
             await door.admits(1 + clients)
             assert tracemalloc.get_traced_memory()[0] < clients * (64 << 10)
         finally:
@@ -211,7 +197,7 @@ async def test_many_small_records_are_decrypted_in_turns(tmp_path: Path, monkeyp
     turns, crowd = Turns(lambda _: True), []
     for _ in range(4):
         speaker, own, taker = Speaker(authority), Socket(), Taker()
-        transport = SecuredTransport(server_side(authority), turns)
+        transport = SecuredTransport(authority.server(tickets=0), turns)
         transport.connection_made(own)
         while not speaker.shakes():
             transport.data_received(speaker.outgoing.read())
@@ -233,9 +219,8 @@ async def test_many_small_records_are_decrypted_in_turns(tmp_path: Path, monkeyp
         before = [len(taker.taken) for _, _, taker, _ in crowd]
         await asyncio.sleep(0)
         looks += 1
-        assert sum(len(taker.taken) for _, _, taker, _ in crowd) - sum(before) <= 2
-        assert (
-            max(len(taker.taken) for _, _, taker, _ in crowd) - min(len(taker.taken) for _, _, taker, _ in crowd) <= 1
-        )
+        taken = [len(taker.taken) for _, _, taker, _ in crowd]
+        assert sum(taken) - sum(before) <= 2
+        assert max(taken) - min(taken) <= 1
     assert looks > 4
     assert all(own.reading for _, own, _, _ in crowd)

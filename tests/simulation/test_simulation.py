@@ -142,9 +142,5 @@ def test_a_client_that_waits_in_vain_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_story_of_segments_without_a_writer_can_be_told() -> None:
     """Shrinking comes by it; it ended with a traceback instead of a story."""
     scenario = draw(13112, "segment")
-    assert (
-        World(replace(scenario, clients=tuple(plan for plan in scenario.clients if plan.kind != "writer")))
-        .run()
-        .failures
-        == []
-    )
+    others = tuple(plan for plan in scenario.clients if plan.kind != "writer")
+    assert World(replace(scenario, clients=others)).run().failures == []
