@@ -7,10 +7,11 @@ import socket
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
+import h11
 import pytest
 from headrace_common.operations.health import doorway
 from headrace_common.operations.health.doorway import CONNECTIONS, Doorway, is_known, own_names
-from headrace_common.operations.health.exchange import MOST, Answer, Exchange, Request, refusal
+from headrace_common.operations.health.exchange import MOST, Answer, Exchange, refusal
 from headrace_common.operations.health.http import Health, OpsServer
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
@@ -165,7 +166,6 @@ async def test_requests_that_are_no_http_are_refused_and_say_nothing(
         (b"HEAD /metrics HTTP/1.1", 200),
         (b"GET /livez/ HTTP/1.1", 404),
         (b"POST /livez HTTP/1.1", 501),
-        (b"GET /livez HTTP/2.0", 400),
         (b"GET  /livez HTTP/1.1", 400),
         (b"GET /liv\xffez HTTP/1.1", 400),
         (b"GET /livez", 400),
@@ -180,28 +180,27 @@ async def test_which_requests_are_answered(server: OpsServer, line: bytes, statu
     assert len(body) == (0 if line.startswith(b"HEAD") else length)
 
 
-async def test_a_client_of_http_1_0_names_no_host_and_each_host_that_is_named_is_looked_at(server: OpsServer) -> None:
+async def test_a_client_of_http_1_0_names_no_host_and_none_names_two(server: OpsServer) -> None:
     assert (await ask(server, b"GET /livez HTTP/1.0\r\n\r\n")).split()[1] == b"200"
     two = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nhOsT: evil.example.com\r\n\r\n"
-    assert (await ask(server, two)).split()[1] == b"421"
+    assert (await ask(server, two)).split()[1] == b"400"
 
 
 async def test_a_head_may_come_byte_by_byte_and_has_a_largest_size(server: OpsServer) -> None:
-    begun = b"GET /livez HTTP/1.1\r\nX: "
-    for size, status in ((MOST, b"200"), (MOST + 1, b"431")):
-        assert (await ask(server, begun.ljust(size - 4, b"x") + b"\r\n\r\n")).split()[1] == status
-    assert (await ask(server, begun.ljust(MOST, b"x"))).split()[1] == b"431"
-    answers: list[Request] = []
+    begun = b"GET /livez HTTP/1.0\r\nX: "
+    assert (await ask(server, begun.ljust(MOST - 4, b"x") + b"\r\n\r\n")).split()[1] == b"200"
+    assert (await ask(server, begun.ljust(MOST + 1, b"x"))).split()[1] == b"431"
+    answers: list[bytes] = []
 
-    def answer(request: Request, _: asyncio.BaseTransport) -> Answer:
-        answers.append(request)
+    def answer(request: h11.Request, _: asyncio.BaseTransport) -> Answer:
+        answers.append(request.target)
         return refusal(HTTPStatus.NOT_FOUND)
 
     exchange, transport = Exchange(answer), Written()
     exchange.connection_made(transport)
     for byte in b"GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /y HTTP/1.1\r\n\r\n":
         exchange.data_received(bytes((byte,)))
-    assert answers == [Request("GET", "/x", ("a",))]
+    assert answers == [b"/x"]
     assert transport.written.count(b"HTTP/1.1 404 ") == 1
 
 

@@ -9,9 +9,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final, Protocol
 
+import h11
+
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.health.doorway import Doorway
-from headrace_common.operations.health.exchange import Answer, Exchange, Request, refusal
+from headrace_common.operations.health.exchange import Answer, Exchange, refusal
 from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 
@@ -63,14 +65,14 @@ class OpsServer:
         """Stops listening."""
         await self._doorway.close()
 
-    def _answer(self, request: Request, transport: asyncio.BaseTransport) -> Answer:
+    def _answer(self, request: h11.Request, transport: asyncio.BaseTransport) -> Answer:
         self._doorway.prove(transport)
-        if not self._doorway.knows(request.hosts):
+        if not self._doorway.knows([value.decode("latin-1") for name, value in request.headers if name == b"host"]):
             text = b"This port answers to addresses and to names that it knows; OPS__HOSTS names further ones.\n"
             return Answer(HTTPStatus.MISDIRECTED_REQUEST, text)
-        if request.method not in ("GET", "HEAD"):
+        if request.method not in (b"GET", b"HEAD"):
             return refusal(HTTPStatus.NOT_IMPLEMENTED)
-        page = self._pages.get(request.path)
+        page = self._pages.get(request.target.decode("ascii").partition("?")[0])
         return refusal(HTTPStatus.NOT_FOUND) if page is None else page()
 
     def _live(self) -> Answer:
