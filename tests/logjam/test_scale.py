@@ -76,14 +76,10 @@ async def test_what_was_pushed_while_kafka_stood_still_for_long_is_there(
                 await client.send_multipart(event({"mark": mark, "n": number, "text": "x" * 2_000}))
             await until(lambda: receiver.metric("connections_paused"), "nothing is read any more")
             await asyncio.sleep(STANDSTILL)
-        await until(lambda: _stored(receiver), "all is stored")
+        await receiver.shows(PUSHED, "events_stored_total")
     finally:
         receiver.stop()
     assert {record.json["n"] for record in await events(topics, mark)} == set(range(PUSHED))
-
-
-async def _stored(receiver: Logjam) -> bool:
-    return await receiver.metric("events_stored_total") >= PUSHED
 
 
 PEERS = sized(200, 1_000, 10_000)
@@ -129,7 +125,7 @@ async def test_peers_that_are_not_read_stay_below_what_the_page_says(
                 writers.append(writer)
 
         await asyncio.gather(*(connect() for _ in range(PEERS)))
-        await until(lambda: _clients(receiver, PEERS + 1), "all are there")
+        await receiver.shows(PEERS + 1, "logjam_clients")
         with stopped(kafka.pid):
             for _ in range(200):
                 await filler.send_multipart(asking(event({"text": random.randbytes(32_000).hex()})))
@@ -151,10 +147,6 @@ async def test_peers_that_are_not_read_stay_below_what_the_page_says(
         for writer in writers:
             writer.close()
         receiver.stop()
-
-
-async def _clients(receiver: Logjam, count: int) -> bool:
-    return await receiver.metric("logjam_clients") == count
 
 
 async def _still(memory: Memory, least: int) -> None:

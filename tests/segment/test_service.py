@@ -235,7 +235,7 @@ async def test_limits_of_the_service(own_segments: KafkaSettings, start: Receive
         assert await service.metric("limit_hits_total", limit="SEGMENT__WRITERS") == 1
         assert await service.metric("limit_hits_total", limit="SEGMENT__SEGMENTS") == 1
         client.say(read("a"))
-        await until(lambda: _tail_readers(service, 1), "one waits at the end")
+        await service.shows(1, "segment_tail_readers")
         reader.say(read("b"))
         assert await client.reply() == SegmentRead("a", 0, AT_TAIL, b"")
         assert await service.metric("limit_hits_total", limit="SEGMENT__TAIL_READERS") == 1
@@ -286,16 +286,12 @@ async def test_readers_that_do_not_read_share_a_bounded_memory(own_segments: Kaf
 
             await until(cut, "who takes nothing is cut, since another one wants more")
             assert service.lines("replies are not taken")
-        await until(lambda: _metric_is(service, "segment_replies_bytes", 0), "all is given back")
+        await service.shows(0, "segment_replies_bytes")
         for number in range(300):  # small ones, from memory: they are answered at once, one after the other
             reader.say(read("a", number, 8))
         for number in range(300):
             answer = await reader.reply()
             assert (answer.offset, answer.data) == (number, content[number : number + 8])
-
-
-async def _tail_readers(service: Receiver, count: int) -> bool:
-    return await service.metric("segment_tail_readers") == count
 
 
 @pytest.mark.long
@@ -379,10 +375,6 @@ async def test_many_writers_on_100_connections(own_segments: KafkaSettings, star
 
     stored = await asyncio.gather(*(one(number) for number in range(100)))
     assert sum(stored) == WRITERS * len(content)
-    await until(lambda: _metric_is(service, "segment_writers", WRITERS), "all are known")
-    await until(lambda: _metric_is(service, "segment_sessions", 0), "none is connected")
+    await service.shows(WRITERS, "segment_writers")
+    await service.shows(0, "segment_sessions")
     assert await service.metric("segment_stored_bytes") == WRITERS * len(content)
-
-
-async def _metric_is(service: Receiver, name: str, value: float) -> bool:
-    return await service.metric(name) == value
