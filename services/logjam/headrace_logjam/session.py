@@ -193,7 +193,7 @@ class ProducerSession(MessageSession):
             return
         app_env = request.frames[0] if request.frames else b""
         key = app_env if is_app_env(app_env) else b""
-        asked = request.asks and self._answers
+        asked = request.asks
         gathered = self._gathered.get(key)
         if gathered is None or gathered.asked is not asked:
             if gathered is not None:
@@ -207,7 +207,7 @@ class ProducerSession(MessageSession):
             gathered.questions.append(self._ask(message.route, request.name))
 
     def _pinged(self, request: Request, route: bytes) -> None:
-        if not (request.asks and self._answers):
+        if not request.asks:
             self._ignored(PING.decode())
             return
         self._ask(route, PING).answer = PONG
