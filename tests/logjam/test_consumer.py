@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +11,15 @@ from headrace_common.record.event import Reject
 from headrace_common.session.interface import Kept, Message
 from headrace_logjam.devices.consumer import AGAIN, ALL, Chosen, ConsumerSession
 from headrace_logjam.devices.gaps import Behind, Notice
-from headrace_logjam.devices.positions import Position, decode, encode
+from headrace_logjam.devices.positions import Position, decode
 from headrace_logjam.events import Limits
 from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.driving import NOW_MS, Seen, parts_of
+from tests.fuzz.subjects import made
 from tests.logjam.driving import event
-from tests.logjam.test_ids import by_the_rule
-from tests.logjam.test_property import MESSAGES
-from tests.tiers import examples
+from tests.logjam.test_vectors import by_the_rule
+from tests.tiers import sized
 
 LIMITS = Limits(BodyLimits(1500, 3000, 1000), 5)
 CREATED = 1_700_000_000_123
@@ -204,18 +201,6 @@ def test_what_is_stored_of_a_refused_frame_is_not_marked() -> None:
     assert consumer.lost == 4
 
 
-def test_what_a_real_device_sent_is_without_a_hole() -> None:
-    paths = sorted((Path(__file__).parent / "vectors").glob("*.json"))
-    assert paths
-    for path in paths:
-        consumer = Consumer()
-        sent = [[bytes.fromhex(frame) for frame in message["frames_hex"]] for message in json.loads(path.read_text())]
-        sent.sort(key=lambda frames: int.from_bytes(frames[3][16:], "big"))
-        numbers = [int.from_bytes(frames[3][16:], "big") for frames in sent]
-        consumer.parts(*sent)
-        assert consumer.lost == max(numbers) - len(set(numbers))
-
-
 def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
     consumer = Consumer()
     (one,) = consumer.send(published(1))
@@ -288,19 +273,13 @@ def test_a_commit_of_somebody_else_is_no_position(text: str) -> None:
     assert decode(text) == {}
 
 
-def test_positions_are_read_as_they_were_written() -> None:
-    places = {"one": {7: Position(2**64 - 1, CREATED), 8: Position(1, 0)}, "two": {}}
-    assert decode(encode(places)) == places
-
-
-@settings(max_examples=examples(2000))
-@given(st.lists(MESSAGES, min_size=1, max_size=10))
-def test_any_frames_are_events_rejects_or_markers(messages: list[list[bytes]]) -> None:
-    consumer = Consumer()
-    parts = consumer.parts(*messages)
-    found = [part for part in parts if not (isinstance(part, Seen) and part.headers["ce_type"].decode() == GAP_TYPE)]
-    assert len(found) == len(messages)
-    assert all(not isinstance(part, Reject) or part.reason is not Reason.INTERNAL for part in parts)
+def test_any_frames_are_events_rejects_or_markers() -> None:
+    """Those that the fuzzer makes."""
+    for number in range(sized(200, 2000, 20_000)):
+        _, messages, _ = made("logjam", f"consumer-{number}")
+        parts = Consumer().parts(*messages)
+        assert len(parts) - len(marks(parts)) == len(messages)
+        assert all(not isinstance(part, Reject) or part.reason is not Reason.INTERNAL for part in parts)
 
 
 def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
@@ -316,12 +295,7 @@ def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
     ]
     assert sum(isinstance(part, Reject) for part in parts) == 1
     assert (consumer.notices, consumer.lost, dict(consumer.session.positions())) == ([], 0, {})
-
-
-def test_with_chosen_app_envs_alone_every_topic_is_taken() -> None:
-    consumer = Consumer(Chosen(whole=False))
-    assert len(consumer.parts(published(5), published(9, topic=b"mobile"))) == 2
-    assert consumer.lost == 0
+    assert len(Consumer(Chosen(whole=False)).parts(*sent)) == len(sent)  # with chosen app-envs alone
 
 
 HELD = {7: Behind([(8, 9)], 3)}
@@ -341,21 +315,6 @@ def test_it_stands_behind_what_the_topics_hold() -> None:
     (marker,) = holed.frames()
     holed.stored(marker.ticket, 1, True)
     assert holed.positions() == {7: Position(8, 3)}
-
-
-def test_where_it_stands_waits_for_the_markers_of_its_start() -> None:
-    """Killed in between, it would begin behind numbers that nothing names."""
-    session = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(5, 1)}, held=HELD)
-    session.resume(NOW_MS)
-    session.tick(0.0)
-    (marker,) = session.frames()
-    session.receive(Message(event({}, device=7, sequence=9)), NOW_MS)
-    session.tick(0.0)
-    (message,) = session.frames()
-    session.stored(message.ticket, 1, True)
-    assert session.positions()[7].sequence == 5
-    session.stored(marker.ticket, 1, True)
-    assert session.positions()[7].sequence == 9
 
 
 def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:

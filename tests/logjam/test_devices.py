@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import signal
 import uuid
 from collections.abc import Iterator
@@ -16,9 +15,7 @@ import pytest
 import zmq
 import zmq.asyncio
 from headrace_cli.machine.ports import free_port
-from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.settings import KafkaSettings, load
-from headrace_logjam.settings import LogjamSettings
+from headrace_common.operations.settings import KafkaSettings
 from headrace_logjam.wire import LAST_NUMBER, Meta, encode_meta
 
 from tests.contract.embedded import EmbeddedKafka
@@ -27,6 +24,7 @@ from tests.contract.stopping import stopped
 from tests.contract.topic import Stored, events
 from tests.contract.waiting import until, wait_for
 from tests.logjam.driving import event
+from tests.scrapes import Page, firing
 from tests.tiers import sized
 
 pytestmark = pytest.mark.kafka
@@ -150,27 +148,25 @@ async def complete(topics: KafkaSettings, last: int) -> list[Stored]:
     return await until(there, f"{last} numbers are there")
 
 
-@pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "after a silence"])
-async def test_a_consumer_that_restarts_reports_what_it_missed(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context, silent: bool
+@pytest.mark.long
+async def test_a_consumer_that_restarts_after_a_silence_reports_what_it_missed(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
 ) -> None:
     device = Device(context)
     device.skip(1000)
     for _ in range(2):
         receiver = consumer(topics, next(folders), {"one": device})
-        receiver.module = "tests.logjam.impatient" if silent else receiver.module
+        receiver.module = "tests.logjam.impatient"
         await receiver.start()
         try:
             await device.joined()
             await device.send(50)
             await complete(topics, device.sequence)
-            if silent:
-                receiver.signal(signal.SIGUSR1)
-                while not await device.comes():  # it is connected again
-                    pass
+            receiver.signal(signal.SIGUSR1)
+            while not await device.comes():  # it is connected again
+                pass
         finally:
-            receiver.signal(signal.SIGTERM)
-            assert await receiver.ended() == 0
+            await receiver.drains()
         await device.left()
         await device.send(30)  # to nobody
     records = await events(topics)
@@ -312,11 +308,7 @@ async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how
         lost = sum(end - start for start, end in unlike)
         assert lost > 0
 
-        async def said() -> bool:
-            return await receiver.metric("logjam_lost_messages_total", endpoint="one") == lost
-
-        await until(said, f"{lost} messages are lost")
-
+        await receiver.shows(lost, "logjam_lost_messages_total", endpoint="one")
         again = event({"mark": device.mark}, device=7, sequence=last + 1, created_ms=device.clock + 1)
         device.sequence, device.clock = last + 1, device.clock + 1
         for _ in range(3):
@@ -325,8 +317,7 @@ async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how
         await device.send(5)
         await complete(7, 1, device.sequence)
         assert await receiver.metric("logjam_notices_total", notice="duplicate") == 2
-        receiver.signal(signal.SIGTERM)
-        assert await receiver.ended() == 0
+        await receiver.drains()
         await device.left()
         await other.left()
         await device.send(30)  # to nobody
@@ -442,15 +433,33 @@ async def test_a_silent_endpoint_is_connected_anew(
         receiver.stop()
 
 
-@pytest.mark.parametrize(
-    ("endpoints", "says"),
-    [
-        ('{"a b": "tcp://x:1"}', "is no name"),
-        ('{"a": "http://x"}', "is neither tcp://HOST:PORT nor ipc://PATH"),
-        ("tcp://x:1", "HEADRACE_LOGJAM__ENDPOINTS: not JSON"),
-    ],
-)
-def test_an_endpoint_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, endpoints: str, says: str) -> None:
-    monkeypatch.setenv("HEADRACE_LOGJAM__ENDPOINTS", endpoints)
-    with pytest.raises(ConfigError, match=re.escape(says)):
-        load(LogjamSettings)
+# A device loses messages, and the rules are evaluated over what the consumer says then
+
+LOST = 7
+
+
+async def page(receiver: Receiver) -> Page:
+    status, text = await receiver.get("/metrics")
+    assert status == 200
+    return Page(text)
+
+
+@pytest.mark.requires("promtool")
+@pytest.mark.long
+async def test_the_first_loss_of_a_process_is_told(
+    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    device = Device(context)
+    with consumer(topics, tmp_path / "consumer", {"one": device}) as receiver:
+        await receiver.start()
+        await device.joined()
+        await device.send(5)
+        await complete(topics, 5)
+        before = await page(receiver)
+        device.skip(LOST)
+        await device.send()
+        await receiver.shows(LOST, "logjam_lost_messages_total", endpoint="one")
+        after = await page(receiver)
+    groups = ["headrace-receivers", "headrace-logjam"]
+    assert firing(groups, "logjam", [before, before], tmp_path) == set()
+    assert firing(groups, "logjam", [before, after], tmp_path) == {"HeadraceLogjamLoses"}

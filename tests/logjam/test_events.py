@@ -100,18 +100,6 @@ def test_an_id_is_known_again_where_the_body_has_one(body: dict[str, Any], kind:
     assert (first.id == second.id) is (kind == "d.")
 
 
-def test_what_tells_two_events_apart() -> None:
-    body = {"request_id": "a"}
-    ids = {
-        one(event(body)).id,
-        one(event(body, topic=b"events.shop.production")).id,
-        one(event(body, app_env=b"cafe-production")).id,
-        one(event({"request_id": "b"})).id,
-        one(event({"request_id": "a", "code": 200})).id,
-    }
-    assert len(ids) == 5
-
-
 def test_a_log_line_in_windows_1252_is_read_as_such() -> None:
     """As Logjam's importer does, line by line: the other lines stay UTF-8."""
     body = '{"request_id":"r","lines":[[1,2,"gr?n"],[1,2,"grün"]]}'.encode().replace(b"?", b"\xfc")

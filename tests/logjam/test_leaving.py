@@ -1,4 +1,4 @@
-"""Clients that send all the time, while the socket that they are connected to ends and another takes its place."""
+"""Clients that send all the time: while their socket ends and another takes its place, and while Kafka stores slowly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import structlog
 import zmq
 from headrace_cli.machine.ports import free_port
+from headrace_common.connection import messages
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
@@ -26,7 +27,7 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import AccessControl, Admission
 from headrace_logjam.peers.doors import Doors
 from headrace_logjam.settings import LogjamSection, LogjamSettings
-from headrace_logjam.sockets import ProducerSocket, PullSocket, RouterSocket, Surroundings
+from headrace_logjam.sockets import AHEAD, ProducerSocket, PullSocket, RouterSocket, Surroundings
 
 from tests.common.kafkaless import FakePublisher, until
 from tests.contract.receiver import HOST
@@ -34,6 +35,7 @@ from tests.contract.waiting import PATIENCE
 from tests.logjam.driving import event
 
 CLIENTS = 24
+MESSAGES, BODY = 100, 4096
 BEFORE, AFTER = 50, 10
 """Messages of each client before the socket ends, and after another has taken its place, at least."""
 
@@ -75,11 +77,6 @@ class Crowd(threading.Thread):
 
     def destroy(self) -> None:
         self._context.destroy(linger=0)
-
-
-@pytest.fixture(autouse=True)
-def _much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogjamSection, "peer_messages", 1000)
 
 
 class Service:
@@ -126,6 +123,7 @@ class Service:
 async def test_what_a_crowd_has_handed_over_is_stored_though_the_service_stops(
     kind: type[ProducerSocket], speaks: int, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(LogjamSection, "peer_messages", 1000)  # much is read ahead
     monkeypatch.setattr(sockets, "LAST_READING", 0.2)
     monkeypatch.setattr(sockets, "LEAVING", 60.0)
     port = free_port()  # nobody else takes it between the two
@@ -168,3 +166,72 @@ async def test_a_client_that_does_not_leave_is_not_waited_for(
             while not said:  # it has been accepted
                 said = await asyncio.get_running_loop().sock_recv(client, 64)
             await service.stop()
+
+
+# What one socket of producers reads before Kafka has stored it, however much its clients send
+
+
+class Slow(Storing):
+    """Kafka, which has stored something and now stores when `goes_on` is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[tuple[Frame, DeliveryListener]] = []
+        self.most = 0
+
+    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
+        if not self.stored:
+            super().publish(frame, listener)
+            return  # it has stored something: it is not away
+        self.stored += [received.request.frames[2] for received in frame.messages]  # type: ignore[attr-defined]
+        self.waiting.append((frame, listener))
+        self.most = max(self.most, sum(each.size for each, _ in self.waiting))
+
+    def goes_on(self) -> int:
+        """Stores a frame, if one waits. Returns how many messages have come."""
+        if self.waiting:
+            frame, listener = self.waiting.pop(0)
+            listener.stored(frame.ticket, len(frame.messages), True)  # type: ignore[attr-defined]
+        return len(self.stored)
+
+
+def speak(client: zmq.Socket[bytes], port: int, name: int, count: int) -> None:
+    client.connect(f"tcp://{HOST}:{port}")
+    for number in range(count):
+        client.send_multipart(event(b'{"n":"%d.%d","x":"%s"}' % (name, number, b"x" * BODY)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "speaks"), [(PullSocket, zmq.PUSH), (RouterSocket, zmq.DEALER)], ids=["pull", "router"]
+)
+async def test_a_crowd_waits_in_zeromq_and_nothing_is_lost(
+    kind: type[ProducerSocket], speaks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read is first come, first served; ZeroMQ takes its clients in turn."""
+    monkeypatch.setattr(messages, "STALL", 3600.0)
+    service = Service(kind, 0)
+    service.publisher = publisher = Slow()
+    service.receiver.publisher = publisher  # type: ignore[assignment]
+    port = await service.start()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    clients = [context.socket(speaks) for _ in range(CLIENTS + 1)]
+    try:
+        await asyncio.to_thread(speak, clients[CLIENTS], port, CLIENTS, 1)
+        await until(lambda: publisher.stored and not service.receiver.budget.pending)
+        crowd = [threading.Thread(target=speak, args=(clients[name], port, name, MESSAGES)) for name in range(CLIENTS)]
+        for each in crowd:
+            each.start()
+        assert service.socket._opened is not None
+        connection = service.socket._opened[-1]
+        await until(lambda: connection._ahead)
+        assert not service.socket._read.reading
+        await until(lambda: publisher.goes_on() > CLIENTS * MESSAGES)
+        assert len(set(publisher.stored)) == CLIENTS * MESSAGES + 1
+        assert AHEAD <= publisher.most < 3 * AHEAD  # what was read, and is not a frame yet, is not counted
+        for each in crowd:
+            await asyncio.to_thread(each.join)
+        while publisher.waiting:
+            publisher.goes_on()
+    finally:
+        context.destroy(linger=0)
+        await service.stop()

@@ -22,9 +22,8 @@ from tests.contract.logjam import GREETING, READY, message
 from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
 from tests.logjam.driving import asking, event
-from tests.logjam.test_leaving import Service
+from tests.logjam.test_leaving import Service, Slow
 from tests.logjam.test_peers import Client
-from tests.logjam.test_turns import Slow
 
 CROWD, CONNECTIONS, ROUNDS = 128, 4000, 8
 ANSWER = message([b"", b"202 Accepted"])
@@ -149,14 +148,6 @@ def test_nobody_waits_for_a_socket_that_is_not_read() -> None:
     assert asking.newcomers.pause()  # something was read before
     assert asking.come() == []
     assert not asking.newcomers.pause()
-    assert len(asking.come()) == 3
-
-
-def test_at_the_end_all_hear_something() -> None:
-    asking = Asking()
-    asking.newcomers.read([0])
-    asking.come(*names(AT_ONCE + 3))
-    asking.newcomers.admit_all()
     assert len(asking.come()) == 3
 
 

@@ -351,19 +351,6 @@ async def test_who_does_not_speak_our_mechanism_is_counted(said: bytes, why: str
         await seen(lambda: receiver.refused(why) == 1)
 
 
-async def test_who_knows_another_key_of_ours_is_counted() -> None:
-    async with house() as receiver:
-        port, _ = receiver.listen(zmq.PULL, curve=Curve.of(""))
-        client: zmq.Socket[bytes] = receiver.context.socket(zmq.PUSH)
-        Curve.of("").ask(client, Curve.of("").public.decode())
-        client.setsockopt(zmq.LINGER, 0)
-        client.connect(f"tcp://{HOST}:{port}")
-        try:
-            await seen(lambda: receiver.refused("key"))
-        finally:
-            client.close()
-
-
 async def test_a_handshake_has_its_time() -> None:
     async with house(handshake_time=0.1) as receiver:
         port, _ = receiver.listen(zmq.PULL)

@@ -1,4 +1,4 @@
-"""Where a consumer stands, as the service keeps it, without Kafka."""
+"""Where a consumer stands, as the service keeps it, and when an endpoint counts as silent, without Kafka."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,7 +24,7 @@ from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Message
 from headrace_logjam.devices import endpoints, positions
-from headrace_logjam.devices.endpoints import Subscriptions
+from headrace_logjam.devices.endpoints import LOOK, SILENCE, Subscription, Subscriptions
 from headrace_logjam.devices.positions import Places, Position, Positions, encode
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import Curve
@@ -31,6 +32,7 @@ from headrace_logjam.settings import LogjamSettings
 from structlog.testing import CapturingLogger
 
 from tests.common.kafkaless import until
+from tests.common.slowly import SlowLoop, slowly
 from tests.common.test_messages import bench
 from tests.driving import NOW_MS
 from tests.logjam.driving import event
@@ -198,6 +200,33 @@ async def test_a_device_that_is_heard_for_the_first_time_is_written_down_at_once
         assert session._unwritten
         await until(lambda: not session._unwritten)
         assert kept.places["one"] == {7: Position(12, 1), 9: Position(39, NOW_MS)}
+
+
+def test_a_process_that_stood_still_was_not_spoken_to() -> None:
+    """What its devices have said meanwhile is in the system's buffers, and a new connection would lose it."""
+    slowly(_stands_still)
+
+
+async def _stands_still(loop: SlowLoop) -> None:
+    said: list[tuple[str, float]] = []
+    runtime: Any = SimpleNamespace(receiver=SimpleNamespace(limited=structlog.get_logger()))
+    nothing: Any = None
+    subscription = Subscription(runtime, nothing, nothing, nothing, lambda: None, "one", "tcp://127.0.0.1:9606")
+    made: Any = SimpleNamespace(
+        disconnect=lambda address: said.append(("disconnect", loop.now)),
+        connect=lambda address: said.append(("connect", loop.now)),
+    )
+    connection: Any = SimpleNamespace(closed=asyncio.Event())
+    session: Any = SimpleNamespace(read=lambda **more: None)
+    watching = asyncio.create_task(subscription._watch(made, connection, session))
+    await asyncio.sleep(5)
+    loop.work(2 * SILENCE)
+    stood_until = loop.now
+    await asyncio.sleep(SILENCE + 3 * LOOK)
+    assert [word for word, _ in said] == ["disconnect", "connect"]
+    assert said[0][1] >= stood_until + SILENCE
+    connection.closed.set()
+    await watching
 
 
 # In Kafka

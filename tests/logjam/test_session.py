@@ -7,7 +7,10 @@ from headrace_common.record.event import Reject
 from headrace_common.session.interface import Frame, Kept
 from headrace_logjam.wire import PING
 
+from tests.driving import parts_of
+from tests.fuzz.subjects import made
 from tests.logjam.driving import APP_ENV, HOST, META, ROUTE, asking, drive, driven, event
+from tests.tiers import sized
 
 ACCEPTED = (ROUTE, APP_ENV, b"202 Accepted")
 REFUSED = (ROUTE, APP_ENV, b"400 Bad Request")
@@ -234,3 +237,32 @@ def test_who_asks_where_nobody_can_answer_is_kept() -> None:
     assert isinstance(found.flat[0], Reject)
     assert found.ignored == ["ping"]
     assert found.replies == []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answers: bool) -> None:
+    """The fuzzer's messages; some frames are stored in two steps, some never."""
+    for number in range(sized(100, 1000, 10_000)):
+        _, messages, chance = made("logjam", f"order-{number}")
+        found, lost = driven(answers=answers), False
+        found.send(*messages)
+        frames = found.turn()
+        chance.shuffle(frames)
+        for frame in frames:
+            if chance.random() < 0.1:
+                found.session.abandon(frame.ticket)
+                lost = True
+                continue
+            if chance.random() < 0.3:
+                found.store(frame, chance.randrange(len(parts_of(frame))))
+                found.parts.pop()
+            found.store(frame)
+        found.hear()
+        asked = sum(answers and message[:1] == [b""] for message in messages)
+        assert len(found.replies) == asked or (lost and len(found.replies) < asked)
+        pings = sum(reply[2] == b"200 OK" for reply in found.replies)
+        assert len(found.flat) + len(found.ignored) + pings == len(messages) or lost
+        assert found.session.status().idle
+        found.turn(10)
+        assert found.session.deadline() is None
+        assert found.session._questions == {}
