@@ -6,15 +6,24 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
+from headrace_lake.commands.predicate import parse
+from headrace_lake.commands.replay import Replay, ReplayResult
+from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.fence import Fence
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import SparkSession
@@ -23,6 +32,8 @@ from structlog.testing import CapturingLogger
 from tests.constants import constants, parted
 from tests.lake.lander import TIMEOUT
 from tests.lake.stream import Sent, check_landed, send_now
+
+EVERYTHING = ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC))
 
 
 class Runs:
@@ -56,6 +67,32 @@ class Runs:
         rest, chosen = parted(LakeProcessSettings, {"lake": options})
         with constants(chosen):
             self.job(**rest.get("lake", {})).run()
+
+    def killed_at(self, owner: type, step: str, **options: Any) -> None:
+        """A run that dies when it comes to a step, a method of a class of the job's."""
+        dies = mock.patch.object(owner, step, side_effect=RuntimeError("killed here"))
+        with dies, pytest.raises(HaltError, match="killed here"):
+            self.run(**options)
+
+    def killed_behind(self, table: str, **options: Any) -> None:
+        """A run that dies when it has written a table."""
+        write = Fence.write
+
+        def dies(fence: Fence, name: str, *rest: Any) -> bool:
+            done = write(fence, name, *rest)
+            if name == table:
+                raise RuntimeError("killed here")
+            return done
+
+        with mock.patch.object(Fence, "write", dies), pytest.raises(HaltError, match="killed here"):
+            self.run(**options)
+
+    def replay(self, request: ReplayRequest = EVERYTHING, *, dry_run: bool = False, **settings: Any) -> ReplayResult:
+        return Replay(self.spark, self.settings(**settings), request, dry_run=dry_run, log=self.log()).run()
+
+    def erase(self, *where: str, apply: bool = True, at_once: bool = False, **request: Any) -> ErasureResult:
+        asked = ErasureRequest(parse(where, None, None), "somebody asked", "dpo", **request)
+        return Erase(self.spark, self.settings().lake, asked, apply=apply, at_once=at_once, log=self.log()).run()
 
     def send(self, records: int, mark: str = "a", **options: Any) -> None:
         send_now(self.kafka, self.sent, records, mark=mark, **options)

@@ -6,21 +6,16 @@ import argparse
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from headrace_lake.commands import erase_command
-from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
+from headrace_lake.commands.erase import ErasureRequest, ErasureResult
 from headrace_lake.commands.predicate import Condition, Predicate, hashed, parse
-from headrace_lake.commands.replay import Replay
-from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
-from headrace_lake.tables.append import Appender
 from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
-from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 from headrace_lake.upkeep.merging import choice
 from pyspark.sql import SparkSession
@@ -28,12 +23,6 @@ from pyspark.sql import SparkSession
 from tests.lake.runs import Running, Runs
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-def erase(runs: Runs, *where: str, apply: bool = True, at_once: bool = False, **request: Any) -> ErasureResult:
-    asked = ErasureRequest(parse(where, None, None), "somebody asked", "dpo", **request)
-    settings = runs.settings().lake
-    return Erase(runs.spark, settings, asked, apply=apply, at_once=at_once, log=runs.log()).run()
 
 
 def forget(runs: Runs, partition: int, index: int | None = None) -> None:
@@ -80,13 +69,13 @@ class TestOnKafka:
         runs.run(batch_records=500)
         runs.check()
         said = runs.query("select * from batches order by all")
-        dry = erase(runs, "source=/forward/host-1", apply=False)
+        dry = runs.erase("source=/forward/host-1", apply=False)
         wanted = sum(place[1] == 1 for place in runs.sent.events)
         assert dry.events == wanted > 100
         assert not (runs.lake / ERASURES).exists(), "a dry run changes nothing"
         runs.check()
 
-        done = erase(runs, "source=/forward/host-1", "body.mark=a")
+        done = runs.erase("source=/forward/host-1", "body.mark=a")
         forget(runs, 1)
         assert (done.events, done.deleted) == (wanted, wanted + done.quarantined)
         gone(runs)
@@ -101,9 +90,9 @@ class TestOnKafka:
         columns = ("topic", "partition", "epoch", "batch", "from", "to")
         places = [{tuple(row[name] for name in columns) for row in rows} for rows in (listed, said)]
         assert places[0] <= places[1], "of batches that landed"
-        assert erase(runs, "source=/forward/host-1").events == 0
+        assert runs.erase("source=/forward/host-1").events == 0
 
-        Replay(runs.spark, runs.settings(), ReplayRequest(LONG_AGO), dry_run=False, log=runs.log()).run()
+        runs.replay()
         gone(runs)
         assert runs.query("select * from batches order by all") == said
 
@@ -114,9 +103,9 @@ class TestOnKafka:
     def test_an_erased_event_that_is_sent_again_does_not_land(self, runs: Runs) -> None:
         runs.send(400)
         runs.run()
-        erase(runs, "source=/forward/host-2", "body.index=5")
+        runs.erase("source=/forward/host-2", "body.index=5")
         forget(runs, 2, 5)
-        assert erase(runs, "source=/forward/host-2", "body.index=7").quarantined == 1
+        assert runs.erase("source=/forward/host-2", "body.index=7").quarantined == 1
         del runs.sent.quarantined[runs.kafka.events_topic, 2, 7]
         gone(runs)
         again = dict(runs.sent.events)
@@ -140,63 +129,21 @@ class TestOnKafka:
         job = Running(runs, batch_records=200, maintenance_share=0.9)
         job.next("landed")
         beside = Runs(runs.spark.newSession(), runs.kafka, runs.lake.parent)
-        erase(beside, "source=/forward/host-3")
+        beside.erase("source=/forward/host-3")
         runs.send(400, mark="b")
         job.wait(lambda: behind(runs))  # also where everything is erased: what lands later is not
-        erase(beside, "source=/forward/host-3")
+        beside.erase("source=/forward/host-3")
         forget(runs, 3)
         job.stop()
         runs.run()
         gone(runs)
 
     @pytest.mark.full
-    def test_two_erasures_of_the_same_rows_at_once_list_them_once(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The other one comes when the transaction of this one's list has begun: Delta refuses that."""
-        runs.send(400)
-        runs.run()
-        append = Appender.append
-        others: list[ErasureResult] = []
-
-        def overtaken(self: Appender, *given: Any) -> None:
-            *rest, latest = given
-
-            def late() -> int:
-                found: int = latest()
-                others.append(erase(runs, "source=/forward/host-1"))
-                return found
-
-            monkeypatch.setattr(Appender, "append", append)
-            append(self, *rest, late)
-
-        monkeypatch.setattr(Appender, "append", overtaken)
-        done = erase(runs, "body.partition=1", "body.mark=a")
-        forget(runs, 1)
-        (other,) = others
-        assert other.events
-        assert done.events == done.quarantined == 0
-        named = [offset for row in runs.query("select * from erasures") for offset in row["offsets"] or ()]
-        assert len(named) == other.events + other.quarantined
-        gone(runs)
-
-    @pytest.mark.full
-    def test_rows_of_a_batch_half_done(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_rows_of_a_batch_half_done(self, runs: Runs) -> None:
         """The job died between two commits, what it wrote was erased, and another job lands the records again."""
         runs.send(800)
-        written = Fence.write
-
-        def dies(self: Fence, name: str, *rest: Any) -> bool:
-            done = written(self, name, *rest)
-            if name == QUARANTINE:
-                raise RuntimeError("killed here")
-            return done
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Fence, "write", dies)
-            with pytest.raises(HaltError, match="killed here"):
-                runs.run()
-        assert erase(runs, "source=/forward/host-1").events
+        runs.killed_behind(QUARANTINE)
+        assert runs.erase("source=/forward/host-1").events
         runs.lose_checkpoint()
         runs.run()
         forget(runs, 1)
@@ -211,7 +158,7 @@ class TestOnKafka:
         said = runs.query(kept)
         runs.sql(EVENTS, "optimize TABLE")  # the small files stay until vacuum
         before = len(files(runs.lake / EVENTS))
-        done = erase(runs, "body.partition=1", at_once=True)
+        done = runs.erase("body.partition=1", at_once=True)
         forget(runs, 1)
         left = files(runs.lake / EVENTS)
         assert len(left) < before
@@ -228,9 +175,9 @@ class TestOnKafka:
         runs.run()
         runs.sql(EVENTS, "alter table TABLE set tblproperties ('delta.enableChangeDataFeed' = 'true')")
         with pytest.raises(HaltError, match="nothing was erased: the table events has a change data feed"):
-            erase(runs, "body.partition=1", at_once=True)
+            runs.erase("body.partition=1", at_once=True)
         assert not (runs.lake / "erasures").exists()
-        erase(runs, "body.partition=1")
+        runs.erase("body.partition=1")
         forget(runs, 1)
         gone(runs)
 
@@ -238,7 +185,7 @@ class TestOnKafka:
     def test_nothing_found_is_noted_too(self, runs: Runs) -> None:
         runs.send(80)
         runs.run()
-        assert erase(runs, "source=/forward/nobody", keep_predicate=True) == ErasureResult()
+        assert runs.erase("source=/forward/nobody", keep_predicate=True) == ErasureResult()
         (row,) = runs.query("select * from erasures")
         assert (row["rows"], row["predicate"], row["requested_by"]) == (0, '["source=/forward/nobody"]', "dpo")
         runs.send(80, mark="b")
@@ -249,7 +196,7 @@ class TestOnKafka:
     def test_there_must_be_tables(self, runs: Runs, tmp_path: Path) -> None:
         runs.lake = tmp_path / "none"
         with pytest.raises(HaltError, match="there are no tables in"):
-            erase(runs, "id=x")
+            runs.erase("id=x")
 
 
 @pytest.mark.spark
@@ -363,9 +310,3 @@ def test_a_wrong_command_line_is_refused(
         erase_command.request_of(command_line(*arguments))
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
-
-
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_line("--help")
-    assert "python -m headrace_lake erase --finish --apply" in capsys.readouterr().out

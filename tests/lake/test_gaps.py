@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from headrace_cli.verbs import query
 from headrace_common.operations.settings import TopicSettings
 from headrace_lake.landing.landing import Landing
 from headrace_lake.spark.halt import GapError, HaltError
@@ -86,32 +85,6 @@ def test_retention_while_it_runs_stops_the_job(runs: Runs, monkeypatch: pytest.M
     runs.run(accept_loss=True)
     assert losses(runs) == [("retention", runs.kafka.events_topic, 2, 100, 150, 0)]
     check_without(runs, {2: range(100, 150)})
-
-
-@pytest.mark.full
-def test_rows_of_a_batch_half_done_are_kept_and_counted_in_the_gap(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = runs.kafka.events_topic
-    runs.send(400)
-    runs.run()
-    runs.send(800, mark="b")
-    with monkeypatch.context() as patched:
-        patched.setattr(Landing, "_land_quarantine", _dies)
-        with pytest.raises(HaltError, match="killed here"):
-            runs.run()  # events are written, quarantine and batches are not
-    runs.delete_records({2: 150})
-    with pytest.raises(GapError):
-        runs.run()
-    runs.run(accept_loss=True)
-    kept = sum((topic, 2, offset) in runs.sent.events for offset in range(100, 150))
-    assert 0 < kept < 50
-    assert losses(runs) == [("retention", topic, 2, 100, 150, kept)]
-    for place in [place for place in runs.sent.quarantined if place[:2] == (topic, 2) and 100 <= place[2] < 150]:
-        del runs.sent.quarantined[place]
-    proof = query.exactly_once(runs.lake)
-    assert all(row["ok"] for row in proof), proof
-    assert f"lost_offsets {50 - kept}" in proof[-1]["detail"]
-    landed = {(row["topic"], row["partition"], row["offset"]) for row in runs.query("select * from events")}
-    assert landed == runs.sent.events.keys()
 
 
 def test_a_recreated_topic_is_not_taken_for_the_old_one(runs: Runs) -> None:
@@ -207,7 +180,3 @@ async def _transactions(runs: Runs) -> None:
         for index in range(20):
             await producer.send_and_wait(runs.kafka.events_topic, b"%d" % index, partition=0)
         await producer.abort_transaction()
-
-
-def _dies(*_: Any, **__: Any) -> None:
-    raise RuntimeError("killed here")

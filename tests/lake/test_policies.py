@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from headrace_common.record.contract import Reason, RecordFault
-from headrace_lake.configuration.policy import DEFAULT, Policies, Policy
 from headrace_lake.landing.landing import Landing
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS
-from pyspark.sql import SparkSession
 
 from tests.lake.lander import version
 from tests.lake.runs import Runs
@@ -20,21 +17,6 @@ from tests.lake.runs import Runs
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 SKIP_MISSING = {"missing_header": "skip"}
-
-
-def test_each_reason_has_its_policy_and_the_others_the_default(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(reason,) for reason in ("bad_json", "oversized", "of_others")], "reason string")
-
-    def having(setting: dict[str, Policy], policy: Policy) -> list[str]:
-        return [reason for (reason,) in rows.where(Policies.of(setting).where(policy)).collect()]
-
-    assert having({}, Policy.LOG) == ["bad_json", "oversized", "of_others"]
-    assert having({}, Policy.SKIP) == []
-    one = {"bad_json": Policy.SKIP}
-    assert (having(one, Policy.SKIP), having(one, Policy.LOG)) == (["bad_json"], ["oversized", "of_others"])
-    most = {DEFAULT: Policy.SUSPEND, "oversized": Policy.LOG}
-    assert (having(most, Policy.SUSPEND), having(most, Policy.LOG)) == (["bad_json", "of_others"], ["oversized"])
-    assert having(most, Policy.SKIP) == []
 
 
 def settle(runs: Runs, skipped: set[str]) -> Counter[str]:
@@ -104,24 +86,11 @@ def test_suspend_stops_before_the_batch_and_names_the_record(runs: Runs) -> None
     ],
 )
 def test_a_policy_that_changes_in_the_middle_of_a_batch(
-    runs: Runs,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    before: dict,
-    after: dict,
-    loses_checkpoint: bool,
-    landed: bool,
+    runs: Runs, method: str, before: dict, after: dict, loses_checkpoint: bool, landed: bool
 ) -> None:
     """What quarantine has counts, whatever the policy was when it was written; `landed`: whether it has those records then."""
-
-    def dies(*_: Any, **__: Any) -> None:
-        raise RuntimeError("killed here")
-
     runs.send(800)
-    with monkeypatch.context() as patched:
-        patched.setattr(Landing, method, dies)
-        with pytest.raises(HaltError, match="killed here"):
-            runs.run(quarantine=before)
+    runs.killed_at(Landing, method, quarantine=before)
     assert version(runs.lake, EVENTS) > version(runs.lake, BATCHES)
     if loses_checkpoint:
         runs.lose_checkpoint()

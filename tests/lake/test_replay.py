@@ -7,21 +7,16 @@ import re
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from headrace_lake.commands import replay_command
-from headrace_lake.commands.erase import Erase, ErasureRequest
-from headrace_lake.commands.predicate import Condition, Predicate
-from headrace_lake.commands.replay import Replay, ReplayResult
+from headrace_lake.commands.replay import ReplayResult
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, merged, steps
-from headrace_lake.landing import landing
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
-from headrace_lake.upkeep import retention
 
 from tests.lake.lander import version
 from tests.lake.runs import Running, Runs
@@ -29,18 +24,8 @@ from tests.lake.runs import Running, Runs
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def replay(
-    runs: Runs,
-    since: datetime | None = LONG_AGO,
-    *,
-    starts: dict | None = None,
-    ends: dict | None = None,
-    until: datetime | None = None,
-    dry_run: bool = False,
-    **settings: Any,
-) -> ReplayResult:
-    request = ReplayRequest(None if starts else since, until, starts, ends)
-    return Replay(runs.spark, runs.settings(**settings), request, dry_run=dry_run, log=runs.log()).run()
+def replay(runs: Runs, since: datetime | None = LONG_AGO, **asked: Any) -> ReplayResult:
+    return runs.replay(ReplayRequest(None if "starts" in asked else since, **asked))
 
 
 def batches(runs: Runs) -> list[dict]:
@@ -65,16 +50,16 @@ class TestOnKafka:
         assert lost > 100
         assert not runs.proven()
 
-        dry = replay(runs, dry_run=True)
+        dry = runs.replay(dry_run=True)
         assert (dry.events, dry.corrected) == (lost, 0)
         assert version(runs.lake, BATCHES) < claim_of(2), "a dry run claims nothing"
-        assert replay(runs, batch_records=600) == dry
+        assert runs.replay(batch_records=600) == dry
         assert len(runs.said("replayed")) > 2
         assert (dry.events, batches(runs)) == (lost, said)
         runs.check()
 
         writes = {name: DeltaTable(str(runs.lake / name)).version() for name in SCHEMAS}
-        assert replay(runs) == ReplayResult(offsets=dry.offsets)
+        assert runs.replay() == ReplayResult(offsets=dry.offsets)
         after = {name: DeltaTable(str(runs.lake / name)).version() for name in SCHEMAS}
         assert after == {name: number + 1 for name, number in writes.items()}, "a claim, and nothing else"
         runs.check()
@@ -112,7 +97,7 @@ class TestOnKafka:
         job = Running(runs)
         job.next("landed")
         runs.sql(EVENTS, "delete from TABLE where partition = 0")
-        replay(runs)
+        runs.replay()
         runs.send(400, mark="b")
         job.join()
         # The replay claims 2, and one more whenever the job writes to a table between two of its claims.
@@ -127,8 +112,8 @@ class TestOnKafka:
         runs.run(quarantine={"default": "skip"})
         assert runs.query("select count(*) as n from quarantine") == [{"n": 0}]
         with pytest.raises(HaltError, match="suspends the job for missing_header"):
-            replay(runs, quarantine={"missing_header": "suspend", "default": "skip"})
-        done = replay(runs)
+            runs.replay(quarantine={"missing_header": "suspend", "default": "skip"})
+        done = runs.replay()
         assert (done.events, done.quarantined) == (0, len(runs.sent.quarantined))
         assert done.corrected == len(runs.query("select * from batches"))
         runs.check()
@@ -147,7 +132,7 @@ class TestOnKafka:
         said = batches(runs)
         assert sum(row["duplicates"] for row in said) == len(again)
         runs.sql(EVENTS, "delete from TABLE where partition > 1")
-        done = replay(runs, batch_records=350)
+        done = runs.replay(batch_records=350)
         assert done.events == sum(place[1] > 1 for place in kept)
         runs.check()
         assert without_digest(batches(runs)) == without_digest(said), "another copy may have landed, as far as it knows"
@@ -155,10 +140,10 @@ class TestOnKafka:
         runs.sql(EVENTS, "delete from TABLE where partition = 0 and `offset` < 5")
         runs.send(400)  # of those that were deleted the copies land, by a job that never saw the others
         runs.run()
-        assert replay(runs).events == 0
+        assert runs.replay().events == 0
         assert runs.query("select count(*) - count(distinct event_id) as n from events") == [{"n": 0}]
         left_out = runs.query("select sum(duplicates)::int as n from batches")[0]["n"]
-        assert replay(runs, horizon=0).events == left_out, "asked to keep them all"
+        assert runs.replay(horizon=0).events == left_out, "asked to keep them all"
         assert runs.query("select sum(duplicates)::int as n from batches") == [{"n": 0}]
         assert runs.proven()
 
@@ -168,7 +153,7 @@ class TestOnKafka:
         runs.run()
         runs.delete_records({0: 150, 1: 200, 3: 20})
         runs.sql(EVENTS, "delete from TABLE where partition <> 2 and `offset` between 100 and 180")
-        done = replay(runs)
+        done = runs.replay()
         assert sorted(line["offsets"] for line in runs.said("cannot replay")) == [
             f"{topic}/0: 0 to 149 (Kafka no longer holds it)",
             f"{topic}/1: 0 to 199 (Kafka no longer holds it)",
@@ -202,34 +187,17 @@ class TestOnKafka:
         }
         runs.send(200, resend_every=10)
         runs.run(**columns)
-        request = ErasureRequest(Predicate((Condition.parse("source=/forward/host-1"),)), "", "")
-        assert Erase(runs.spark, runs.settings().lake, request, apply=True, log=runs.log()).run().events > 0
+        assert runs.erase("source=/forward/host-1").events > 0
         runs.send(40, mark="b")
         runs.run(**columns)
         for table in (EVENTS, "web"):
             runs.sql(table, "delete from TABLE where partition = 0")
-        assert replay(runs).routed > 0
+        assert runs.replay().routed > 0
         same = " and ".join(f"\"{name}\" = (body->>'$.index')::int" for name in names)
         assert runs.query(f"select bool_and({same}) as same, count(*) > 0 as any from events") == [
             {"same": True, "any": True}
         ]
         assert runs.proven(), runs.proof()
-
-    @pytest.mark.full
-    def test_days_that_retention_dropped_stay_dropped(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-        runs.send(400)
-        now = datetime.now(UTC)
-        with monkeypatch.context() as yesterday:
-            yesterday.setattr(landing, "datetime", SimpleNamespace(now=lambda _: now - timedelta(days=1)))
-            runs.run()
-        path = str(runs.lake / EVENTS)
-        retention.drop(runs.spark, path, now.date())
-        assert replay(runs).events == 0
-        told = runs.said("cannot replay")
-        assert told
-        assert all("LAKE__RETENTION_DAYS" in line["offsets"] for line in told)
-        assert runs.query("select count(*) as n from events") == [{"n": 0}]
-        assert runs.proven()
 
 
 def batch_range(
@@ -265,14 +233,6 @@ def test_a_step_has_no_hole_in_a_partition() -> None:
     cut = [batch_range(0, 10, first_held=4), batch_range(10, 20)]
     assert list(steps(cut, 10_000)) == [cut]
     assert merged(cut) == {("t", 0): (4, 20)}
-
-
-def test_a_part_is_replayed_only_where_nothing_was_left_out_on_purpose() -> None:
-    assert batch_range(0, 10).replayable
-    assert batch_range(0, 10, duplicates=2).replayable
-    assert batch_range(0, 10, first_held=5).replayable
-    assert not batch_range(0, 10, first_held=5, duplicates=1).replayable
-    assert not batch_range(0, 10, first_held=10).replayable
 
 
 def test_absent_ranges_are_joined() -> None:

@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from headrace_common.operations.errors import ConfigError
-from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
-from headrace_lake.commands.predicate import parse
-from headrace_lake.commands.replay import Replay
-from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.configuration.routes import RouteColumn, sampled
 from headrace_lake.landing import route_tables
 from headrace_lake.rows import decode
 from headrace_lake.rows.routed import MISFITS, OWN, RouteTable
-from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS
+from headrace_lake.tables.layout import EVENTS, GAPS
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep.merging import choice
 from pyspark.sql import SparkSession
@@ -169,13 +164,11 @@ class TestOnKafka:
         assert comments["body_partition"] == "body.partition"
         assert all(comments.values())
 
-    def test_a_job_that_dies_between_the_writes_of_two_tables(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_job_that_dies_between_the_writes_of_two_tables(self, runs: Runs) -> None:
         runs.send(400)
         runs.run(routes=ROUTES)
         runs.send(400, mark="b", resend_every=20)
-        dies(runs, monkeypatch, "strict")
+        runs.killed_behind("strict", routes=ROUTES)
         runs.lose_checkpoint()
         runs.run(batch_records=250, routes=ROUTES)
         agrees(runs)
@@ -211,33 +204,31 @@ class TestOnKafka:
         wrong = [row["check"] for row in runs.proof() if not row["ok"]]
         assert "the route web has what batches says, each record once" in wrong
         assert "what the route web has is in events" in wrong
-        request = ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC))
-        dry = Replay(runs.spark, runs.settings(routes=ROUTES), request, dry_run=True, log=runs.log()).run()
-        done = Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run()
+        dry = runs.replay(dry_run=True, routes=ROUTES)
+        done = runs.replay()
         assert (done.routed, done.events) == (dry.routed, dry.events)
         assert done.routed > done.events > 0
         runs.check()
         routed(runs, *TABLES, among=late)
         assert runs.query(lines) == said
-        assert Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run().routed == 0
+        assert runs.replay().routed == 0
 
     def test_an_erased_event_goes_from_its_routes(self, runs: Runs) -> None:
         runs.send(800)
         runs.run(batch_records=600, routes=ROUTES)
         wanted = sum(place[1] == 1 for place in runs.sent.events)
-        dry = erase(runs, apply=False)
+        host = "source=/forward/host-1"
+        dry = runs.erase(host, apply=False)
         assert (dry.events, dry.routed) == (wanted, 2 * wanted)
         agrees(runs)
-        done = erase(runs, at_once=True)
+        done = runs.erase(host, at_once=True)
         assert (done.events, done.routed) == (wanted, 2 * wanted)
         left = {place for place in runs.sent.events if place[1] != 1}
         routed(runs, *TABLES, among=left)
         assert runs.proven(), runs.proof()
         (named,) = [row for row in runs.proof() if row["check"] == "what was erased on request"]
         assert f"routed {2 * wanted}" in named["detail"]
-        Replay(
-            runs.spark, runs.settings(), ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC)), dry_run=False, log=runs.log()
-        ).run()
+        runs.replay()
         routed(runs, *TABLES, among=left)
         runs.lose_checkpoint()
         runs.run(routes=ROUTES)
@@ -257,26 +248,3 @@ class TestOnKafka:
         configuration = DeltaTable(str(runs.lake / "web")).metadata().configuration
         assert configuration["delta.enableChangeDataFeed"] == "true"
         assert runs.metrics.registry.get_sample_value("headrace_lake_files", {"table": "web"})
-
-
-def dies(runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
-    """A run of the job that dies when it has written the table `after`."""
-    written = Fence.write
-
-    def write(self: Fence, name: str, *rest: Any) -> bool:
-        done = written(self, name, *rest)
-        if name == after:
-            raise RuntimeError("killed here")
-        return done
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Fence, "write", write)
-        with pytest.raises(HaltError, match="killed here"):
-            runs.run(routes=ROUTES)
-    assert Path(runs.lake / BATCHES).exists()
-
-
-def erase(runs: Runs, *, apply: bool = True, at_once: bool = False) -> ErasureResult:
-    asked = ErasureRequest(parse(["source=/forward/host-1"], None, None), "somebody asked", "dpo")
-    settings = runs.settings().lake
-    return Erase(runs.spark, settings, asked, apply=apply, at_once=at_once, log=runs.log()).run()
