@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -40,11 +41,12 @@ from headrace_lake.upkeep.inventory import Inventory
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.lake.model.__main__ import main, table
+from tests.lake.model.commands import Replayer
 from tests.lake.model.history import LAKE, MOST_STEPS, History
 from tests.lake.model.job import ROUTES, Ignored, Run
-from tests.lake.model.replayer import Replayer
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process
+from tests.lake.model.tables import Table
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers
 from tests.ledger import entries
 from tests.tiers import sized
@@ -127,25 +129,11 @@ def test_a_job_that_lacks_a_check_is_found(name: str) -> None:
 
 
 class Script(History):
-    """A lake in which something has landed; `first` and `second` are jobs that are started on it."""
+    """A lake of its own, and jobs that take the steps that a test names."""
 
     def __init__(self) -> None:
         super().__init__(0)
-        self.world.chance = lambda: 0.0
         self.most = 100
-
-    def play(self, act: Callable[[], None]) -> list[str]:
-        with self.world.in_place():
-            self.kafka.make(EVENTS, 2)
-            self.kafka.make(QUARANTINE, 1)
-            self.world.make_lake(LAKE)
-            self.send(QUARANTINE, 0, "", "", "")
-            self.finish(self.start("before"))
-            act()
-            for name in ("a", "b"):
-                self.jobs[name] = self.stage.start(name, lambda: None)
-            self.end()
-        return self.failures
 
     def send(self, topic: str, partition: int, *ids: str) -> None:
         for name in ids:
@@ -166,28 +154,73 @@ class Script(History):
     def finish(self, process: Process) -> None:
         self.take(process, MOST_STEPS)
 
+    def land(self, checkpoint: str = "before") -> None:
+        """A whole run of a job."""
+        self.finish(self.start(checkpoint))
+
+    def killed_behind_its_events(self) -> None:
+        """A run that is killed when it has written the events of a batch."""
+        job, before = self.start("before"), len(self.table(EVENTS_TABLE).rows)
+        while len(self.table(EVENTS_TABLE).rows) == before:
+            self.take(job, 1)
+        self.stage.kill(job)
+
+    def table(self, name: str) -> Table:
+        return self.disk.table(f"{LAKE}/{name}")
+
+    def lost(self, *columns: str) -> list[tuple[Any, ...]]:
+        return [tuple(row[name] for name in columns) for row in self.table("gaps").rows]
+
+
+@contextlib.contextmanager
+def bare() -> Iterator[Script]:
+    """A lake in which nothing has landed, and empty topics."""
+    script = Script()
+    with script.world.in_place():
+        script.kafka.make(EVENTS, 2)
+        script.kafka.make(QUARANTINE, 1)
+        script.world.make_lake(LAKE)
+        yield script
+
+
+@contextlib.contextmanager
+def played(**world: Any) -> Iterator[Script]:
+    """A lake in which something has landed; after what happens in the block the rest is landed, and judged."""
+    with bare() as script:
+        for name, value in {"chance": lambda: 0.0, **world}.items():
+            setattr(script.world, name, value)
+        script.send(QUARANTINE, 0, "", "", "")
+        script.land()
+        yield script
+        for name in ("a", "b"):
+            script.jobs[name] = script.stage.start(name, lambda: None)
+        script.end()
+
+
+@contextlib.contextmanager
+def sound(**world: Any) -> Iterator[Script]:
+    """The same, in which nothing may be wrong at the end."""
+    with played(**world) as script:
+        yield script
+    assert script.failures == []
+
 
 def frozen_while_another_lands(steps: int) -> list[str]:
     """A job with the same checkpoint lands a batch, after `steps` of this one."""
-    script = Script()
-
-    def act() -> None:
+    with played() as script:
         script.send(EVENTS, 0, "d.1", "d.2")
         first = script.start("before")
         script.take(first, steps)
-        script.finish(script.start("before"))
+        script.land()
         script.send(EVENTS, 1, "d.3")
         script.finish(first)
-
-    return script.play(act)
+    return script.failures
 
 
 def woken_while_another_accepts_a_loss(steps: int) -> list[str]:
     """A job that accepts a loss stands still after `steps`, and goes on once another has seen the same loss."""
-    script = Script()
     seen: list[int] = []
-
-    def act() -> None:
+    with played() as script:
         script.send(QUARANTINE, 0, "", "")
         script.kafka.topics[QUARANTINE].partitions[0].start = 5
         first, second = script.start("a"), script.start("b")
@@ -205,21 +238,18 @@ def woken_while_another_accepts_a_loss(steps: int) -> list[str]:
                 script.take(second, 1)
             script.finish(first)
             script.finish(second)
-
-    return script.play(act)
+    return script.failures
 
 
 def killed_before_a_late_commit(steps: int) -> list[str]:
     """A job is killed after `steps`. What it was writing is committed once its successor has read which ids are there."""
-    script = Script()
-
-    def act() -> None:
+    read = EventsLanding.rebuild_index
+    with played() as script:
         script.send(EVENTS, 0, "d.1", "d.2")
         first, second = script.start("before"), script.start("before")
         script.take(first, steps)
         script.stage.kill(first)
         script.send(EVENTS, 1, "d.1", "d.2")
-        read = EventsLanding.rebuild_index
 
         def then_committed(landing: EventsLanding) -> None:
             read(landing)
@@ -228,27 +258,22 @@ def killed_before_a_late_commit(steps: int) -> list[str]:
 
         with mock.patch.object(EventsLanding, "rebuild_index", then_committed):
             script.finish(second)
-
-    return script.play(act)
+    return script.failures
 
 
 def erased_while_files_are_merged(steps: int) -> list[str]:
     """Maintenance pauses after `steps`, and goes on once an erasure has replaced some of the files."""
-    script = Script()
-    script.world.retention_days = 0
-
-    def act() -> None:
+    with played(retention_days=0) as script:
         for number in range(3):
             script.send(EVENTS, 0, f"d.{number}", f"d.{number}a")
-            script.finish(script.start("before"))
+            script.land()
         script.world.clock += 86_400
         job = Run(script.world, LAKE, "before", accept_loss=False, most=100)
         merging = script.stage.start("maintenance", lambda: job.maintain(1))
         script.take(merging, steps)
         script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
         script.finish(merging)
-
-    return script.play(act)
+    return script.failures
 
 
 _claim_in = Fence._claim_in
@@ -275,41 +300,36 @@ def test_at_any_step(script: Callable[[int], list[str]]) -> None:
 @contextlib.contextmanager
 def interrupted(act: Callable[[], None]) -> Iterator[Script]:
     """A lake; `act` happens once, when a job has just read the properties that it is about to change."""
-    script = Script()
-    with script.world.in_place():
-        script.kafka.make(EVENTS, 1)
-        script.world.make_lake(LAKE)
+    left = [act]
+
+    def then_interrupted(spark: SparkSession, path: str) -> Any:
+        found = opened(spark, path)
+        while left:
+            left.pop()()
+        return found
+
+    with bare() as script:
         opened = altered._opened
-
-        def then_interrupted(spark: SparkSession, path: str) -> Any:
-            found = opened(spark, path)
-            with mock.patch.object(altered, "_opened", opened):
-                todo = [*left]
-                left.clear()
-                for each in todo:
-                    each()
-            return found
-
-        left = [act]
         with mock.patch.object(altered, "_opened", then_interrupted):
             yield script
         assert not left
 
 
-def test_topics_that_two_jobs_claim_first_are_both_noted() -> None:
-    def note() -> None:
-        brokers: Any = Brokers(script.kafka, lambda: None, lambda: 0, lambda: 0)
-        spark: Any = Spark(script.world)
-        topics = brokers.topics((EVENTS,))
-        gaps.note_begun(spark, LAKE, Coverage({}, {}, frozenset()), brokers, topics, {}, Fence(spark, LAKE))
+def note_begun(script: Script) -> None:
+    brokers: Any = Brokers(script.kafka, lambda: None, lambda: 0, lambda: 0)
+    spark: Any = Spark(script.world)
+    topics = brokers.topics((EVENTS,))
+    gaps.note_begun(spark, LAKE, Coverage({}, {}, frozenset()), brokers, topics, {}, Fence(spark, LAKE))
 
+
+def test_topics_that_two_jobs_claim_first_are_both_noted() -> None:
     def another() -> None:
-        script.kafka.make(EVENTS, 1)
-        note()
+        script.kafka.make(EVENTS, 2)
+        note_begun(script)
 
     with interrupted(another) as script:
-        note()
-    assert json.loads(script.disk.table(f"{LAKE}/{BATCHES}").properties[BEGUN]) == {"id1": {}, "id2": {}}
+        note_begun(script)
+    assert json.loads(script.table(BATCHES).properties[BEGUN]) == {"id1": {}, "id3": {}}
 
 
 def test_where_a_topic_began_is_noted_once() -> None:
@@ -317,14 +337,11 @@ def test_where_a_topic_began_is_noted_once() -> None:
 
     def note(first: int) -> None:
         script.kafka.topics[EVENTS].partitions[0].start = first
-        brokers: Any = Brokers(script.kafka, lambda: None, lambda: 0, lambda: 0)
-        spark: Any = Spark(script.world)
-        topics = brokers.topics((EVENTS,))
-        gaps.note_begun(spark, LAKE, Coverage({}, {}, frozenset()), brokers, topics, {}, Fence(spark, LAKE))
+        note_begun(script)
 
     with interrupted(lambda: note(5)) as script:
         note(9)
-    assert json.loads(script.disk.table(f"{LAKE}/{BATCHES}").properties[BEGUN]) == {"id1": {"0": 5}}
+    assert json.loads(script.table(BATCHES).properties[BEGUN]) == {"id1": {"0": 5}}
 
 
 def test_a_job_that_was_overtaken_does_not_note_its_strays() -> None:
@@ -337,7 +354,7 @@ def test_a_job_that_was_overtaken_does_not_note_its_strays() -> None:
 
     with interrupted(note) as script, pytest.raises(SupersededError):
         note()
-    assert json.loads(script.disk.table(f"{LAKE}/{BATCHES}").properties[STRAYS]) == {"id1": {"0": 2}}
+    assert json.loads(script.table(BATCHES).properties[STRAYS]) == {"id1": {"0": 2}}
 
 
 def test_a_job_that_was_overtaken_does_not_keep_earlier_days_again() -> None:
@@ -347,15 +364,13 @@ def test_a_job_that_was_overtaken_does_not_keep_earlier_days_again() -> None:
 
     with interrupted(lambda: drop(3)) as script:
         drop(2)
-    assert script.disk.table(f"{LAKE}/{EVENTS_TABLE}").properties[RETAINED_FROM] == "2027-01-03"
+    assert script.table(EVENTS_TABLE).properties[RETAINED_FROM] == "2027-01-03"
 
 
 def test_days_are_dropped_by_a_transaction_whatever_the_property_says() -> None:
     """A property in the future was taken for a day that had been dropped before: the proof missed the rows from then on."""
-    script = Script()
-    with script.world.in_place():
-        script.world.make_lake(LAKE)
-        table, spark = script.disk.table(f"{LAKE}/{EVENTS_TABLE}"), cast("Any", Spark(script.world))
+    with bare() as script:
+        table, spark = script.table(EVENTS_TABLE), cast("Any", Spark(script.world))
         table.begin().commit(properties={RETAINED_FROM: "2999-01-01"})
         retention.drop(spark, f"{LAKE}/{EVENTS_TABLE}", date(2027, 1, 2))
     assert table.last(RETAINED_APP) == (date(2027, 1, 2) - date(1970, 1, 1)).days
@@ -364,7 +379,6 @@ def test_days_are_dropped_by_a_transaction_whatever_the_property_says() -> None:
 
 def test_a_route_that_another_job_makes_again_stays_known() -> None:
     """A job takes it out of the list because its table is gone, at the moment when another makes it, and finds it listed."""
-    script = Script()
     path, again = f"{LAKE}/two", ["another job"]
 
     def exists(asked: str) -> bool:
@@ -374,74 +388,57 @@ def test_a_route_that_another_job_makes_again_stays_known() -> None:
             route_tables._record(storage, LAKE, (), ("two",))
         return found
 
-    with script.world.in_place():
-        script.world.make_lake(LAKE)
+    with bare() as script:
         storage: Any = SimpleNamespace(spark=Spark(script.world), exists=script.disk.exists)
         route_tables._record(storage, LAKE, (), ("two",))
         storage.exists = exists
         route_tables._record(storage, LAKE, ("one",), ())
     assert not again
-    assert route_names(script.disk.table(f"{LAKE}/{BATCHES}").properties) == ("two",)
+    assert route_names(script.table(BATCHES).properties) == ("two",)
 
 
 @pytest.mark.parametrize("checkpoint", ["before", "new"])
 def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss(checkpoint: str) -> None:
-    script = Script()
-
-    def act() -> None:
+    with sound() as script:
         script.send(EVENTS, 1, "d.1", "d.2")
         script.kafka.topics[EVENTS].partitions[1].start = 1
-        script.finish(script.start(checkpoint))
-
-    assert script.play(act) == []
-    ((*lost,),) = (
-        [row[name] for name in ("topic", "partition", "from", "to")] for row in script.disk.table(f"{LAKE}/gaps").rows
-    )
-    assert lost == [EVENTS, 1, 0, 1]
+        script.land(checkpoint)
+    assert script.lost("topic", "partition", "from", "to") == [(EVENTS, 1, 0, 1)]
 
 
 def test_what_kafka_deletes_of_a_topic_that_was_recreated_is_a_loss() -> None:
     """The loss of the old topic is accepted, the checkpoint is deleted, and nothing of the new topic has landed yet."""
-    script = Script()
-
-    def act() -> None:
+    with sound() as script:
         script.send(EVENTS, 0, "d.1")
-        script.finish(script.start("before"))
+        script.land()
         script.kafka.make(EVENTS, 1)
-        script.finish(script.start("before"))
+        script.land()
         script.disk.remove("before")
         script.send(EVENTS, 0, "d.2", "d.3")
         script.kafka.topics[EVENTS].partitions[0].start = 1
-        script.finish(script.start("before"))
-
-    assert script.play(act) == []
-    lost = [(row["reason"], row["from"], row["to"]) for row in script.disk.table(f"{LAKE}/gaps").rows]
-    assert lost == [("recreated", 1, None), ("retention", 0, 1)]
+        script.land()
+    assert script.lost("reason", "from", "to") == [("recreated", 1, None), ("retention", 0, 1)]
 
 
 def test_a_job_that_accepts_a_loss_goes_on_behind_it() -> None:
     """It begins a new checkpoint, behind the loss: Spark would go on inside it, and stop."""
-    script = Script()
-
-    def act() -> None:
+    with sound() as script:
         script.send(EVENTS, 0, "d.1", "d.2")
-        script.finish(script.start("before"))
+        script.land()
         script.send(EVENTS, 0, "d.3", "d.4", "d.5")
         script.kafka.topics[EVENTS].partitions[0].start = 4
-        script.finish(script.start("before"))
-        landed = [(row["partition"], row["from"], row["to"]) for row in script.disk.table(f"{LAKE}/{BATCHES}").rows]
-        assert (0, 4, 5) in landed
-
-    assert script.play(act) == []
+        script.land()
+        assert (0, 4, 5) in [(row["partition"], row["from"], row["to"]) for row in script.table(BATCHES).rows]
     assert script.halts == {"Kafka no longer holds what": 1}
 
 
 @pytest.mark.parametrize("when", ["before", "while it claims"])
 def test_a_hole_in_batches_stops_the_job_before_it_lands(when: str) -> None:
     """Also where its checkpoint agrees with the end; or where somebody makes the hole after the first look."""
-    script, claim = Script(), Fence.claim
+    claim = Fence.claim
 
     def make_a_hole() -> None:
+        table = script.table(BATCHES)
         (second,) = [file for file, rows in table.files.items() if [row["from"] for row in rows] == [1]]
         table.begin().commit(removed=[second])
 
@@ -449,13 +446,9 @@ def test_a_hole_in_batches_stops_the_job_before_it_lands(when: str) -> None:
         make_a_hole()
         return claim(fence, *arguments)
 
-    with script.world.in_place():
-        script.kafka.make(EVENTS, 1)
-        script.kafka.make(QUARANTINE, 1)
-        script.world.make_lake(LAKE)
+    with bare() as script:
         script.world.chance = lambda: 1.0  # no maintenance
         run = Run(script.world, LAKE, "before", accept_loss=False, most=100)
-        table = script.disk.table(f"{LAKE}/{BATCHES}")
         for number in range(3):
             script.send(EVENTS, 0, f"d.{number}")
             run.land()
@@ -469,12 +462,10 @@ def test_a_hole_in_batches_stops_the_job_before_it_lands(when: str) -> None:
 
 
 def test_lines_whose_files_are_merged_meanwhile_are_replaced_again() -> None:
-    script = Script()
-
-    def act() -> None:
+    with sound() as script:
         script.send(EVENTS, 0, "d.1", "d.2")
-        script.finish(script.start("before"))
-        table, spark = script.disk.table(f"{LAKE}/{BATCHES}"), Spark(script.world)
+        script.land()
+        table, spark = script.table(BATCHES), Spark(script.world)
         lines = "(topic_id = 'id1' and partition = 0 and `from` = 0L)"
         rows = spark.load(f"{LAKE}/{BATCHES}").where(lines)
         read = rows.read
@@ -490,18 +481,14 @@ def test_lines_whose_files_are_merged_meanwhile_are_replaced_again() -> None:
         assert table.changes[-1].version == transaction(1, 2)
         script.disk.remove("before")
 
-    assert script.play(act) == []
-
 
 def test_a_batch_that_was_landed_with_other_ranges_is_of_an_old_checkpoint() -> None:
-    script = Script()
-    with script.world.in_place():
-        script.world.make_lake(LAKE)
+    with bare() as script:
         spark: Any = Spark(script.world)
         fence, landing = Fence(spark, LAKE), cast("Any", Landing.__new__(Landing))
         own = transaction(fence.claim(), 0)
         line = {"epoch": 1, "batch": 0, "topic": EVENTS, "partition": 0, "from": 0, "to": 2}
-        script.disk.table(f"{LAKE}/{BATCHES}").begin(APP_ID).commit([line], version=own)
+        script.table(BATCHES).begin(APP_ID).commit([line], version=own)
         landing._checkpoint = SimpleNamespace(path="before")
         landing._epoch = SimpleNamespace(
             spark=spark, lake=LAKE, number=1, fence=fence, position=Position({}, {}, 1, own), log=Ignored()
@@ -512,13 +499,11 @@ def test_a_batch_that_was_landed_with_other_ranges_is_of_an_old_checkpoint() -> 
 
 
 def test_a_checkpoint_that_ends_before_the_tables_is_too_old() -> None:
-    script = Script()
-    with script.world.in_place():
-        script.world.make_lake(LAKE)
+    with bare() as script:
         fence = Fence(cast("Any", Spark(script.world)), LAKE)
         epoch = fence.claim()
         fence.check_batch(epoch, -1)
-        script.disk.table(f"{LAKE}/{EVENTS_TABLE}").begin(APP_ID).commit(version=transaction(epoch, 3))
+        script.table(EVENTS_TABLE).begin(APP_ID).commit(version=transaction(epoch, 3))
         fence.check_batch(epoch, 3)
         for batch in (-1, 2):
             with pytest.raises(
@@ -529,20 +514,13 @@ def test_a_checkpoint_that_ends_before_the_tables_is_too_old() -> None:
 
 def test_a_gap_counts_rows_that_were_erased_before_it_was_accepted() -> None:
     """A job is killed behind a batch's events, and one of them erased, before Kafka deletes all of them."""
-    script = Script()
-
-    def act() -> None:
+    with sound() as script:
         script.send(EVENTS, 0, "d.1", "d.2", "d.3")
-        first = script.start("before")
-        while not script.disk.table(f"{LAKE}/{EVENTS_TABLE}").rows:
-            script.take(first, 1)
-        script.stage.kill(first)
+        script.killed_behind_its_events()
         script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
         script.kafka.topics[EVENTS].partitions[0].start = 3
-        script.finish(script.start("before"))
-
-    assert script.play(act) == []
-    assert [row["rows"] for row in script.disk.table(f"{LAKE}/gaps").rows] == [3]
+        script.land()
+    assert script.lost("rows") == [(3,)]
 
 
 @pytest.mark.parametrize("checkpoint", ["before", "new"])
@@ -551,33 +529,25 @@ def test_a_gap_holds_what_a_kill_left_of_a_partition_that_was_never_landed(
     landed: tuple[str, ...], checkpoint: str
 ) -> None:
     """A job is killed when it has written the events of a batch, and their topic is recreated. `landed`: what landed before."""
-    script = Script()
-
-    def act() -> None:
+    with sound() as script:
         script.send(EVENTS, 0, *landed)
-        script.finish(script.start("before"))
+        script.land()
         script.send(EVENTS, 1, "d.1", "d.2")
-        first, before = script.start("before"), len(landed)
-        while len(script.disk.table(f"{LAKE}/{EVENTS_TABLE}").rows) == before:
-            script.take(first, 1)
-        script.stage.kill(first)
+        script.killed_behind_its_events()
         script.kafka.make(EVENTS, 2)
-        script.finish(script.start(checkpoint))
+        script.land(checkpoint)
+    assert ("id1", 1, 2) in script.lost("topic_id", "partition", "rows")
 
-    assert script.play(act) == []
-    lost = [(row["topic_id"], row["partition"], row["rows"]) for row in script.disk.table(f"{LAKE}/gaps").rows]
-    assert ("id1", 1, 2) in lost
+
+ROUTED = defaultdict(dict, {LAKE: ROUTES})
 
 
 def test_a_replay_routes_nothing_that_is_being_erased() -> None:
     """An erasure is killed when it has listed an event, whose row of a route somebody had deleted."""
-    script = Script()
-    script.world.routes[LAKE] = ROUTES
-
-    def act() -> None:
+    with sound(routes=ROUTED) as script:
         script.send(EVENTS, 0, "d.1", "d.2")
-        script.finish(script.start("before"))
-        table = script.disk.table(f"{LAKE}/all")
+        script.land()
+        table = script.table("all")
         table.begin().commit(removed=list(table.files), moves=True)
         script.world.lost[LAKE] |= {("all", ("id1", 0, offset)) for offset in (0, 1)}
         with mock.patch.object(Erase, "_delete", return_value=0):
@@ -585,23 +555,13 @@ def test_a_replay_routes_nothing_that_is_being_erased() -> None:
         script.finish(script.stage.start("replay", Replayer(script.world, LAKE).run))  # type: ignore[arg-type]
         assert [row["event_id"] for row in table.rows] == ["d.2"]
 
-    assert script.play(act) == []
-
 
 def test_a_batch_routes_nothing_that_is_being_erased() -> None:
     """A job is killed between a batch's events and its routes, an erasure when it has listed one of the events."""
-    script = Script()
-    script.world.routes[LAKE] = ROUTES
-
-    def act() -> None:
+    with sound(routes=ROUTED) as script:
         script.send(EVENTS, 0, "d.1", "d.2")
-        first = script.start("before")
-        while not script.disk.table(f"{LAKE}/{EVENTS_TABLE}").rows:
-            script.take(first, 1)
-        script.stage.kill(first)
+        script.killed_behind_its_events()
         with mock.patch.object(Erase, "_delete", return_value=0):
             script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
-        script.finish(script.start("before"))
-        assert [row["event_id"] for row in script.disk.table(f"{LAKE}/all").rows] == ["d.2"]
-
-    assert script.play(act) == []
+        script.land()
+        assert [row["event_id"] for row in script.table("all").rows] == ["d.2"]

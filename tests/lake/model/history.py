@@ -20,12 +20,11 @@ from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
+from tests.lake.model.commands import Eraser, Place, Replayer
 from tests.lake.model.damage import DAMAGES, Damaged
-from tests.lake.model.eraser import Eraser, Place
 from tests.lake.model.job import HORIZON, ROUTES, SLACK, Run, World
 from tests.lake.model.judge import Judge
 from tests.lake.model.prover import contradictions
-from tests.lake.model.replayer import Replayer
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
@@ -165,7 +164,6 @@ class History:
     def beside(self, body: Callable[[], None]) -> Process:
         """What a job does beside landing, in its process."""
         job = self.stage.on
-        assert job is not None
         job.threads.append(self.stage.start(f"beside {job.name}", lambda: self.once(f"beside {job.name}", body)))
         return job.threads[-1]
 

@@ -360,8 +360,7 @@ class ModelSlots(Slots):
         return [measure]
 
     def read(self, seen: Mapping[str, Any], topics: int = 1) -> list[Sums | None]:
-        found: list[Sums | None] = seen["slots"]
-        return found
+        return seen["slots"]
 
 
 def hashed(row: Mapping[str, Any], covered: Covered) -> Sums:

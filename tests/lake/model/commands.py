@@ -1,4 +1,4 @@
-"""An erasure: the product's own, but for the query that finds what a request names."""
+"""An erasure and a replay: the product's own, but for the queries that find what a request names, and resends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 from headrace_lake.commands.erase import Erase, ErasureRequest
 from headrace_lake.commands.predicate import Condition, Predicate
+from headrace_lake.commands.replay import Replay, ReplayResult
+from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest
 from headrace_lake.tables import erasures
 from headrace_lake.tables.digest import KEY
+from headrace_lake.tables.fence import REPLAYED, transaction
 
 from tests.lake.model.frames import Frame, Rows
 from tests.lake.model.job import Ignored, World
@@ -69,3 +72,21 @@ def session_places(session: Any, lake: str, table: str) -> Rows:
 
 def _place(row: Any) -> Place:
     return tuple(row[key] for key in KEY)  # type: ignore[return-value]
+
+
+class Replayer(Replay):
+    """Replays all that Kafka holds."""
+
+    def __init__(self, world: World, lake: str) -> None:
+        everything = {
+            (name, number): 0 for name, topic in world.kafka.topics.items() for number in range(len(topic.partitions))
+        }
+        log: Any = Ignored()
+        session: Any = Spark(world)
+        super().__init__(session, world.settings(lake), ReplayRequest(starts=everything), dry_run=False, log=log)
+        self._world = world
+
+    def _step(self, step: list[BatchRange], number: int) -> ReplayResult:
+        version = transaction(self._epoch, REPLAYED + number)
+        self._world.began.setdefault((self._lake, version), self._world.clock)
+        return super()._step(step, number)
