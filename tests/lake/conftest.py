@@ -23,8 +23,7 @@ from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
 from pyspark.sql import SparkSession
 
-from tests.lake.bench import Bench
-from tests.lake.lander import CLASSES
+from tests.lake.lander import CLASSES, Bench
 from tests.lake.runs import Runs
 from tests.tiers import sized
 

@@ -17,8 +17,7 @@ from tests.contract.stopping import stopped
 from tests.contract.topic import own_topics
 from tests.contract.waiting import wait_for
 from tests.faults.stack import CLOCK
-from tests.lake.bench import Bench
-from tests.lake.lander import TIMEOUT
+from tests.lake.lander import TIMEOUT, Bench
 from tests.lake.stream import PARTITIONS, send_now
 from tests.scrapes import NOBODY, Page, firing
 

@@ -10,9 +10,8 @@ import headrace_lake.__main__
 import pytest
 from headrace_cli.machine.jars import jars
 
-from tests.lake.bench import Bench
 from tests.lake.cluster import EXECUTOR_MEMORY, Cluster, submit
-from tests.lake.lander import Lander, await_true
+from tests.lake.lander import Bench, Lander, await_true
 from tests.lake.stream import check_landed, send_now
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

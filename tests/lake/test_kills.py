@@ -12,8 +12,7 @@ from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES
 from pyspark.sql import SparkSession
 
-from tests.lake.bench import Bench
-from tests.lake.lander import version
+from tests.lake.lander import Bench, version
 from tests.lake.runs import Runs
 from tests.lake.stream import send_now
 from tests.tiers import sized

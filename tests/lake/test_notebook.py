@@ -32,8 +32,7 @@ print(json.dumps(told))
 def cells() -> list[dict[str, Any]]:
     document = json.loads(NOTEBOOK.read_text())
     assert (document["nbformat"], document["nbformat_minor"]) == (4, 5)
-    found: list[dict[str, Any]] = document["cells"]
-    return found
+    return document["cells"]
 
 
 def test_it_has_no_outputs() -> None:

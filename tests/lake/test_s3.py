@@ -20,8 +20,7 @@ from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
-from tests.lake.bench import Bench
-from tests.lake.lander import QUICK_START, Lander, await_true
+from tests.lake.lander import QUICK_START, Bench, Lander, await_true
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.stream import Sent, check_landed, send_now
 from tests.tiers import sized
