@@ -1,4 +1,4 @@
-"""Which index a job chooses, what it refuses, and what it says when memory runs out."""
+"""Which index a job chooses, what it refuses, what it says when memory runs out, and how many tasks land a batch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headrace_lake.dedup.arrays_index import ArraysIndex
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex, IndexState, NoIndex
 from headrace_lake.landing.freshness import Ages
+from headrace_lake.landing.gathered import tasks
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.landing_events import DedupStatus
 from headrace_lake.spark.jvm import CompilerError
@@ -121,3 +122,27 @@ def test_memory_that_ran_out_is_said_and_counted_while_it_is_ready() -> None:
     assert metrics.registry.get_sample_value("headrace_lake_duplicates_total", {"protocol": "forward"}) == 9
     landed(IndexState(80, 6400, 0, None), 3600, short=False)  # a new index, after Kafka was away
     assert health.notes() == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parallelism", "wanted"),
+    [
+        ([50] * 200, 64, 1),
+        ([50] * 199 + [51], 64, 2),
+        ([2_500] * 200, 64, 50),
+        ([4_000] * 200, 64, 64),
+        ([4_000] * 200, 300, 80),
+        ([2_500] * 4, 2, 1),
+        ([2_500] * 5, 2, 2),
+        ([47_500] * 4, 2, 4),
+        ([1_000] * 200, 2, 8),
+        ([1_000] * 200, 64, 20),
+        ([50_000, *[1] * 7], 2, 8),
+        ([49_998, *[1] * 7], 2, 3),
+        ([49_999, *[1] * 7], 2, 6),
+        ([100_000] * 200, 2, 200),
+        ([5], 8, 1),
+    ],
+)
+def test_tasks(sizes: list[int], parallelism: int, wanted: int) -> None:
+    assert tasks(sizes, parallelism) == wanted

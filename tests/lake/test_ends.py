@@ -1,8 +1,9 @@
-"""The ends of a job: no JVM outlives its driver, and names that have no address yet are waited for."""
+"""The ends of a job: told to stop before Spark runs, no JVM outlives its driver, and names without an address are waited for."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -14,11 +15,13 @@ from types import SimpleNamespace
 import pytest
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
-from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_common.operations.tasks import stops
 from headrace_lake import job
 from headrace_lake.spark.halt import HaltError
 
-from tests.contract.waiting import wait_for
+from tests.contract.receiver import variables
+from tests.contract.waiting import PATIENCE, wait_for
 from tests.lake.lander import QUICK_START
 from tests.lake.runs import Runs
 
@@ -62,7 +65,6 @@ def test_no_jvm_outlives_its_driver_though_a_hook_never_ends(end: str) -> None:
         [sys.executable, "-c", DRIVER, str(jars("spark"))], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    assert driver.stdout is not None
     jvm = 0
     try:
         jvm = int(driver.stdout.readline())
@@ -71,7 +73,6 @@ def test_no_jvm_outlives_its_driver_though_a_hook_never_ends(end: str) -> None:
             driver.kill()
             driver.wait()
         else:
-            assert driver.stdin is not None
             driver.stdin.close()
             assert driver.wait() == 1
         wait_for(lambda: not alive(jvm), "the JVM ends")
@@ -92,3 +93,28 @@ def test_brokers_whose_names_have_no_address_yet_are_waited_for_and_named_once(
     with pytest.raises(HaltError, match=r"no name in KAFKA__BOOTSTRAP_SERVERS \(kafka\.invalid:9092\) has an address"):
         runs.run(kafka=KafkaSettings(bootstrap_servers="kafka.invalid:9092"))
     assert len(runs.said("waiting")) == 1
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(each, marks=() if each is signal.SIGTERM else pytest.mark.long) for each in stops()],
+    ids=lambda number: number.name,
+)
+def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signals) -> None:
+    java = tmp_path / "bin" / "java"  # a JVM that never comes up, and ends as one does: with its input
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexec cat\n")
+    java.chmod(0o755)
+    log = tmp_path / "log"
+    places = environment("lake", path=tmp_path / "lake", checkpoint=tmp_path / "checkpoint")
+    given = {**variables(KafkaSettings(bootstrap_servers="127.0.0.1:1")), **places, "JAVA_HOME": str(tmp_path)}
+    with log.open("wb") as output:
+        job = subprocess.Popen([sys.executable, "-m", "headrace_lake"], env=given, stdout=output, stderr=output)
+    try:
+        wait_for(lambda: any('"starting"' in line for line in log.read_text().splitlines()), "it starts")
+        job.send_signal(number)
+        assert job.wait(PATIENCE) == 0, log.read_text()
+    finally:
+        job.kill()
+    said = [json.loads(line)["event"] for line in log.read_text().splitlines() if line.startswith("{")]
+    assert said == ["starting"], log.read_text()

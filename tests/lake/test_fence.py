@@ -245,20 +245,6 @@ def test_the_steps_are_those_of_deltas_writer(
 
 
 @pytest.mark.spark
-def test_an_append_is_one_job_and_none_for_rows_of_arrow(spark: SparkSession, lake: Path, claimed: Fence) -> None:
-    frame = row(spark, 0).coalesce(1)
-    context = spark.sparkContext
-    for number, (rows, jobs) in enumerate([(frame, 1), (line(1), 0)]):
-        context.setJobGroup(f"append {number}", "")
-        try:
-            assert claimed.write(BATCHES, rows, transaction(1, number))
-            assert len(context.statusTracker().getJobIdsForGroup(f"append {number}")) == jobs
-        finally:
-            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    assert claimed.rows_of(BATCHES, transaction(1, 1)) == 1
-
-
-@pytest.mark.spark
 def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path, claimed: Fence) -> None:
     assert claimed.write(BATCHES, row(spark, 0), transaction(1, 0))
     assert claimed.write(BATCHES, line(0), transaction(1, 1))
@@ -287,7 +273,6 @@ def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(
     columns = [f"cast({own.get(name, 'null')} as {kind}) as `{name}`" for name, kind in kinds.items()]
     assert claimed.write(EVENTS, spark.range(0, 11, 1, 1).selectExpr(*columns), transaction(1, 0))
     found = claimed._logs[EVENTS]._added(transaction(1, 0))
-    assert found is not None
     stats = {file["partitionValues"]["day"]: json.loads(file["stats"]) for file in found}
     assert len(found) == len(stats) == 2
     for day, rows, last in (("2026-01-01", 6, 10), ("2026-01-02", 5, 9)):
@@ -316,7 +301,6 @@ def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_p
     inventory.latest()
     assert inventory.small_files() == 1
     files = fence.files_of(BATCHES, transaction(1, 0))
-    assert files is not None
     assert plain_parquet(spark.read, files).count() == 1
 
 

@@ -1,54 +1,24 @@
-"""Access to the JVM's classes by name."""
+"""The JVM's classes: asked for by name, and kept for later starts in an archive that is used only if it is whole."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pytest
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
+from headrace_lake.spark import classes
 from headrace_lake.spark.jvm import call_method, java_class
 from headrace_lake.spark.storage import Storage
-from py4j.java_gateway import JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+from tests.lake.lander import CLASSES
 
 
-def test_hadoops_options_are_sent_without_the_names_of_their_files(spark: SparkSession) -> None:
-    """Each task that writes gets them all, and Hadoop compresses the name of each one's file by itself."""
-    kind = java_class(spark, "org.apache.hadoop.conf.Configuration")
-    ours, plain = kind(spark._jsc.hadoopConfiguration()), kind()  # type: ignore[attr-defined]
-
-    def sent(options: Any) -> int:
-        stream = java_class(spark, "java.io.ByteArrayOutputStream")()
-        options.write(java_class(spark, "java.io.DataOutputStream")(stream))
-        return int(stream.size())
-
-    name = "io.map.index.skip"
-    assert str(ours.get(name)) == str(plain.get(name))
-    assert plain.getPropertySources(name) is not None
-    assert ours.getPropertySources(name) is None
-    assert ours.size() >= plain.size()
-    assert sent(ours) < sent(plain)
-
-
-def test_small_files_are_read_without_looking_for_packages(
-    spark: SparkSession, tmp_path: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each part of a dotted name costs a search of all jars: 7 % of a short run's CPU."""
-    storage = Storage(spark)
-
-    def looks(_: JVMView, name: str) -> None:
-        raise AssertionError(f"looks for {name}")
-
-    monkeypatch.setattr(JVMView, "__getattr__", looks)
-    storage.write(f"{tmp_path}/a", "text")
-    assert storage.read(f"{tmp_path}/a") == "text"
-    assert storage.names(str(tmp_path)) == ["a"]
-    assert storage.delete(f"{tmp_path}/a")
-
-
+@pytest.mark.spark
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 def test_a_local_file_that_is_not_there_costs_no_call_to_the_jvm(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
@@ -69,14 +39,79 @@ def test_a_local_file_that_is_not_there_costs_no_call_to_the_jvm(
     assert storage.read(f"{folder}/none") is None
 
 
+@pytest.mark.spark
 def test_an_overload_is_named_by_its_types(spark: SparkSession) -> None:
     assert call_method(spark, "java.lang.String", "valueOf", ["java.lang.Object"], ["12"]) == "12"
     with pytest.raises(Py4JJavaError, match="NoSuchMethodException"):
         call_method(spark, "java.lang.String", "valueOf", ["java.lang.CharSequence"], ["12"])
 
 
+@pytest.mark.spark
 def test_it_is_started_with_our_options_and_then_with_the_users(spark: SparkSession) -> None:
     """A user's option of the same name counts: of two, Java takes the last."""
     given = java_class(spark, "java.lang.management.ManagementFactory").getRuntimeMXBean().getInputArguments()
     named = [argument.split("=")[0] for argument in given]
     assert named.index("-XX:Tier4InvocationThreshold") < named.index("-XX:ReservedCodeCacheSize")
+
+
+RECORDS = "+RecordDynamicDumpInfo"
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of a Java that has its own classes in one."""
+    (tmp_path / "java/lib/server").mkdir(parents=True)
+    (tmp_path / "java/lib/server/classes.jsa").touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    mark = classes._mark(None)
+    path = tmp_path / "classes" / f"{mark}.8.jsa"
+    path.parent.mkdir()
+    path.write_bytes(b"archived")
+    return path
+
+
+def test_a_start_takes_a_whole_archive(archive: Path) -> None:
+    given = classes.options(archive.parent, None)
+    assert given.endswith(f"-XX:SharedArchiveFile={archive}")
+    assert "-Xshare:auto" in given
+    assert RECORDS not in given
+
+
+def test_a_start_leaves_a_cut_archive_alone_and_makes_another(archive: Path) -> None:
+    """Java 17 dies of one that is shorter than it says (SIGBUS)."""
+    archive.write_bytes(b"arch")
+    given = classes.options(archive.parent, None)
+    assert "SharedArchiveFile" not in given
+    assert RECORDS in given
+
+
+def test_an_archive_of_other_jars_is_not_taken(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.jar").touch()
+    with_jar = classes.options(archive.parent, tmp_path)
+    assert "SharedArchiveFile" not in with_jar
+    (tmp_path / "java/release").write_text("another")
+    assert "SharedArchiveFile" not in classes.options(archive.parent, None)
+
+
+def test_a_java_that_can_keep_none_is_not_asked_again(archive: Path) -> None:
+    archive.rename(archive.with_name(archive.name.replace(".8.", ".0."))).write_bytes(b"")
+    given = classes.options(archive.parent, None)
+    assert "SharedArchiveFile" not in given
+    assert RECORDS not in given
+
+
+def test_a_folder_that_cannot_be_made_stops_nothing(archive: Path) -> None:
+    nowhere = archive / "classes"
+    assert "SharedArchiveFile" not in classes.options(nowhere, None)
+    classes.keep(cast("SparkSession", None), nowhere, None)
+
+
+@pytest.mark.spark
+def test_what_spark_has_loaded_is_kept_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_home()))
+    classes.keep(spark, CLASSES, jars("spark"))
+    (kept,) = classes._found(CLASSES, classes._mark(jars("spark")))
+    assert kept.stat().st_size > 10 << 20
+    before = os.stat(kept)
+    classes.keep(spark, CLASSES, jars("spark"))
+    assert os.stat(kept) == before

@@ -16,10 +16,8 @@ from headrace_cli.machine.java import java_home
 from headrace_common.operations.errors import ConfigError
 from headrace_lake.commands import migrate
 from headrace_lake.configuration.settings import LakeSettings
-from headrace_lake.landing import route_tables
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import altered, layout
-from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
 from headrace_lake.tables.properties import strange_features
 from headrace_lake.tables.shape import Shape
@@ -96,24 +94,6 @@ def test_a_start_changes_nothing_twice_and_brings_older_tables_up_to_date(spark:
     DeltaTable(str(lake / EVENTS)).create_checkpoint()
     migrate.prepare(Storage(spark), settings)
     assert commits(lake) == {**before, EVENTS: before[EVENTS] + 2}
-
-
-@pytest.mark.spark
-def test_a_start_on_tables_of_this_version_asks_spark_for_nothing(
-    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The logs say it all, and the fence has read them."""
-
-    def asked(*_: object) -> None:
-        raise AssertionError("Spark was asked")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SparkSession, "sql", asked)
-        patch.setattr(SparkSession, "read", property(asked))
-        patch.setattr(route_tables, "change_properties", asked)
-        storage, settings, fence = Storage(spark), LakeSettings(path=str(lake)), Fence(spark, str(lake))
-        assert migrate.prepare(storage, settings, fence) == Shape()
-        assert migrate.prepare_routes(storage, settings, fence) == {}
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""What upkeep would do next, and when it stops, without Spark: its tables, clocks and brokers are stand-ins."""
+"""What upkeep would do next, and when the job stops or is to be restarted, without Spark: over stand-ins."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import STALLED, STARTING, LakeHealth
 from headrace_lake.upkeep.retention import LogCleaner
 
 DAY = 86_400.0
@@ -110,3 +112,25 @@ def test_a_topic_whose_retention_nobody_says_has_no_margin(
     monkeypatch.setattr(reporter, "_wait", lambda future: future)
     reporter._ask_retention()
     assert reporter._retention == retention
+
+
+@pytest.mark.parametrize(
+    ("reason", "silent", "alive"),
+    [
+        ("", STALLED - 1, True),
+        ("", STALLED + 1, False),
+        ("Spark is starting", STALLED + 1, True),  # on a busy machine a JVM takes that long
+        ("Spark is starting", STARTING - 1, True),
+        ("Spark is starting", STARTING + 1, False),
+    ],
+)
+def test_a_start_may_take_longer_than_a_turn(
+    monkeypatch: pytest.MonkeyPatch, reason: str, silent: float, alive: bool
+) -> None:
+    health = LakeHealth(LakeMetrics())
+    then = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: then)
+    health.set_waiting(reason)
+    health.heartbeat()
+    monkeypatch.setattr(time, "monotonic", lambda: then + silent)
+    assert (health.live_problems() == []) is alive
