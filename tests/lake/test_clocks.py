@@ -146,7 +146,6 @@ def test_a_day_that_is_not_over_was_not_dropped() -> None:
     said = {"events": "9999-12-31", "quarantine": "2026-05-06"}
     replay._fence = SimpleNamespace(properties=lambda table: {RETAINED_FROM: said[table]})  # type: ignore[assignment]
     kept = replay._kept_from()
-    assert kept is not None
     assert kept <= datetime.now(UTC) < kept + timedelta(days=2)
     said["events"] = "2026-05-07"
     assert replay._kept_from() == datetime(2026, 5, 7, tzinfo=UTC)

@@ -7,11 +7,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from headrace_common.operations.errors import ConfigError
 from headrace_lake.kafka import gaps
 from headrace_lake.kafka.checkpoint import Checkpoint, CheckpointMarker
 from headrace_lake.kafka.claim import Claim
-from headrace_lake.kafka.source import Brokers, TopicInfo
+from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, _faults
 from headrace_lake.landing.recovered import check_rows
 from headrace_lake.spark import causes
@@ -321,20 +320,3 @@ def test_what_a_recreated_topic_lost_is_accepted_once(given_up: tuple, said: lis
     fence = SimpleNamespace(properties=lambda _: {})
     losses = gaps.find(coverage, brokers, {"t": TopicInfo("id", 1)}, {"t": "older"}, fence)  # type: ignore[arg-type]
     assert [str(loss) for loss in losses] == said
-
-
-def test_brokers_without_ids_of_topics_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers.__new__(Brokers)
-    brokers._settings = SimpleNamespace(bootstrap_servers="b:1")  # type: ignore[assignment]
-    told = "AAAAAAAAAAAAAAAAAAAAAA"
-    description = SimpleNamespace(
-        topicId=lambda: SimpleNamespace(toString=lambda: told), partitions=lambda: SimpleNamespace(size=lambda: 2)
-    )
-    answers = SimpleNamespace(topicNameValues=lambda: {"t": description})
-    monkeypatch.setattr(brokers, "_client", lambda: SimpleNamespace(describeTopics=lambda _: answers))
-    monkeypatch.setattr(brokers, "_list", list)
-    monkeypatch.setattr(brokers, "_wait", lambda future: future)
-    with pytest.raises(ConfigError, match="the brokers at b:1 give the topic t no id"):
-        brokers.topics(["t"])
-    told = "other"
-    assert brokers.topics(["t"])["t"].partitions == 2

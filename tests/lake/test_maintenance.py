@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -14,9 +12,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from headrace_cli.verbs import query
-from headrace_lake.commands import migrate
 from headrace_lake.configuration.settings import LakeSettings
-from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.spark.halt import SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
@@ -31,8 +28,6 @@ from pyarrow.parquet import ParquetFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from structlog.testing import CapturingLogger
-
-from tests.lake.lander import TIMEOUT
 
 pytestmark = [pytest.mark.spark]
 
@@ -87,9 +82,6 @@ class Lake:
         return frame.select(
             *(known.get(field.name, sf.lit(None)).cast(field.dataType).alias(field.name) for field in SCHEMAS[table])
         )
-
-    def expected(self, batches: int) -> set[tuple[int, int, str]]:
-        return {(p, n, f"{p}-{n}") for p in (0, 1) for n in range(batches * PER_BATCH)}
 
     def inventory(self, table: str) -> Inventory:
         found = Inventory(Storage(self.spark), self.path(table), 128 << 20)
@@ -295,24 +287,6 @@ def test_nothing_is_done_without_a_share_or_after_sigterm(full: Lake, monkeypatc
     assert len(merged) == 1, "the piece that was under way, and no other: it was asked to stop meanwhile"
 
 
-def test_a_superseded_job_maintains_nothing(full: Lake) -> None:
-    older = full.maintenance()
-    Fence(full.spark, str(full.folder)).claim()
-    with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
-        older.run_due()
-    assert files(full.inventory(EVENTS)) == 8
-
-
-def test_a_job_whose_table_was_migrated_stops(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "_LOOK", 0.0)
-    job = lake.maintenance()
-    job.run_due()
-    settings = LakeSettings(path=str(lake.folder), promote="body.a as a string")
-    migrate.migrate(lake.spark, settings, (), variant=False)
-    with pytest.raises(HaltError, match="was migrated: start the job again"):
-        job.run_due()
-
-
 def test_a_failure_stops_nothing_and_is_tried_again_later(full: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fails(*_: object) -> None:
@@ -450,61 +424,3 @@ def test_a_frozen_process_notices_commits_that_were_cleaned_up(lake: Lake, monke
     monkeypatch.setattr(retention.time, "time", lambda: later)
     with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
         frozen.written(BATCHES, transaction(1, 1))
-
-
-def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
-    """Compares row sets, not counts. Three engines read in a loop while batches land and files are merged."""
-    lake.land()
-    ended = threading.Event()
-    wrong: list[str] = []
-    reads: dict[str, int] = {}
-
-    def by_spark() -> list[tuple]:
-        frame = lake.spark.read.format("delta").load(lake.path(EVENTS))
-        return [tuple(row) for row in frame.select("partition", "offset", "body").collect()]
-
-    def by_deltalake() -> list[tuple]:
-        found = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["partition", "offset", "body"])
-        return [tuple(row.values()) for row in found.to_pylist()]
-
-    def by_duckdb() -> list[tuple]:
-        return [tuple(row.values()) for row in query.run('select "partition", "offset", body from events', lake.folder)]
-
-    def loop(name: str, read: Callable[[], list[tuple]]) -> None:
-        while not ended.is_set() and not wrong:
-            before = lake.landed
-            rows = read()
-            found = set(rows)
-            batches = max(row[1] for row in rows) // PER_BATCH + 1
-            if len(found) != len(rows) or found != lake.expected(batches) or not before <= batches <= lake.landed + 1:
-                wrong.append(f"{name}: {len(rows)} rows, {len(found)} different, {batches} batches, {before} before")
-            reads[name] = reads.get(name, 0) + 1
-
-    readers = {"Spark": by_spark, "deltalake": by_deltalake, "DuckDB": by_duckdb}
-    threads = [threading.Thread(target=loop, args=item) for item in readers.items()]
-    for thread in threads:
-        thread.start()
-    merges = 0
-    deadline = time.monotonic() + TIMEOUT
-    inventory = lake.inventory(EVENTS)
-    try:
-        while merges < 2 or min(reads.get(name, 0) for name in readers) < 2:
-            lake.land()
-            inventory.latest()
-            piece = choice.choose(
-                {EVENTS: inventory.days}, today=lake.today.isoformat(), now=time.time(), file_bytes=128 << 20, ratios={}
-            )
-            if piece is not None:
-                assert compaction.merge(lake.spark, lake.path(EVENTS), piece, inventory)
-                merges += 1
-            assert time.monotonic() < deadline, f"{merges} merges, reads: {reads}"
-            if wrong:
-                break
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join(TIMEOUT)
-    assert not wrong, wrong
-    assert set(by_spark()) == lake.expected(lake.landed)
-    inventory.latest()
-    assert files(inventory) < 12

@@ -34,7 +34,6 @@ def test_a_day_that_grows_waits_for_enough_files(name: str) -> None:
     waiting = day(*[1] * (MOST_SMALL - 1), age=SETTLED * 9)
     assert next_piece(events={name: waiting}) is None
     piece = next_piece(events={name: day(*[1] * MOST_SMALL)})
-    assert piece is not None
     assert (piece.table, piece.day, len(piece.files), piece.size, piece.final) == (
         "events", name, MOST_SMALL, MOST_SMALL, False,
     )  # fmt: skip
@@ -44,7 +43,6 @@ def test_files_become_one_of_the_final_size_as_soon_as_there_are_enough() -> Non
     assert next_piece(events={TODAY: day(600, 600)}) is None
     files = day(600, 600, 50, 40, 30, 20)
     piece = next_piece(events={TODAY: files})
-    assert piece is not None
     assert piece.final
     assert sizes(piece, files) == [40, 50, 600, 600], "the largest, and small ones that fill what is left"
 
@@ -52,7 +50,6 @@ def test_files_become_one_of_the_final_size_as_soon_as_there_are_enough() -> Non
 def test_what_shrinks_takes_more() -> None:
     files = day(600, 600, 600, 600)
     piece = next_piece(0.7, events={TODAY: files})
-    assert piece is not None
     assert piece.size == 1800
     assert next_piece(0.7, events={TODAY: day(600, 600, 600)}) is None
 
@@ -61,7 +58,6 @@ def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> N
     assert next_piece(events={YESTERDAY: day(7, age=SETTLED)}) is None
     assert next_piece(events={YESTERDAY: day(7, 3, age=SETTLED - 1)}) is None
     piece = next_piece(events={YESTERDAY: day(7, 3, age=SETTLED)})
-    assert piece is not None
     assert (len(piece.files), piece.final) == (2, True)
     assert next_piece(events={YESTERDAY: day(7, 3, age=-SETTLED)}) is None, "added in the future of this clock"
 
@@ -69,7 +65,6 @@ def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> N
 def test_where_there_are_most_files_it_begins() -> None:
     tables = {"events": {YESTERDAY: day(*[1] * 9, age=SETTLED), TODAY: day(*[1] * 50)}, "batches": {"": day(*[1] * 48)}}
     piece = next_piece(**tables)
-    assert piece is not None
     assert (piece.table, piece.day, len(piece.files)) == ("events", TODAY, 50)
 
 

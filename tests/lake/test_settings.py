@@ -176,14 +176,10 @@ def test_jars_that_come_too_late_are_refused(monkeypatch: pytest.MonkeyPatch, tm
         engine.session(LakeSettings(jars=tmp_path), LogSettings())
 
 
-def test_no_fetch_waits_at_the_end_of_what_is_there() -> None:
+def test_readers_make_no_topic_and_do_not_wait_at_the_end_of_what_is_there() -> None:
     """Quarantine reads a batch a second time. After the first read its consumer asks for more, and Spark awaits that answer."""
     for options in (source_options(KafkaSettings(), {}, 1), range_options(KafkaSettings(), {("t", 0): (1, 2)})):
         assert int(options["kafka.fetch.max.wait.ms"]) <= 10
-
-
-def test_no_reader_makes_a_topic() -> None:
-    for options in (source_options(KafkaSettings(), {}, 1), range_options(KafkaSettings(), {("t", 0): (1, 2)})):
         assert options["kafka.allow.auto.create.topics"] == "false"
 
 
