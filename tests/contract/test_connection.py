@@ -47,13 +47,13 @@ async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect,
         await ContractClient.connect(dialect, receiver.address) as client,
     ):
         await other.receives(await other.send(values(2)))
-        whole = client.conversation.frame(frame)
-        await client.write(whole + dialect.malformed + client.conversation.frame(behind))
+        whole, rest = client.conversation.frame(frame), dialect.malformed + client.conversation.frame(behind)
+        await client.write(whole + rest)
         await client.sees_end()
         assert client.acknowledged == [0]
         (line,) = about(receiver, "protocol error", client.local)
         assert line["offset"] == len(whole)
-        assert bytes.fromhex(line["bytes"]) == dialect.malformed[: len(line["bytes"]) // 2]
+        assert rest.startswith(bytes.fromhex(line["bytes"]))
         assert line["level"] == "warning"
         await other.receives(await other.send(values(2)))
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
