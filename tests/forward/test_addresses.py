@@ -126,29 +126,3 @@ async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path
             stranger.recv(100)
         await until(lambda n=number: len(receiver.lines("tls handshake failed")) == n, "it is told of")
     send(receiver.address, uuid.uuid4().hex, authority.context())
-
-
-async def test_who_makes_way_in_a_handshake_gives_its_place_back(start, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    cert, key = authority.issue("server", "server")
-    receiver = await start(tls={"cert": cert, "key": key}, limits={"connections": MOST})
-    with ExitStack() as crowd:
-        for _ in range(4 * MOST):
-            crowd.enter_context(from_address(receiver, HOST))
-        await hit(receiver, "LIMITS__CONNECTIONS", 3 * MOST)  # they have made way for each other
-    for _ in range(2 * MOST):
-        send(receiver.address, uuid.uuid4().hex, authority.context())
-    await receiver.shows(0, "connections")
-
-
-@pytest.mark.long
-async def test_a_unix_socket_is_exempt(start, tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    await start(listen={"socket": path}, limits={"connections_per_address": 1})
-    clients = [socket.socket(socket.AF_UNIX) for _ in range(5)]
-    for client in clients:
-        client.settimeout(PATIENCE)
-        client.connect(str(path))
-    assert all(acknowledged(client) for client in clients)
-    for client in clients:
-        client.close()

@@ -62,11 +62,6 @@ def test_bins_that_are_texts_become_texts_and_the_event_says_where(before: str, 
         assert event.attributes["chunk"] == "c"
 
 
-def test_equal_shapes_with_and_without_texts() -> None:
-    outcome = sent({"a": b"x"}, {"a": b"\xff"}, {"a": b"y"}, {"a": "y"})
-    assert [event.attributes.get("bin") for event in outcome.events] == [["/a"], None, ["/a"], None]
-
-
 def test_the_event_limit_counts_the_note() -> None:
     record = {"a" * 100: b"x" * 2000}
     (event,) = sent(record).events

@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.forward.driving import NOW_MS, PEER, Outcome, ack, message, pack, parts_of, session
-from tests.forward.test_vectors import VECTORS, check, messages
+from tests.forward.driving import NOW_MS, PEER, ack, message, pack, parts_of, session
 from tests.tiers import examples
 
 KEY = "open sesame ü"
@@ -241,40 +240,6 @@ def test_after_the_login_offsets_count_from_the_connections_start() -> None:
     client.send(login + GOOD + b"\x05")
     assert client.error is not None
     assert client.error.offset == len(login) + len(GOOD)
-
-
-def test_fluent_bits_login_and_what_follows_it() -> None:
-    """Its PING is bound to a nonce that was not recorded: its salt, no UTF-8, is used for a login of the test's own."""
-    data = (VECTORS / "flb-auth.0.bin").read_bytes()
-    unpacker = msgpack.Unpacker(raw=True)
-    unpacker.feed(data)
-    recorded = unpacker.unpack()
-    assert recorded[2] == RAW_SALT
-    own = {"shared_key": "key", "users": {"alice": "secret"}}
-    assert Client(**own).refused(data[: unpacker.tell()]) == "shared_key mismatch"
-    for step in (1, len(data)):
-        client = Client(**own)
-        login = client.ping("key", hostname=recorded[1].decode(), salt=recorded[2], user="alice", password="secret")
-        assert len(login) == unpacker.tell()
-        outcome = Outcome()
-        stream = login + data[unpacker.tell() :]
-        for at in range(0, len(stream), step):
-            client.session.receive(stream[at : at + step], NOW_MS)
-            for frame in client.session.frames():
-                parts = parts_of(frame)
-                outcome.parts.append(parts)
-                client.session.stored(frame.ticket, len(parts), True)
-            while reply := client.session.outgoing():
-                outcome.replies.append(reply)
-        assert read_pong(outcome.replies.pop(0)).accepted
-        for event in outcome.events:  # it has told its name
-            assert event.headers["ce_source"] == b"/forward/flbclient"
-            event.headers["ce_source"] = b"/forward/192.0.2.7"
-        outcome.unacknowledgeable, outcome.idle = (
-            client.session.status().unacknowledgeable,
-            client.session.status().idle,
-        )
-        check(outcome, messages("flb-auth.0"))
 
 
 @given(st.binary(max_size=120), st.integers(1, 40))

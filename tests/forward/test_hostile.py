@@ -128,11 +128,6 @@ def test_keys_within_keys_do_not_grow_without_bound() -> None:
     assert outcome.replies == [ack("c")]
 
 
-def test_one_level_of_keys_within_keys_is_text() -> None:
-    (event,) = every_way(message(pack({"a": 1})[:1] + nested_keys(1) + b"\x01")).events
-    assert event.record == {'{"a":1}': 1}
-
-
 def test_metadata_that_is_too_deep_is_quarantined_with_its_entry() -> None:
     entry = b"\x92\x92" + pack(TIME) + b"\x81\xa1k" + deep(64) + b"\x80"
     (reject,) = every_way(b"\x93" + pack("t") + b"\x91" + entry + OPTION).rejects

@@ -1,4 +1,4 @@
-"""Peers that mean harm, and many that mean nothing: memory stays within the limits, each is counted, the others are served."""
+"""Peers that mean harm, and many that mean nothing: memory stays within the limits, and each is counted."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import asyncio
 import contextlib
 import resource
 import socket
-import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import msgpack
 import pytest
 from backports import zstd
 from headrace_common.operations.settings import MIB, KafkaSettings, LimitSettings
-from headrace_forward.wire import Replies
 
-from tests.contract.receiver import Receiver
 from tests.contract.topic import events
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE
 from tests.forward.speaking import send
 from tests.system.memory import Memory
 
@@ -56,44 +53,6 @@ CLOSED = {
 }
 
 
-class Neighbour:
-    """A good client that sends one event after the other all the time. `waits` are the seconds each took."""
-
-    def __init__(self) -> None:
-        self.waits: list[float] = []
-
-    async def serve(self, address: tuple[str, int]) -> None:
-        reader, writer = await asyncio.open_connection(*address)
-        replies = Replies()
-        for n in range(1_000_000):
-            began = time.monotonic()
-            writer.write(msgpack.packb(["neighbour", 1, {"n": n}, {"chunk": str(n)}]))
-            acknowledged: list[str | bytes] = []
-            while not acknowledged:
-                data = await reader.read(4096)
-                assert data, "the neighbour was closed"
-                acknowledged = replies.receive(data)
-            assert acknowledged == [str(n)]
-            self.waits.append(time.monotonic() - began)
-            await asyncio.sleep(0.01)
-
-
-@contextlib.asynccontextmanager
-async def neighbour(receiver: Receiver) -> AsyncIterator[Neighbour]:
-    """It is served from the beginning to the end. That it waits for a few slices only is what common/test_turns.py proves;
-    how long that is on a machine is measured by `benchmarks.receivers forward-bombs`.
-    """
-    good = Neighbour()
-    task = asyncio.create_task(good.serve(receiver.address))
-    await until(lambda: len(good.waits) > 20 or task.done(), "the neighbour is served")
-    yield good
-    before = len(good.waits)
-    await until(lambda: len(good.waits) > before or task.done(), "the neighbour is still served")
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 async def bomb(address: tuple[str, int], data: bytes) -> bytes:
     """What the server says before it ends, or its first reply."""
     reader, writer = await asyncio.open_connection(*address)
@@ -111,19 +70,18 @@ async def bomb(address: tuple[str, int], data: bytes) -> bytes:
 
 async def test_bombs(start) -> None:
     receiver = await start()
-    async with neighbour(receiver):
-        with Memory(receiver.pid) as memory:
-            for name, made in QUARANTINED.items():
-                data = made()
-                before = await receiver.metric("events_quarantined_total", reason="inflated_limit")
-                replies = await asyncio.gather(*(bomb(receiver.address, data) for _ in range(4)))
-                assert replies == [msgpack.packb({"ack": "bomb"})] * 4, name
-                after = await receiver.metric("events_quarantined_total", reason="inflated_limit")
-                assert after == before + 4, name
-            for name, (data, limit) in CLOSED.items():
-                before = await receiver.metric("limit_hits_total", limit=limit)
-                assert await asyncio.gather(*(bomb(receiver.address, data) for _ in range(4))) == [b""] * 4, name
-                assert await receiver.metric("limit_hits_total", limit=limit) == before + 4, name
+    with Memory(receiver.pid) as memory:
+        for name, made in QUARANTINED.items():
+            data = made()
+            before = await receiver.metric("events_quarantined_total", reason="inflated_limit")
+            replies = await asyncio.gather(*(bomb(receiver.address, data) for _ in range(4)))
+            assert replies == [msgpack.packb({"ack": "bomb"})] * 4, name
+            after = await receiver.metric("events_quarantined_total", reason="inflated_limit")
+            assert after == before + 4, name
+        for name, (data, limit) in CLOSED.items():
+            before = await receiver.metric("limit_hits_total", limit=limit)
+            assert await asyncio.gather(*(bomb(receiver.address, data) for _ in range(4))) == [b""] * 4, name
+            assert await receiver.metric("limit_hits_total", limit=limit) == before + 4, name
         assert memory.grown <= ALLOWED, f"grew by {memory.grown / MIB:.0f} MiB"
 
 

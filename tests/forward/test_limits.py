@@ -140,14 +140,16 @@ class TestEventBytes:
 class TestInflatedBytes:
     """LIMITS__INFLATED_BYTES and LIMITS__RATIO: the message goes to quarantine as it came, and is acknowledged."""
 
-    def test_both_sides(self) -> None:
+    @pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
+    def test_both_sides(self, compress: Callable[[bytes], bytes]) -> None:
         body = ENTRY * 400
+        data = packed(compress(body), compressed="gzip")
         for limit, fits in ((len(body), True), (len(body) - 1, False)):
-            outcome = every_way(zipped(body), inflated_bytes=limit)
+            outcome = every_way(data, inflated_bytes=limit)
             assert reasons(outcome) == ([] if fits else ["inflated_limit"])
             assert len(outcome.events) == (400 if fits else 0)
             assert outcome.replies == [ack("c")]
-        assert outcome.rejects[0].raw == zipped(body)
+        assert outcome.rejects[0].raw == data
 
     @pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
     def test_the_ratio_counts(self, compress: Callable[[bytes], bytes]) -> None:
@@ -167,6 +169,7 @@ class TestInflatedBytes:
             payload + b"\0\0x",
             b"\x8b\x02\x80brotli",
             zstd.compress(ENTRY * 50)[:-3],
+            zstd.compress(ENTRY * 50) + b"junk, junk",
         ]
         for body in bad:
             data = packed(body, compressed="gzip")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import socket
 import struct
@@ -133,43 +131,6 @@ async def test_nobody_else_may_claim_an_address(start, store: KafkaSettings) -> 
     with speaking(receiver.address) as client:
         client.send(PROXIED["v1"][0])
         client.ends()
-
-
-async def test_the_handshake_with_rules_by_the_proxied_address(start, store: KafkaSettings, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    cert, key = authority.issue("server", "server")
-    receiver = await start(
-        listen={"trusted_proxies": "127.0.0.1"},
-        tls={"cert": cert, "key": key},
-        forward={
-            "shared_key": "everybody",
-            "users": json.dumps({"alice": "wonder"}),
-            "clients": json.dumps([{"host": "203.0.113.0/24", "shared_key": "special"}]),
-        },
-    )
-    context = authority.context()
-    alice = {"user": "alice", "password": "wonder", "salt": os.urandom(16), "raw_str": True}
-    head = PROXIED["v1"][0]
-    for shared_key, first, hostname, reason in (
-        ("special", head, "web-1", ""),
-        ("everybody", PROXIED["v1, unknown"][0], "web-2", ""),
-        ("everybody", head, "web-3", "shared_key mismatch"),
-    ):
-        mark = uuid.uuid4().hex
-        with speaking(receiver.address, context, first) as client:
-            verdict = client.log_in(shared_key, hostname=hostname, **alice)
-            assert verdict.reason == reason
-            if verdict.accepted:
-                client.send(good(mark))
-                client.acknowledges("good")
-                assert await sources(store, mark) == [f"/forward/{hostname}"]
-            else:
-                client.ends()
-    with speaking(receiver.address, context, head) as client:
-        assert client.log_in("special", hostname="h", user="alice", password="x").reason == "username/password mismatch"
-    (line,) = [line for line in receiver.lines("protocol error") if "password" in line["problem"]]
-    assert "login refused" in line["problem"]
-    assert not line["bytes"]
 
 
 async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: KafkaSettings, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from headrace_forward.json_form import events
-from headrace_forward.json_form.wire import LEAPS, MESSAGES, SEARCHED
+from headrace_forward.json_form.wire import LEAPS, SEARCHED
 from headrace_forward.session import ForwardSession
-from headrace_forward.wire import MANY_NILS, MESSAGE_STEPS, STEPS
+from headrace_forward.wire import MANY_NILS, STEPS
 
 from tests.forward.driving import NOW_MS, drive, one_by_one, pack, parts_of, session
 
@@ -33,12 +33,6 @@ def slices(data: bytes) -> list[int]:
 def look_on(driven: ForwardSession) -> None:
     while driven.status().busy:
         driven.receive(b"", NOW_MS)
-
-
-def test_tiny_messages() -> None:
-    given = slices(TINY * 5000)
-    assert sum(given) == 5000
-    assert max(given) <= STEPS // MESSAGE_STEPS
 
 
 def test_tiny_entries() -> None:
@@ -65,12 +59,6 @@ def test_heartbeats_in_any_number_lose_no_place() -> None:
         outcome = drive([data + b"\x07"])
         assert outcome.error is not None
         assert outcome.error.offset == len(data)
-
-
-def test_tiny_messages_in_json() -> None:
-    given = slices(b'["t",1,{}]' * 1000)
-    assert sum(given) == 1000
-    assert max(given) <= MESSAGES
 
 
 def test_heartbeats_in_json_take_one_step() -> None:
@@ -149,15 +137,6 @@ def test_plain_json_entries_give_what_they_give_one_by_one(
     nothing: Callable[[bytes], None] = lambda body: None  # noqa: E731
     monkeypatch.setattr(events, "pairs", nothing)
     assert outcome() == made
-
-
-def test_a_plain_json_list_is_cut_at_the_limit() -> None:
-    data = json.dumps(["t", [[1_700_000_000, {"n": n}] for n in range(10)], {"chunk": "c"}]).encode()
-    outcome = drive([data], frame_events=4)
-    assert [event.record for event in outcome.events] == [{"n": n} for n in range(4)]
-    (reject,) = outcome.rejects
-    assert reject.reason.value == "too_many_events"
-    assert json.loads(reject.raw.split(b"]]")[0] + b"]]")[0] == [1_700_000_000, {"n": 4}]
 
 
 @pytest.mark.parametrize("innermost", [1, {}, []])

@@ -68,34 +68,6 @@ def test_several_in_a_row_are_as_in_one_piece(mode: Mode) -> None:
     assert drive(one_by_one(b"".join(pieces))).comparable() == whole
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\xc0",
-        b"\x90",
-        packed(ENTRY)[:-1],
-        packed(ENTRY) + b"\xc0",
-        packed(ENTRY) * 2,
-        b"\xdc\0\3" + packed(ENTRY)[1:],
-        b"\x91" * 3000 + b"\xc0",
-        b"\x92\xa1t\xc1",
-        b"\x80",
-    ],
-)
-def test_the_rest_is_left_to_the_long_way(data: bytes) -> None:
-    assert decoder().whole(data) is None
-
-
-def test_behind_a_part_of_a_message_it_is_closed() -> None:
-    made = decoder()
-    data = packed(ENTRY)
-    assert list(made.receive(data[:5])) == []
-    assert made.whole(data) is None
-    assert len(list(made.receive(data[5:]))) == 1
-    assert made.whole(data) is not None
-
-
 def test_its_size_is_limited() -> None:
     assert decoder().whole(exactly(SMALL)) is not None
     assert decoder().whole(exactly(SMALL + 1)) is None

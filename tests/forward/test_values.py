@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import msgpack
 import pytest
+from headrace_common.record.transcoding import Transcoder
+from headrace_forward.entries.values import write_ext
 from hypothesis import given, settings
 
-from tests.forward.driving import TIME, Outcome, Seen, drive, every_way, message, pack
+from tests.forward.driving import NOW_MS, TIME, Outcome, Seen, drive, every_way, message, pack, parts_of, session
 from tests.forward.msgpacks import records
 from tests.tiers import examples
 
@@ -139,47 +141,41 @@ def test_repeated_and_colliding_keys_give_an_array(record: bytes, expected: Any,
     assert nested.attributes["keys"] == {f"/x{pointer}": note for pointer, note in notes.items()}
 
 
-class TestInvalidUtf8:
-    def test_in_a_value(self) -> None:
-        event = event_of(entry(b"\xa1a", b"\xa3x\xffy"))
-        assert event.record == {"a": "xÿy"}
-        assert event.attributes["invalid_utf8"] == {"/a": b64(b"x\xffy")}
+INVALID: dict[str, tuple[bytes, Any, dict[str, bytes], Any]] = {
+    "a value": (entry(b"\xa1a", b"\xa3x\xffy"), {"a": "xÿy"}, {"/a": b"x\xffy"}, None),
+    "an array": (entry(b"\xa1a", b"\x92\xa1\xff\x91\xa1\xfe"), {"a": ["ÿ", ["þ"]]}, {"/a/0": b"\xff", "/a/1/0": b"\xfe"}, None),
+    "a key": (b"\x82\xa1a\x01\xa2\xffk\x02", {"a": 1, "ÿk": 2}, {"~key1": b"\xffk"}, None),
+    "keys that collide": (
+        b"\x82\xa1\x81\x01\xa1\x8d\x02", {"\ufffd": [1, 2]}, {"~key0": b"\x81", "~key1": b"\x8d"}, {"/\ufffd": "repeated"},
+    ),
+    "values of a repeated key": (
+        b"\x82\xa1a\xa1\xff\xa1a\xa1\xfe", {"a": ["ÿ", "þ"]}, {"/a/0": b"\xff", "/a/1": b"\xfe"}, {"/a": "repeated"},
+    ),
+    "a nested key": (entry(b"\xa1x", entry(b"\xa1\xff", b"\x01")), {"x": {"ÿ": 1}}, {"/x~key0": b"\xff"}, None),
+}  # fmt: skip
 
-    def test_in_an_array(self) -> None:
-        event = event_of(entry(b"\xa1a", b"\x92\xa1\xff\x91\xa1\xfe"))
-        assert event.attributes["invalid_utf8"] == {"/a/0": b64(b"\xff"), "/a/1/0": b64(b"\xfe")}
 
-    def test_in_a_key(self) -> None:
-        event = event_of(b"\x82\xa1a\x01\xa2\xffk\x02")
-        assert event.record == {"a": 1, "ÿk": 2}
-        assert event.attributes["invalid_utf8"] == {"~key1": b64(b"\xffk")}
+@pytest.mark.parametrize(("record", "content", "invalid", "keys"), INVALID.values(), ids=INVALID)
+def test_what_is_no_utf8_is_kept_beside(record: bytes, content: Any, invalid: dict[str, bytes], keys: Any) -> None:
+    event = event_of(record)
+    assert event.record == content
+    assert event.attributes["invalid_utf8"] == {place: b64(data) for place, data in invalid.items()}
+    assert event.attributes.get("keys") == keys
 
-    def test_in_two_keys_that_collide(self) -> None:
-        event = event_of(b"\x82\xa1\x81\x01\xa1\x8d\x02")
-        assert event.record == {"\ufffd": [1, 2]}
-        assert event.attributes["invalid_utf8"] == {"~key0": b64(b"\x81"), "~key1": b64(b"\x8d")}
-        assert event.attributes["keys"] == {"/\ufffd": "repeated"}
 
-    def test_in_the_values_of_a_repeated_key(self) -> None:
-        event = event_of(b"\x82\xa1a\xa1\xff\xa1a\xa1\xfe")
-        assert event.attributes["invalid_utf8"] == {"/a/0": b64(b"\xff"), "/a/1": b64(b"\xfe")}
+def test_what_is_no_utf8_in_metadata() -> None:
+    time = b"\x92" + pack(TIME) + b"\x82\xa1k\xa1\xff\x01\x02"
+    data = b"\x93" + pack("t") + b"\x91\x92" + time + b"\x80" + pack({"chunk": "c"})
+    (event,) = every_way(data).events
+    assert event.attributes["metadata"] == {"k": "ÿ", "1": 2}
+    assert event.attributes["invalid_utf8"] == {"~metadata/k": b64(b"\xff")}
+    assert event.attributes["keys"] == {"~metadata/1": "integer"}
 
-    def test_in_a_nested_key(self) -> None:
-        event = event_of(entry(b"\xa1x", entry(b"\xa1\xff", b"\x01")))
-        assert event.attributes["invalid_utf8"] == {"/x~key0": b64(b"\xff")}
 
-    def test_in_metadata(self) -> None:
-        time = b"\x92" + pack(TIME) + b"\x82\xa1k\xa1\xff\x01\x02"
-        data = b"\x93" + pack("t") + b"\x91\x92" + time + b"\x80" + pack({"chunk": "c"})
-        (event,) = every_way(data).events
-        assert event.attributes["metadata"] == {"k": "ÿ", "1": 2}
-        assert event.attributes["invalid_utf8"] == {"~metadata/k": b64(b"\xff")}
-        assert event.attributes["keys"] == {"~metadata/1": "integer"}
-
-    @pytest.mark.parametrize("data", [b"\xc3\x28", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xe2\x82"])
-    def test_every_kind_keeps_its_bytes(self, data: bytes) -> None:
-        event = event_of(entry(b"\xa1a", bytes((0xA0 | len(data),)) + data))
-        assert base64.b64decode(event.attributes["invalid_utf8"]["/a"]) == data
+@pytest.mark.parametrize("data", [b"\xc3\x28", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xe2\x82"])
+def test_every_kind_of_what_is_no_utf8_keeps_its_bytes(data: bytes) -> None:
+    event = event_of(entry(b"\xa1a", bytes((0xA0 | len(data),)) + data))
+    assert base64.b64decode(event.attributes["invalid_utf8"]["/a"]) == data
 
 
 class TestDepth:
@@ -330,3 +326,31 @@ def test_a_neighbour_changes_nothing(first: bytes, second: bytes) -> None:
     entries = b"".join(b"\x92" + pack(TIME) + record for record in (first, second, first))
     together = drive([pack(["t", entries, {"chunk": "c"}])])
     assert [event.value for event in together.events] == [alone[0], alone[1], alone[0]]
+
+
+# Long records, which are made in steps
+
+
+def test_what_is_not_whole_or_goes_on() -> None:
+    for raw in (
+        b"",
+        b"\x91",
+        b"\x81\xa1a",
+        b"\xa5a",
+        b"\xcc",
+        b"\xcb\0",
+        b"\xc9\xff\xff\xff\xff",
+        b"\x01\x01",
+        b"\xd4",
+    ):
+        with pytest.raises(ValueError, match="not one whole msgpack object"):
+            list(Transcoder(64, 1 << 20, write_ext).write(raw))
+
+
+def test_both_sides_of_the_limit_of_a_long_one() -> None:
+    record = b"\x81\xa1a\xda\x80\0" + b"x" * 0x8000
+    for limit, reason in ((0x8000 + 100, None), (0x8000 + 1, "oversized")):
+        driven = session(event_bytes=limit)
+        driven.receive(b"\x93\xa1t\x91\x92\x01" + record + pack({}), NOW_MS)
+        (part,) = parts_of(*driven.frames())
+        assert getattr(getattr(part, "reason", None), "value", None) == reason
