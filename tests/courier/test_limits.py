@@ -70,27 +70,27 @@ def test_a_payload_that_does_not_inflate(kind: bytes, damage: dict[str, int]) ->
     assert outcome.acknowledged == []
 
 
-@BOTH
-@pytest.mark.parametrize("missing", [1, 3, 4, 5, 100])
-def test_a_truncated_entry(kind: bytes, missing: int) -> None:
-    whole = content(numbered(3))
-    outcome = every_way(payload(whole[:-missing], kind=kind))
-    assert "inside an entry" in str(outcome.error)
-    assert outcome.parts == []
+WHOLE = content(numbered(3))
 
 
 @BOTH
-@pytest.mark.parametrize("rest", [b"\0", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\3{}"])
-def test_what_is_no_entry_behind_the_last(kind: bytes, rest: bytes) -> None:
-    outcome = every_way(payload(content(numbered(3)) + rest, kind=kind))
+@pytest.mark.parametrize(
+    "inside",
+    [
+        *(WHOLE[:-missing] for missing in (1, 3, 4, 5, 100)),
+        *(WHOLE + rest for rest in (b"\0", bytes(3), b"\0\0\0\1", b"\0\0\0\3{}")),
+    ],
+    ids=len,
+)
+def test_a_truncated_entry(kind: bytes, inside: bytes) -> None:
+    outcome = every_way(payload(inside, kind=kind))
     assert "inside an entry" in str(outcome.error)
     assert outcome.parts == []
 
 
 def test_a_jdat_that_ends_inside_its_stream_or_goes_on_behind_it() -> None:
-    whole = content(numbered(3))
     for damage in ({"cut": 1}, {"cut": 4}, {"cut": 30}, {"more": b"\0"}, {"more": b"garbage"}):
-        outcome = every_way(payload(whole, **damage) + jdat(NONCE, numbered(1)))  # type: ignore[arg-type]
+        outcome = every_way(payload(WHOLE, **damage) + jdat(NONCE, numbered(1)))  # type: ignore[arg-type]
         assert outcome.error is not None, damage
         assert outcome.parts == []
 

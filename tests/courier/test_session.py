@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
@@ -24,6 +25,7 @@ from tests.courier.driving import (
     said,
     session,
 )
+from tests.tiers import sized
 
 OTHER = bytes(reversed(NONCE))
 EVERY = 5.0
@@ -175,6 +177,34 @@ def test_a_payload_of_no_events_is_acknowledged_with_0_in_its_turn(make: object)
     assert said(driven) == []
     driven.stored(first.ticket, 1, True)
     assert said(driven) == [(NONCE, 1), (OTHER, 0)]
+
+
+def test_no_acknowledgement_claims_more_than_is_stored() -> None:
+    """Payloads are stored in pieces and in any order while time passes."""
+    for seed in range(sized(100, 1000, 10_000)):
+        chance, driven = random.Random(seed), session()
+        sizes = [chance.randint(0, 6) for _ in range(4)]
+        for number, size in enumerate(sizes):
+            digest(driven, chance.choice((jdat, evnt))(bytes([number]) * 16, numbered(size)))
+        left = {number: frame.ticket for number, frame in enumerate(driven.frames())}
+        stored, heard, now = [0] * 4, [(0, 0)], 1000.0
+        while left:
+            number = chance.choice(sorted(left))
+            stored[number] = chance.randint(stored[number], sizes[number])
+            whole = stored[number] == sizes[number]
+            driven.stored(left[number], stored[number], whole)
+            if whole:
+                del left[number]
+            for _ in range(2):
+                for nonce, count in said(driven):
+                    assert count <= stored[nonce[0]]
+                    assert (nonce[0], count) >= heard[-1]
+                    assert all(stored[each] == sizes[each] for each in range(nonce[0]))
+                    heard.append((nonce[0], count))
+                now += chance.choice((0, 0.5, 6))
+                driven.tick(now)
+        assert {*enumerate(sizes)} <= {*heard}
+        assert driven.status().idle
 
 
 def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
