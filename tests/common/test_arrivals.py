@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 
 import pytest
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
-from headrace_common.connection.tcp import TcpConnection
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, FairScheduler
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Peer
@@ -17,7 +15,7 @@ from msgspec.structs import replace
 
 from tests.common.kafkaless import FakePublisher, receiver_state
 from tests.common.slowly import SlowLoop, slowly
-from tests.common.test_connection import Bench, Transport, acks, data
+from tests.common.test_connection import Bench, acks, data
 
 COST = 0.0005
 """Seconds that parsing takes, of the bench's clock and of its processor."""
@@ -118,45 +116,6 @@ def test_a_first_frame_that_waits_is_parsed_though_the_service_stops(
         crowd.store()
     crowd.clock.rest()
     assert [acks(transport) for _, transport in clients] == [["c"]] * 300
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_crowds_with_kills_starve_nobody(crowd: Bench, seed: int) -> None:
-    """Random crowds, connections that are cut, Kafka that stores late, or abandons: afterwards all that is left is served, and
-    nothing is held for those who are gone.
-    """
-    chance = random.Random(seed)
-    alive: list[tuple[TcpConnection, Transport]] = []
-    for _ in range(chance.randint(3, 12)):
-        alive += [crowd.connect() for _ in range(chance.randint(0, 40))]
-        for connection, transport in alive:
-            if transport.reading and chance.random() < 0.8:
-                size = chance.choice((1, 100, 50_000, 100_000))
-                connection.data_received(data("c", "x" * size))
-        for _ in range(chance.randint(0, 5)):
-            crowd.clock.turn()
-        while crowd.publisher.submitted and chance.random() < 0.7:
-            crowd.store(chance.randrange(len(crowd.publisher.submitted)) if chance.random() < 0.1 else 0)
-        if chance.random() < 0.2:  # Kafka is killed: everything under way is given up
-            while crowd.publisher.submitted:
-                crowd.abandon()
-        chance.shuffle(alive)
-        for connection, _ in alive[: chance.randint(0, 3)]:
-            connection.connection_lost(None)
-        alive = [each for each in alive if not each[0]._lost]
-    crowd.clock.rest()
-    for _ in range(50):
-        while crowd.publisher.submitted:
-            crowd.store()
-        crowd.clock.rest()
-    assert crowd.budget.pending == 0
-    late, transport = crowd.connect()
-    late.data_received(data("late"))
-    crowd.clock.rest()
-    while crowd.publisher.submitted:
-        crowd.store()
-    crowd.clock.rest()
-    assert acks(transport) == ["late"]
 
 
 class Stopping(Stoppable):

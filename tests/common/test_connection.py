@@ -320,17 +320,6 @@ class TestFrameTime:
         connection.data_received(body[5 : 5 + 8192 * 5])
         self.closed_after(made, transport, 15)
 
-    def test_each_frame_has_its_own(self, bench: Make) -> None:
-        made, connection, transport = bench.one(frame_time=10.0)
-        body = data()
-        connection.data_received(body[:5])
-        for _ in range(20):
-            made.clock.advance(9)
-            connection.data_received(body[5:] + body[:5])
-            made.store()
-        assert not transport.ended
-        self.closed_after(made, transport, 10)
-
     def test_of_a_large_piece_begins_when_it_arrives(self, bench: Make) -> None:
         """It is looked at later, in a turn; the connection is hours old."""
         made, connection, transport = bench.one(frame_time=10)
@@ -404,16 +393,6 @@ class TestIdleAndAge:
         connection.eof_received()
         made.clock.rest()
         assert made.closed("idle")
-
-    def test_never_while_something_is_pending(self, bench: Make) -> None:
-        made, connection, transport = bench.one(idle_time=60.0)
-        connection.data_received(data("a"))
-        made.clock.advance(200)
-        assert not transport.ended
-        made.store()
-        made.clock.advance(61)
-        assert acks(transport) == ["a"]
-        assert transport.ended
 
     def test_age_waits_until_it_is_known_who_asks(self, bench: Make) -> None:
         """Behind its first heartbeat a client may send what it will never send again."""
@@ -537,29 +516,6 @@ class TestDeafPeer:
         assert theirs.aborted
         assert ours.reading
 
-    def test_while_its_last_acknowledgements_wait(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        transport.deaf = True
-        connection.data_received(data("a"))
-        connection.pause_writing()
-        made.store()
-        connection.stop()
-        made.clock.advance(WRITE_TIME + 1)
-        assert transport.lost
-        assert made.all_given_back()
-
-    def test_that_leaves_a_closed_connection_open(self, bench: Make) -> None:
-        """`close` waits until what was written is read: that is bounded too."""
-        made, connection, transport = bench.one()
-        transport.deaf = True
-        connection.data_received(b"\x01")
-        made.clock.advance(DRAIN_TIME + 0.1)
-        assert transport.closing
-        assert not transport.lost
-        made.clock.advance(DRAIN_TIME + 0.1)
-        assert transport.aborted
-        assert made.all_given_back()
-
     def test_that_is_closing_can_be_cut(self, bench: Make) -> None:
         made, connection, transport = bench.one()
         transport.deaf = True
@@ -571,25 +527,6 @@ class TestDeafPeer:
 
 
 class TestBudget:
-    def test_a_connection_over_its_budget_is_not_read_until_kafka_answers(self, bench: Make) -> None:
-        made, connection, transport = bench.one(
-            frame_bytes=1 << 16,
-            event_bytes=1 << 16,
-            inflated_bytes=1 << 16,
-            connection_budget=1 << 17,
-            process_budget=1 << 20,
-        )
-        while transport.reading:
-            connection.data_received(data(text="x" * 10_000))
-        assert 1 << 16 <= made.budget.used < (1 << 16) + 20_000
-        partial_bytes = made.budget.used
-        made.clock.advance(10_000)
-        assert not transport.reading
-        assert made.budget.used == partial_bytes
-        while made.publisher.submitted:
-            made.stored()
-        assert transport.reading
-
     def test_who_comes_while_it_is_full_is_not_read(self, bench: Make) -> None:
         made = bench(**SIZES)
         for size in (600_000, 950_000):
@@ -745,17 +682,6 @@ class TestTurns:
         connection.stop()
         assert len(connection.incoming.unseen) == 0
         assert made.budget.partial_bytes == 0
-
-    def test_what_waits_for_kafka_keeps_no_buffers_of_a_lost_connection(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
-        assert made.budget.partial_bytes > 100_000
-        transport.abort()
-        made.clock.rest()
-        assert connection.driver.session.status().partial_bytes == made.budget.partial_bytes == 0
-        assert made.budget.pending > 0
-        made.store()
-        assert made.all_given_back()
 
     def test_what_is_kept_until_the_last_word_counts(self, bench: Make) -> None:
         """Kafka stands still, and the session may have to say how much of what it holds is stored."""
