@@ -16,7 +16,6 @@ from headrace_common import __version__
 ROOT = Path(__file__).resolve().parents[1]
 DECISIONS = ROOT / "docs" / "decisions"
 PAGES = sorted(path for path in DECISIONS.glob("*.md") if path.name != "README.md")
-TEMPLATES = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 PARTS = sorted(path for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
 
 
@@ -41,18 +40,15 @@ def test_the_spark_application_names_the_image_of_this_version() -> None:
     assert re.search(r"image: \S+:(\S+)", (ROOT / "deploy/spark/sparkapplication.yaml").read_text())[1] == __version__
 
 
-def test_the_index_lists_every_decision_once() -> None:
+def test_decisions_are_listed_once_short_and_complete() -> None:
     listed = re.findall(r"\]\((?!\.\.)([^)]+)\)", (DECISIONS / "README.md").read_text())
     assert sorted(listed) == [path.name for path in PAGES]
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_decision_is_short_and_complete(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert len(lines) <= 40
-    assert lines[0].startswith("# ")
-    headings = [line for line in lines if line.startswith("## ")]
-    assert headings == ["## Context", "## Decision", "## Consequences", "## Evidence"]
+    for path in PAGES:
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 40, path
+        assert lines[0].startswith("# ")
+        headings = [line for line in lines if line.startswith("## ")]
+        assert headings == ["## Context", "## Decision", "## Consequences", "## Evidence"], path
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
@@ -67,17 +63,6 @@ def test_figures_beside_a_results_file_are_in_it(path: Path) -> None:
             assert missing == [], f"{results} has not {missing}"
 
 
-@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
-def test_an_issue_template_is_a_form(path: Path) -> None:
-    form = load(path)
-    assert {"name", "description", "labels", "body"} == form.keys()
-    names = [item["id"] for item in form["body"] if item["type"] != "markdown"]
-    assert len(set(names)) == len(names) >= 4
-    for item in form["body"]:
-        assert item["type"] in {"markdown", "textarea", "input", "dropdown", "checkboxes"}
-        assert item["attributes"]["value" if item["type"] == "markdown" else "label"]
-
-
 BENCHMARKS = sorted(
     path for path in (ROOT / "benchmarks").rglob("*.py") if re.search(r"^def main\(", path.read_text(), re.M)
 )
@@ -90,14 +75,6 @@ def test_a_benchmark_is_run_as_it_says(path: Path) -> None:
     assert path.parent != ROOT / "benchmarks" or re.search(rf"python\s+-m\s+benchmarks\.{own}\b", docstring)
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     assert callable(importlib.import_module(module).main)
-
-
-def test_nothing_says_to_run_a_benchmark_as_a_file() -> None:
-    # Python finds `tests` and `benchmarks` themselves with -m alone
-    for folder, kind in (("benchmarks", "*.py"), ("benchmarks", "*.md"), ("docs", "*.md"), (".github", "*.md")):
-        for path in (ROOT / folder).rglob(kind):
-            found = re.search(r"(python |Written by `)benchmarks/\w+\.py", path.read_text())
-            assert found is None, (path, found)
 
 
 def test_a_change_is_one_bullet_in_a_file_and_a_release_is_short() -> None:

@@ -31,22 +31,6 @@ def test_every_name_has_the_prefix_and_a_meaning() -> None:
     assert len({row.name for row in rows}) == len(rows)
 
 
-def test_the_table_says_what_prometheus_gets() -> None:
-    """Kinds, labels and buckets as the client library itself has them."""
-    metrics = ReceiverMetrics()
-    families = {family.name: family for family in metrics.registry.collect()}
-    for row in metrics.table():
-        family = families[row.name.removesuffix("_total")]
-        assert family.type == row.kind
-        assert family.documentation == row.meaning
-        assert bool(row.buckets) is (row.kind == "histogram")
-        if row.kind == "histogram":
-            bounds = [sample.labels["le"] for sample in family.samples if sample.name.endswith("_bucket")]
-            assert [float(bound) for bound in bounds[:-1]] == list(row.buckets)
-        else:
-            assert all(tuple(sample.labels) == row.labels for sample in family.samples)
-
-
 def from_the_start(catalogue: Catalogue, name: str) -> set[str]:
     """The values of the single label of a counter with which it is exported before anything has happened."""
     text = catalogue.exposition().decode()

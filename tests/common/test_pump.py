@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -149,6 +149,12 @@ async def pumping(**arguments: Any) -> Any:
         await asyncio.wait({task})
 
 
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with pumping() as bench:
+        yield bench
+
+
 class TestReports:
     async def test_each_conversation_hears_of_its_own_frames(self) -> None:
         async with pumping() as bench:
@@ -173,13 +179,12 @@ class TestReports:
             assert bench.numbers() == list(range(8))
             assert bench.listener.of(1) == [("stored", 1, 1, True)]
 
-    async def test_an_empty_frame_is_whole_at_once(self) -> None:
-        async with pumping() as bench:
-            bench.submit()
-            bench.submit(0, 0)
-            await bench.idle()
-            assert bench.listener.heard == [("stored", 0, 0, True), ("stored", 1, 0, True)]
-            assert bench.delivery.stored == []
+    async def test_an_empty_frame_is_whole_at_once(self, bench: Bench) -> None:
+        bench.submit()
+        bench.submit(0, 0)
+        await bench.idle()
+        assert bench.listener.heard == [("stored", 0, 0, True), ("stored", 1, 0, True)]
+        assert bench.delivery.stored == []
 
     async def test_a_frame_that_ends_exactly_with_a_full_batch(self) -> None:
         """Its end is only known when it is asked for more."""
@@ -235,24 +240,22 @@ class TestRuns:
             assert bench.listener.of(0)[-1] == ("stored", 0, 23, True)
             assert bench.listener.of(1) == [("stored", 1, 1, True)]
 
-    async def test_rejects_among_a_run_keep_their_places(self) -> None:
-        async with pumping() as bench:
-            run = [*(event(number) for number in range(5)), reject(5), event(6), reject(7), *map(event, range(8, 14))]
-            bench.submit(run, reject(14))
-            await bench.idle()
-            assert bench.numbers() == [0, 1, 2, 3, 4, 6, *range(8, 14)]
-            assert len(bench.quarantined()) == 3
-            assert bench.listener.heard[-1] == ("stored", 0, 15, True)
+    async def test_rejects_among_a_run_keep_their_places(self, bench: Bench) -> None:
+        run = [*(event(number) for number in range(5)), reject(5), event(6), reject(7), *map(event, range(8, 14))]
+        bench.submit(run, reject(14))
+        await bench.idle()
+        assert bench.numbers() == [0, 1, 2, 3, 4, 6, *range(8, 14)]
+        assert len(bench.quarantined()) == 3
+        assert bench.listener.heard[-1] == ("stored", 0, 15, True)
 
-    async def test_what_is_dropped_from_a_run_is_its_own(self) -> None:
+    async def test_what_is_dropped_from_a_run_is_its_own(self, bench: Bench) -> None:
         """The batch is unpacked and built again without the frame that was abandoned."""
-        async with pumping() as bench:
-            await bench.under_way([*map(event, range(3))])
-            gone = bench.submit([*map(event, range(3, 9))], seconds=0.0)
-            bench.submit([*map(event, range(9, 15))])
-            await until(lambda: gone.dead)
-            await bench.answered()
-            assert bench.numbers() == [0, 1, 2, *range(9, 15)]
+        await bench.under_way([*map(event, range(3))])
+        gone = bench.submit([*map(event, range(3, 9))], seconds=0.0)
+        bench.submit([*map(event, range(9, 15))])
+        await until(lambda: gone.dead)
+        await bench.answered()
+        assert bench.numbers() == [0, 1, 2, *range(9, 15)]
 
 
 class TestRejects:
@@ -271,12 +274,11 @@ class TestRejects:
             assert seen == ["events", "quarantine"]
             assert bench.listener.heard == [("stored", 0, 2, True)]
 
-    async def test_go_to_a_partition_that_is_there(self) -> None:
-        async with pumping() as bench:
-            bench.pump.partition = 7
-            bench.submit(event(0), reject(1))
-            await bench.idle()
-            assert [stored[:2] for stored in bench.delivery.stored] == [("events", 7), ("quarantine", 1)]
+    async def test_go_to_a_partition_that_is_there(self, bench: Bench) -> None:
+        bench.pump.partition = 7
+        bench.submit(event(0), reject(1))
+        await bench.idle()
+        assert [stored[:2] for stored in bench.delivery.stored] == [("events", 7), ("quarantine", 1)]
 
     @pytest.mark.parametrize("size", [0, 1, 10_000, 15_000, 50_000])
     async def test_a_large_one_is_cut_into_numbered_parts(self, size: int) -> None:
@@ -296,13 +298,12 @@ class TestRejects:
             assert bench.listener.heard == [("stored", 0, 1, True)]
 
     @pytest.mark.parametrize("most", [0, 3])
-    async def test_a_topic_that_takes_nothing_is_no_bug_of_ours(self, most: int) -> None:
+    async def test_a_topic_that_takes_nothing_is_no_bug_of_ours(self, most: int, bench: Bench) -> None:
         """Kafka takes 0 as `max.message.bytes`. The pump divided by it and ended, and the receiver with it."""
-        async with pumping() as bench:
-            bench.source.quarantine, bench.delivery.most = Topic("quarantine", 3, most), most
-            bench.submit(reject(1, b"xxxxx"))
-            await bench.idle()
-            assert len(bench.quarantined()) == 5
+        bench.source.quarantine, bench.delivery.most = Topic("quarantine", 3, most), most
+        bench.submit(reject(1, b"xxxxx"))
+        await bench.idle()
+        assert len(bench.quarantined()) == 5
 
     async def test_many_with_large_attributes_are_not_held_at_once(self) -> None:
         """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
@@ -334,52 +335,49 @@ class TestRejects:
 
 
 class TestRefusedRecords:
-    async def test_go_to_quarantine_with_all_they_were(self) -> None:
-        async with pumping() as bench:
+    async def test_go_to_quarantine_with_all_they_were(self, bench: Bench) -> None:
+        async def script(batch: Batch) -> list[Refusal]:
+            if batch.topic == "quarantine":
+                return []
+            return [
+                (record, owner)
+                for record, owner in zip(batch.records, batch.owners, strict=True)
+                if b'"0000000002"' in record
+            ]
 
-            async def script(batch: Batch) -> list[Refusal]:
-                if batch.topic == "quarantine":
-                    return []
-                return [
-                    (record, owner)
-                    for record, owner in zip(batch.records, batch.owners, strict=True)
-                    if b'"0000000002"' in record
-                ]
-
-            bench.delivery.script = script
-            bench.submit(event(1), event(2, attributes=b'{"chunk":"c"}'))
-            bench.submit(event(3))
-            await bench.idle()
-            assert bench.numbers() == [1, 3]
-            ((value, headers),) = bench.quarantined()
-            assert value == b'"0000000002"'
-            assert headers["reason"] == b"refused"
-            assert headers["id"] == event_id(event(2))
-            assert (headers["protocol"], headers["ce_source"], headers["ce_subject"]) == (
-                b"forward",
-                b"/forward/test",
-                b"t",
-            )
-            assert headers["attributes"] == b'{"chunk":"c"}'
-            assert sorted(bench.listener.heard) == [("stored", 0, 2, True), ("stored", 1, 1, True)]
+        bench.delivery.script = script
+        bench.submit(event(1), event(2, attributes=b'{"chunk":"c"}'))
+        bench.submit(event(3))
+        await bench.idle()
+        assert bench.numbers() == [1, 3]
+        ((value, headers),) = bench.quarantined()
+        assert value == b'"0000000002"'
+        assert headers["reason"] == b"refused"
+        assert headers["id"] == event_id(event(2))
+        assert (headers["protocol"], headers["ce_source"], headers["ce_subject"]) == (
+            b"forward",
+            b"/forward/test",
+            b"t",
+        )
+        assert headers["attributes"] == b'{"chunk":"c"}'
+        assert sorted(bench.listener.heard) == [("stored", 0, 2, True), ("stored", 1, 1, True)]
 
     @pytest.mark.parametrize(("size", "whole"), [(MOST_ATTRIBUTES, False), (MOST_ATTRIBUTES + 1, True)])
-    async def test_go_there_whole_if_their_attributes_are_long(self, size: int, whole: bool) -> None:
+    async def test_go_there_whole_if_their_attributes_are_long(self, size: int, whole: bool, bench: Bench) -> None:
         """They may be as long as an event: no quarantine record could hold them, and the client sent it for ever."""
         refused = event(2, attributes=b'{"chunk":"%b"}' % (b"c" * (size - len('{"chunk":""}'))))
-        async with pumping() as bench:
 
-            async def script(batch: Batch) -> list[Refusal]:
-                return [] if batch.topic == "quarantine" else list(zip(batch.records, batch.owners, strict=True))
+        async def script(batch: Batch) -> list[Refusal]:
+            return [] if batch.topic == "quarantine" else list(zip(batch.records, batch.owners, strict=True))
 
-            bench.delivery.script = script
-            bench.submit(refused)
-            await bench.idle()
-            ((value, headers),) = bench.quarantined()
-            assert value == (refused if whole else b'"0000000002"')
-            assert headers["id"] == event_id(refused)
-            assert len(headers["attributes"]) <= MOST_ATTRIBUTES
-            assert (headers["attributes"] == b'{"record":true}') is whole
+        bench.delivery.script = script
+        bench.submit(refused)
+        await bench.idle()
+        ((value, headers),) = bench.quarantined()
+        assert value == (refused if whole else b'"0000000002"')
+        assert headers["id"] == event_id(refused)
+        assert len(headers["attributes"]) <= MOST_ATTRIBUTES
+        assert (headers["attributes"] == b'{"record":true}') is whole
 
 
 class TestGivenUp:
@@ -396,115 +394,111 @@ class TestGivenUp:
             await bench.idle()
             assert bench.numbers() == [9]
 
-    async def test_our_clock_is_noted_until_something_is_stored(self) -> None:
-        async with pumping() as bench:
-            bench.delivery.script = Refusing(DeliveryPolicy.CLOCK, tries=100)
-            assert bench.pump.refused is None
-            bench.submit(event(0))
-            await bench.idle()
-            assert bench.pump.refused is not None
-            bench.delivery.script = None
-            bench.submit(event(1))
-            await bench.idle()
-            assert bench.pump.refused is None
+    async def test_our_clock_is_noted_until_something_is_stored(self, bench: Bench) -> None:
+        bench.delivery.script = Refusing(DeliveryPolicy.CLOCK, tries=100)
+        assert bench.pump.refused is None
+        bench.submit(event(0))
+        await bench.idle()
+        assert bench.pump.refused is not None
+        bench.delivery.script = None
+        bench.submit(event(1))
+        await bench.idle()
+        assert bench.pump.refused is None
 
-    async def test_a_client_hears_at_its_deadline_while_the_answer_is_awaited(self) -> None:
+    async def test_a_client_hears_at_its_deadline_while_the_answer_is_awaited(self, bench: Bench) -> None:
         """Also those who wait in line hear it then, not when their turn comes, and behind one that has no deadline."""
-        async with pumping() as bench:
-            await bench.under_way(event(0), seconds=0.02)
-            bench.submit(event(1), seconds=float("inf"))
-            bench.submit(event(2), seconds=0.04)
-            await until(lambda: len(bench.listener.heard) == 2)
-            assert bench.listener.heard == [("abandoned", 0), ("abandoned", 2)]
-            assert str(bench.listener.errors[0]) == "KAFKA__ACK_DEADLINE has passed"
-            assert (bench.delivery.asked, bench.pump.waiting()) == (1, 1)
-            await bench.answered()
-            assert bench.listener.heard[2:] == [("stored", 1, 1, True)]
-            assert bench.numbers() == [0, 1]  # the first answer came, and is awaited by nobody
+        await bench.under_way(event(0), seconds=0.02)
+        bench.submit(event(1), seconds=float("inf"))
+        bench.submit(event(2), seconds=0.04)
+        await until(lambda: len(bench.listener.heard) == 2)
+        assert bench.listener.heard == [("abandoned", 0), ("abandoned", 2)]
+        assert str(bench.listener.errors[0]) == "KAFKA__ACK_DEADLINE has passed"
+        assert (bench.delivery.asked, bench.pump.waiting()) == (1, 1)
+        await bench.answered()
+        assert bench.listener.heard[2:] == [("stored", 1, 1, True)]
+        assert bench.numbers() == [0, 1]  # the first answer came, and is awaited by nobody
 
-    async def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_deadline(self) -> None:
-        async with pumping() as bench:
+    async def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_deadline(
+        self, bench: Bench
+    ) -> None:
+        async def arrives(batch: Batch) -> list[Refusal]:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return []
 
-            async def arrives(batch: Batch) -> list[Refusal]:
-                for _ in range(5):
-                    await asyncio.sleep(0)
-                return []
-
-            bench.delivery.script = arrives
-            await bench.under_way(event(0), seconds=5)
-            slow_loop().work(60)
-            await bench.answered()
-            assert bench.listener.heard == [("stored", 0, 1, True)]
-            await bench.under_way(event(1), seconds=5)
-            slow_loop().work(60)
-            await until(lambda: bench.listener.of(1))
-            assert bench.listener.of(1) == [("abandoned", 1)]
-            await bench.answered()
+        bench.delivery.script = arrives
+        await bench.under_way(event(0), seconds=5)
+        slow_loop().work(60)
+        await bench.answered()
+        assert bench.listener.heard == [("stored", 0, 1, True)]
+        await bench.under_way(event(1), seconds=5)
+        slow_loop().work(60)
+        await until(lambda: bench.listener.of(1))
+        assert bench.listener.of(1) == [("abandoned", 1)]
+        await bench.answered()
 
     @pytest.mark.parametrize("stood_still", [False, True])
-    async def test_thousands_that_pass_their_deadline_together_hear_in_parts(self, stood_still: bool) -> None:
+    async def test_thousands_that_pass_their_deadline_together_hear_in_parts(
+        self, stood_still: bool, bench: Bench
+    ) -> None:
         """6,500 long frames held the loop for more than a second, since each was searched for among the others."""
-        async with pumping() as bench:
-            await bench.under_way(event(0), seconds=float("inf"))
-            for number in range(3 * AT_ONCE):
-                bench.submit(event(number), seconds=0.05)
-            assert bench.pump._queue
-            slow_loop().work(60 if stood_still else 0.05)
-            heard = [0]
-            for _ in range(300):
-                slow_loop().work(0.01)
-                await asyncio.sleep(0)
-                heard.append(len(bench.listener.heard))
-            steps = [after - before for before, after in itertools.pairwise(heard) if after > before]
-            assert steps == [AT_ONCE] * 3
-            assert not bench.pump._queue
-            assert not bench.pump._queue._heap
-            await bench.answered()
+        await bench.under_way(event(0), seconds=float("inf"))
+        for number in range(3 * AT_ONCE):
+            bench.submit(event(number), seconds=0.05)
+        assert bench.pump._queue
+        slow_loop().work(60 if stood_still else 0.05)
+        heard = [0]
+        for _ in range(300):
+            slow_loop().work(0.01)
+            await asyncio.sleep(0)
+            heard.append(len(bench.listener.heard))
+        steps = [after - before for before, after in itertools.pairwise(heard) if after > before]
+        assert steps == [AT_ONCE] * 3
+        assert not bench.pump._queue
+        assert not bench.pump._queue._heap
+        await bench.answered()
 
     @pytest.mark.parametrize("lost", [False, True])
-    async def test_many_of_one_cycle_hear_in_parts(self, lost: bool) -> None:
+    async def test_many_of_one_cycle_hear_in_parts(self, lost: bool, bench: Bench) -> None:
         """Ten thousand clients' acknowledgements held the loop until all were told; so did ten thousand that were cut off."""
         loop = slow_loop()
-        async with pumping() as bench:
-            told = bench.listener.abandoned if lost else bench.listener.stored
-            setattr(bench.listener, told.__name__, lambda *which: (loop.work(0.001), told(*which)))
-            if lost:
-                bench.delivery.script = Refusing(DeliveryPolicy.REFUSED, tries=100)
-            await bench.under_way(event(0))
-            for number in range(1, 100):
-                bench.submit(event(number))
-            bench.delivery.open.set()
-            heard = [0]
-            while len(bench.listener.heard) < 100:
-                await asyncio.sleep(0)
-                heard.append(len(bench.listener.heard))
-            most = max(after - before for before, after in itertools.pairwise(heard))
-            assert most <= TOLD + 1  # the one of the cycle before
-            await bench.idle()
+        told = bench.listener.abandoned if lost else bench.listener.stored
+        setattr(bench.listener, told.__name__, lambda *which: (loop.work(0.001), told(*which)))
+        if lost:
+            bench.delivery.script = Refusing(DeliveryPolicy.REFUSED, tries=100)
+        await bench.under_way(event(0))
+        for number in range(1, 100):
+            bench.submit(event(number))
+        bench.delivery.open.set()
+        heard = [0]
+        while len(bench.listener.heard) < 100:
+            await asyncio.sleep(0)
+            heard.append(len(bench.listener.heard))
+        most = max(after - before for before, after in itertools.pairwise(heard))
+        assert most <= TOLD + 1  # the one of the cycle before
+        await bench.idle()
 
-    async def test_what_is_cut_off_between_two_parts_hears_once(self) -> None:
+    async def test_what_is_cut_off_between_two_parts_hears_once(self, bench: Bench) -> None:
         loop = slow_loop()
-        async with pumping() as bench:
-            told = bench.listener.stored
-            bench.listener.stored = lambda *which: (loop.work(0.001), told(*which))  # type: ignore[assignment,method-assign,return-value]
-            await bench.under_way(event(0))
-            for number in range(1, 100):
-                bench.submit(event(number), seconds=0.03)
-            await bench.answered()
-            assert len({line[1] for line in bench.listener.heard}) == len(bench.listener.heard) == 100
-            assert {line[0] for line in bench.listener.heard} == {"stored", "abandoned"}
+        told = bench.listener.stored
+        bench.listener.stored = lambda *which: (loop.work(0.001), told(*which))  # type: ignore[assignment,method-assign,return-value]
+        await bench.under_way(event(0))
+        for number in range(1, 100):
+            bench.submit(event(number), seconds=0.03)
+        await bench.answered()
+        assert len({line[1] for line in bench.listener.heard}) == len(bench.listener.heard) == 100
+        assert {line[0] for line in bench.listener.heard} == {"stored", "abandoned"}
 
-    async def test_it_waits_for_kafka_also_when_no_frame_is_left(self) -> None:
-        async with pumping() as bench:
-            assert bench.pump.waiting_since() is None
-            bench.delivery.open.clear()
-            bench.submit(event(0), seconds=0.02)
-            await until(lambda: bench.listener.heard)
-            await bench.idle()
-            assert bench.pump.oldest() is None
-            assert bench.pump.waiting_since() is not None
-            bench.delivery.open.set()
-            await until(lambda: bench.pump.waiting_since() is None)
+    async def test_it_waits_for_kafka_also_when_no_frame_is_left(self, bench: Bench) -> None:
+        assert bench.pump.waiting_since() is None
+        bench.delivery.open.clear()
+        bench.submit(event(0), seconds=0.02)
+        await until(lambda: bench.listener.heard)
+        await bench.idle()
+        assert bench.pump.oldest() is None
+        assert bench.pump.waiting_since() is not None
+        bench.delivery.open.set()
+        await until(lambda: bench.pump.waiting_since() is None)
 
     async def test_a_frame_that_waits_for_memory_at_its_deadline(self) -> None:
         """It leaves its place in its connection's queue, and takes none of the memory that comes."""
@@ -520,41 +514,39 @@ class TestGivenUp:
             await asyncio.sleep(0.01)
             assert bench.pool.used == 0
 
-    async def test_the_last_that_waits_for_a_slice_at_its_deadline(self) -> None:
+    async def test_the_last_that_waits_for_a_slice_at_its_deadline(self, bench: Bench) -> None:
         """The pump has nothing to do when its slice comes: neither it nor those who wait behind it may stumble over that."""
-        async with pumping() as bench:
-            scheduler: FairScheduler = bench.scheduler
-            waits = Waiting()
-            scheduler.resting, scheduler._rest_until = True, bench.clock() + 3600  # after somebody's huge event
-            bench.submit(event(0), seconds=0.02)
-            scheduler.ask(waits)
-            await until(lambda: bench.listener.heard)
-            assert not waits.had
-            scheduler._rest_until = 0.0
-            scheduler._turned()
-            await until(lambda: waits.had)
-            bench.submit(event(1))
-            await until(lambda: bench.listener.of(1))
-            assert bench.listener.heard == [("abandoned", 0), ("stored", 1, 1, True)]
-            assert bench.numbers() == [1]
+        scheduler: FairScheduler = bench.scheduler
+        waits = Waiting()
+        scheduler.resting, scheduler._rest_until = True, bench.clock() + 3600  # after somebody's huge event
+        bench.submit(event(0), seconds=0.02)
+        scheduler.ask(waits)
+        await until(lambda: bench.listener.heard)
+        assert not waits.had
+        scheduler._rest_until = 0.0
+        scheduler._turned()
+        await until(lambda: waits.had)
+        bench.submit(event(1))
+        await until(lambda: bench.listener.of(1))
+        assert bench.listener.heard == [("abandoned", 0), ("stored", 1, 1, True)]
+        assert bench.numbers() == [1]
 
-    async def test_a_failing_quarantine_does_not_send_the_events_again(self) -> None:
-        async with pumping() as bench:
-            failures = 2
+    async def test_a_failing_quarantine_does_not_send_the_events_again(self, bench: Bench) -> None:
+        failures = 2
 
-            async def script(batch: Batch) -> list[Refusal]:
-                nonlocal failures
-                if batch.topic == "quarantine" and failures:
-                    failures -= 1
-                    raise DeliveryError("wait", DeliveryPolicy.RETRY)
-                return []
+        async def script(batch: Batch) -> list[Refusal]:
+            nonlocal failures
+            if batch.topic == "quarantine" and failures:
+                failures -= 1
+                raise DeliveryError("wait", DeliveryPolicy.RETRY)
+            return []
 
-            bench.delivery.script = script
-            bench.submit(event(0), reject(1))
-            await bench.idle()
-            assert bench.numbers() == [0]
-            assert len(bench.quarantined()) == 1
-            assert bench.listener.heard == [("stored", 0, 2, True)]
+        bench.delivery.script = script
+        bench.submit(event(0), reject(1))
+        await bench.idle()
+        assert bench.numbers() == [0]
+        assert len(bench.quarantined()) == 1
+        assert bench.listener.heard == [("stored", 0, 2, True)]
 
     async def test_rejects_that_may_be_stored_are_marked_when_they_are_built_again(self) -> None:
         """The first of two quarantine batches is stored, the second fails: both are sent again."""
@@ -602,24 +594,24 @@ class Refusing:
 
 
 class TestKept:
-    async def test_with_the_present_time_where_kafka_refused_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_with_the_present_time_where_kafka_refused_its_own(
+        self, monkeypatch: pytest.MonkeyPatch, bench: Bench
+    ) -> None:
         clock = itertools.count(NOW_MS + 1)
         monkeypatch.setattr(pump, "time", SimpleNamespace(time_ns=lambda: next(clock) * 1_000_000))
-        async with pumping() as bench:
-            bench.delivery.script = refusing = Refusing(DeliveryPolicy.CLOCK, tries=2)
-            bench.submit(event(0), reject(1), event(2), kept=Kept.STORED)
-            await bench.idle()
-            assert refusing.stamps == [[NOW_MS + more] * 2 for more in range(3)]
-            assert bench.listener.heard == [("stored", 0, 3, True)]
-            assert len(bench.quarantined()) == 1
+        bench.delivery.script = refusing = Refusing(DeliveryPolicy.CLOCK, tries=2)
+        bench.submit(event(0), reject(1), event(2), kept=Kept.STORED)
+        await bench.idle()
+        assert refusing.stamps == [[NOW_MS + more] * 2 for more in range(3)]
+        assert bench.listener.heard == [("stored", 0, 3, True)]
+        assert len(bench.quarantined()) == 1
 
-    async def test_with_its_own_time_where_kafka_refused_our_rights(self) -> None:
-        async with pumping() as bench:
-            bench.delivery.script = refusing = Refusing(DeliveryPolicy.REFUSED, tries=2)
-            bench.submit(event(0), kept=Kept.STORED)
-            await bench.idle()
-            assert refusing.stamps == [[NOW_MS]] * 3
-            assert refusing.at == [at * pump.AGAIN for at in range(3)]
+    async def test_with_its_own_time_where_kafka_refused_our_rights(self, bench: Bench) -> None:
+        bench.delivery.script = refusing = Refusing(DeliveryPolicy.REFUSED, tries=2)
+        bench.submit(event(0), kept=Kept.STORED)
+        await bench.idle()
+        assert refusing.stamps == [[NOW_MS]] * 3
+        assert refusing.at == [at * pump.AGAIN for at in range(3)]
 
     @pytest.mark.parametrize(
         ("policy", "heard"),
@@ -628,37 +620,37 @@ class TestKept:
             (DeliveryPolicy.CLOCK, [("stored", 0, 2, True), ("stored", 1, 1, True)]),
         ],
     )
-    async def test_not_where_quarantine_refuses_us(self, policy: DeliveryPolicy, heard: list[tuple[Any, ...]]) -> None:
+    async def test_not_where_quarantine_refuses_us(
+        self, policy: DeliveryPolicy, heard: list[tuple[Any, ...]], bench: Bench
+    ) -> None:
         """Others would wait for it though their events could be stored. Where it refuses our clock, they could not."""
-        async with pumping() as bench:
-            bench.delivery.script = Refusing(policy, topic="quarantine", tries=1)
-            bench.submit(event(0), reject(1), kept=Kept.STORED)
-            await until(lambda: bench.delivery.asked > 1)
-            bench.submit(event(2))
-            await bench.idle()
-            assert bench.listener.heard == heard
-            assert bench.numbers() == [0, 2]
+        bench.delivery.script = Refusing(policy, topic="quarantine", tries=1)
+        bench.submit(event(0), reject(1), kept=Kept.STORED)
+        await until(lambda: bench.delivery.asked > 1)
+        bench.submit(event(2))
+        await bench.idle()
+        assert bench.listener.heard == heard
+        assert bench.numbers() == [0, 2]
 
 
 class TestBroken:
     @pytest.mark.parametrize(
         "error", [RuntimeError("bug"), RecursionError(), MemoryError(), KeyError(), AssertionError()]
     )
-    async def test_a_frame_whose_parts_raise_goes_to_quarantine_whole(self, error: Exception) -> None:
-        async with pumping() as bench:
-            bench.submit(event(0))
-            bench.submit(event(1), error, event(2))
-            bench.submit(event(3))
-            await bench.idle()
-            assert bench.numbers() == [0, 1, 3]
-            ((value, headers),) = bench.quarantined()
-            assert (value, headers["reason"]) == (b"all of it", b"internal")
-            assert type(error).__name__.encode() in headers["detail"]
-            assert sorted(line[1:] for line in bench.listener.heard if line[-1]) == [
-                (0, 1, True),
-                (1, 2, True),
-                (2, 1, True),
-            ]
+    async def test_a_frame_whose_parts_raise_goes_to_quarantine_whole(self, error: Exception, bench: Bench) -> None:
+        bench.submit(event(0))
+        bench.submit(event(1), error, event(2))
+        bench.submit(event(3))
+        await bench.idle()
+        assert bench.numbers() == [0, 1, 3]
+        ((value, headers),) = bench.quarantined()
+        assert (value, headers["reason"]) == (b"all of it", b"internal")
+        assert type(error).__name__.encode() in headers["detail"]
+        assert sorted(line[1:] for line in bench.listener.heard if line[-1]) == [
+            (0, 1, True),
+            (1, 2, True),
+            (2, 1, True),
+        ]
 
     async def test_a_bug_behind_the_pump_ends_it_and_abandons_its_frames(self) -> None:
         bench = Bench()
@@ -675,19 +667,18 @@ class TestBroken:
 
 
 class TestGrowth:
-    async def test_beyond_a_slice_all_is_reserved_then_shrunk_then_given_back(self) -> None:
-        async with pumping() as bench:
-            used: list[int] = []
+    async def test_beyond_a_slice_all_is_reserved_then_shrunk_then_given_back(self, bench: Bench) -> None:
+        used: list[int] = []
 
-            async def script(batch: Batch) -> list[Refusal]:
-                used.append(bench.pool.used)
-                return []
+        async def script(batch: Batch) -> list[Refusal]:
+            used.append(bench.pool.used)
+            return []
 
-            bench.delivery.script = script
-            bench.submit(SLICE, SLICE, 0, SLICE, event(0))
-            await bench.idle()
-            assert used == [3 * SLICE]
-            assert bench.pool.used == 0
+        bench.delivery.script = script
+        bench.submit(SLICE, SLICE, 0, SLICE, event(0))
+        await bench.idle()
+        assert used == [3 * SLICE]
+        assert bench.pool.used == 0
 
     async def test_a_frame_of_some_mib_does_not_wait_for_bombs(self) -> None:
         """Of which there are always more, of other connections, on the same partition."""

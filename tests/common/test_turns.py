@@ -8,8 +8,9 @@ from headrace_common.kafka.producer import Turns
 
 from tests.common.kafkaless import event, until
 from tests.common.slowly import SlowLoop
-from tests.common.test_pump import pumping
+from tests.common.test_pump import Bench, bench, pumping
 
+__all__ = ["bench"]  # a fixture
 LOOP = SlowLoop
 
 ONE, OTHER = 1, 2
@@ -48,16 +49,15 @@ async def test_another_producer_has_nothing_under_way() -> None:
     assert turns.next(ONE) is None
 
 
-async def test_what_comes_while_the_broker_is_busy_leaves_together() -> None:
-    async with pumping() as bench:
-        with bench.source.turns.taken(ONE):
-            for number in range(3):
-                bench.submit(event(number))
-                await turn_of_the_loop()
-            assert not bench.delivery.asked
-        await bench.idle()
-        assert bench.numbers() == [0, 1, 2]
-        assert bench.delivery.asked == 1
+async def test_what_comes_while_the_broker_is_busy_leaves_together(bench: Bench) -> None:
+    with bench.source.turns.taken(ONE):
+        for number in range(3):
+            bench.submit(event(number))
+            await turn_of_the_loop()
+        assert not bench.delivery.asked
+    await bench.idle()
+    assert bench.numbers() == [0, 1, 2]
+    assert bench.delivery.asked == 1
 
 
 async def test_a_full_batch_does_not_wait() -> None:
@@ -72,36 +72,34 @@ async def test_a_full_batch_does_not_wait() -> None:
         assert bench.numbers() == [0, 1]
 
 
-async def test_it_leaves_in_its_turn_though_more_waits_for_a_slice() -> None:
+async def test_it_leaves_in_its_turn_though_more_waits_for_a_slice(bench: Bench) -> None:
     """Also if another batch is under way to its broker again."""
-    async with pumping() as bench:
-        scheduler = bench.pump._scheduler
-        scheduler._at = lambda when, work: None  # the rest after the first frame's slice lasts
-        with bench.source.turns.taken(ONE):
-            bench.submit(event(0))
-            await turn_of_the_loop()
-            scheduler.resting, scheduler._rested, scheduler._rest_until = True, 100, 1e12
-            bench.submit(event(1))
-            await turn_of_the_loop()
-            assert not bench.delivery.asked
-            with bench.source.turns.taken(ONE):
-                pass
-            await until(lambda: bench.numbers() == [0])
-            scheduler._rest_until = 0.0
-            scheduler._turned()
-        await bench.idle()
-        assert bench.numbers() == [0, 1]
-
-
-async def test_a_frame_that_is_abandoned_in_its_turns_wait_is_not_sent() -> None:
-    async with pumping() as bench:
-        with bench.source.turns.taken(ONE):
-            bench.submit(event(0), seconds=0.0)
-            await until(lambda: bench.listener.heard)
-            assert bench.listener.heard == [("abandoned", 0)]
-            await bench.idle()
+    scheduler = bench.pump._scheduler
+    scheduler._at = lambda when, work: None  # the rest after the first frame's slice lasts
+    with bench.source.turns.taken(ONE):
+        bench.submit(event(0))
+        await turn_of_the_loop()
+        scheduler.resting, scheduler._rested, scheduler._rest_until = True, 100, 1e12
+        bench.submit(event(1))
         await turn_of_the_loop()
         assert not bench.delivery.asked
-        bench.submit(event(1))
+        with bench.source.turns.taken(ONE):
+            pass
+        await until(lambda: bench.numbers() == [0])
+        scheduler._rest_until = 0.0
+        scheduler._turned()
+    await bench.idle()
+    assert bench.numbers() == [0, 1]
+
+
+async def test_a_frame_that_is_abandoned_in_its_turns_wait_is_not_sent(bench: Bench) -> None:
+    with bench.source.turns.taken(ONE):
+        bench.submit(event(0), seconds=0.0)
+        await until(lambda: bench.listener.heard)
+        assert bench.listener.heard == [("abandoned", 0)]
         await bench.idle()
-        assert bench.numbers() == [1]
+    await turn_of_the_loop()
+    assert not bench.delivery.asked
+    bench.submit(event(1))
+    await bench.idle()
+    assert bench.numbers() == [1]

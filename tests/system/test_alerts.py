@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from headrace_common.operations.settings import KIB, KafkaSettings
 
-from tests.contract.certificates import Authority
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver
@@ -91,11 +90,3 @@ async def test_the_first_bug_of_a_process(topics: KafkaSettings, tmp_path: Path)
             await sender.write(BUG)
             await sender.sees_end()
         assert fires(tmp_path, before, await page(receiver)) == {"HeadraceReceiverBug"}
-
-
-@pytest.mark.parametrize(("days", "found"), [(10, {"HeadraceCertificateExpires"}), (40, set())])
-async def test_a_certificate_that_ends(days: int, found: set[str], start, tmp_path: Path) -> None:
-    certificate, key = Authority(tmp_path).issue("server", "receiver", days=days)
-    receiver = await start(tls={"cert": certificate, "key": key})
-    pages = [await page(receiver), await page(receiver)]
-    assert fires(tmp_path, *pages) == found

@@ -15,7 +15,6 @@ from tests.contract.certificates import Authority
 from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
-from tests.scrapes import Page, firing
 from tests.system.landing import landing, store
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -33,19 +32,6 @@ def mutual(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 def access(mutual: GuardedKafka, authority: Authority, **other: Any) -> dict[str, Any]:
     """Settings for the listener that asks."""
     return {"bootstrap_servers": mutual.guarded, "security_protocol": "SSL", "ca": authority.file, **other}
-
-
-@pytest.mark.requires("promtool")
-@pytest.mark.parametrize(("days", "found"), [(2, {"HeadraceKafkaCertificateExpires"}), (5, set())])
-async def test_a_certificate_for_kafka_that_ends(
-    days: int, found: set[str], mutual: GuardedKafka, authority: Authority, tmp_path: Path
-) -> None:
-    certificate, key = authority.issue("client", f"ends-{days}", days=days)
-    kafka = access(mutual, authority, certificate=certificate, key=key)
-    with Receiver("forward", own_topics(mutual.bootstrap), tmp_path, {"kafka": kafka}) as receiver:
-        await receiver.start()
-        _, text = await receiver.get("/metrics")
-        assert firing(["headrace-receivers"], "forward", [Page(text), Page(text)], tmp_path) == found
 
 
 @pytest.mark.spark
