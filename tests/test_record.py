@@ -21,14 +21,6 @@ def test_a_recorded_command_says_what_stood_on_the_terminal() -> None:
     assert record.said(text, "/tmp/x/state") == "\x1b[32m✓\x1b[0m kafka ready\ntwo\nin .headrace/lake\n./headrace top"
 
 
-def test_a_picture_asks_nobody_and_keeps_colours() -> None:
-    picture = record.drawn([("up -d", "\x1b[32m✓\x1b[0m kafka"), ("down", "end")])
-    assert re.findall(r"https?://[^\"'\s<]+", picture) == ["http://www.w3.org/2000/svg"]
-    assert "font-face" not in picture
-    assert "./headrace" in picture
-    assert len(set(re.findall(r"fill: (#[0-9a-f]{6})", picture))) > 1
-
-
 def test_a_picture_does_not_name_this_machine() -> None:
     with pytest.raises(ValueError, match="would have"):
         record.drawn([("up", f"on {socket.gethostname()}")])

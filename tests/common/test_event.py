@@ -21,7 +21,7 @@ from headrace_common.record.contract import (
     GapReason,
     Reason,
 )
-from headrace_common.record.encoding import decode, encode, read_varint, varint
+from headrace_common.record.encoding import decode, encode
 from headrace_common.record.event import (
     FIRST_SECOND,
     LAST_SECOND,
@@ -157,11 +157,6 @@ class TestRecord:
         assert batch.size() <= 5000 + 61
         assert [item.value for item in DefaultRecordBatch(bytes(batch._build()))] == [b"x" * 1000] * 4
 
-    @given(st.integers(-(2**63), 2**63 - 1))
-    def test_varints(self, number: int) -> None:
-        data = varint(number) + b"rest"
-        assert read_varint(data, 0) == (number, len(data) - 4)
-
 
 class TestRepublished:
     def test_is_marked_once(self) -> None:
@@ -273,11 +268,8 @@ class TestTimes:
     @pytest.mark.parametrize(
         ("arguments", "text"),
         [
-            ((0,), b"1970-01-01T00:00:00Z"),
-            ((-1,), b"1969-12-31T23:59:59Z"),
             ((0, 5, 1), b"1970-01-01T00:00:00.5Z"),
-            ((0, 5, 3), b"1970-01-01T00:00:00.005Z"),
-            ((951782400,), b"2000-02-29T00:00:00Z"),
+            ((-1, 5, 3), b"1969-12-31T23:59:59.005Z"),
             ((FIRST_SECOND,), b"0001-01-01T00:00:00Z"),
             ((LAST_SECOND, 999_999_999), b"9999-12-31T23:59:59.999999999Z"),
         ],
@@ -292,7 +284,6 @@ class TestTimes:
 
     def test_milliseconds(self) -> None:
         assert rfc3339_ms(1_700_000_123_006) == b"2023-11-14T22:15:23.006Z"
-        assert rfc3339_ms(0) == b"1970-01-01T00:00:00.000Z"
 
 
 def test_the_closed_lists_are_labels() -> None:

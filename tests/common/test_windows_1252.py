@@ -130,8 +130,3 @@ def test_any_json_with_any_bytes_gives_json_and_the_bytes(value: Any) -> None:
     json.loads(found.value)
     for place, kept in json.loads(found.note or b"{}").items():
         assert b'"%b"' % b64decode(kept) in raw, place
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_end(raw: bytes) -> None:
-    run(raw)

@@ -121,17 +121,3 @@ def test_a_turn_costs_the_same_however_many_wait(small: bool) -> None:
         return Connection.looks - before
 
     assert looks(100) == looks(5_000) < 100
-
-
-def test_a_turn_reads_again_only_who_was_charged() -> None:
-    queue = WorkerQueue(Account())
-    accounts = [Account() for _ in range(1_000)]
-    for account in accounts:
-        queue.add(Connection(account))
-    for account in accounts[:5]:
-        account.used = 9.0
-    before = Connection.looks
-    worker = next(queue.turn())
-    assert isinstance(worker, Connection)
-    assert worker.account is accounts[5]
-    assert Connection.looks - before < 50

@@ -9,7 +9,7 @@ from headrace_common.record.contract import Reason
 from headrace_courier.client import CourierClient
 from headrace_courier.wire import HEADER, jdat
 
-from tests.contract.dialect import EVERYTHING, Conversation, Silent
+from tests.contract.dialect import EVERYTHING, Conversation, Dialect
 
 
 class CourierConversation(Conversation):
@@ -31,7 +31,7 @@ class CourierConversation(Conversation):
         return frame
 
 
-class CourierDialect(Silent):
+class CourierDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "courier"

@@ -9,9 +9,10 @@ import itertools
 import socket
 import ssl
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from headrace_common.record.contract import Reason
 from headrace_common.session.client import STREAM, Answer, Client
@@ -108,48 +109,25 @@ EVERYTHING = ~Can(0)
 NO_SECTIONS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
-class Silent:
-    """A dialect in which a connection begins with its first frame, and whose receiver needs no settings."""
-
-    sections = NO_SECTIONS
-    content_type = "application/json"
-    segments = 0
-    variant = ""
-    added: frozenset[str] = frozenset()
-    """What the protocol's own client adds to an event."""
-
-    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
-        """See `Dialect.value`."""
-        return {name: item for name, item in stored.items() if name not in self.added}
-
-    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """See `Dialect.greet`."""
-
-    def stream(self, record_headers: Mapping[str, bytes]) -> None:
-        """See `Dialect.stream`."""
-        assert record_headers["ce_subject"] == STREAM.encode()
-        assert record_headers["ce_id"].startswith(b"d.")
-
-
-class Dialect(Protocol):
-    """One protocol."""
+class Dialect(ABC):
+    """One protocol. By default a connection begins with its first frame, and its receiver needs no settings."""
 
     name: str
     """As in ``headrace_<name>``."""
 
-    variant: str
+    variant = ""
     """Which of a receiver's dialects, if it has several; empty: the first, which the quick tier tries."""
 
     module: str
     """What runs as ``python -m``."""
 
-    sections: Mapping[str, Mapping[str, object]]
+    sections: Mapping[str, Mapping[str, object]] = NO_SECTIONS
     """Settings of its own with which it runs in this suite. A test's sections win."""
 
-    content_type: str
+    content_type = "application/json"
     """Of its events."""
 
-    segments: int
+    segments = 0
     """Partitions of the segments topic that it needs; 0: it needs none."""
 
     can: Can
@@ -161,17 +139,26 @@ class Dialect(Protocol):
     malformed: bytes
     """What may not stand where a frame begins."""
 
-    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """What is said on a new connection, turn by turn, before its first frame."""
+    added: frozenset[str] = frozenset()
+    """What the protocol's own client adds to an event."""
 
+    @abstractmethod
     def conversation(self) -> Conversation:
         """A new one."""
 
+    async def greet(  # noqa: B027  (most say nothing)
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """What is said on a new connection, turn by turn, before its first frame."""
+
     def value(self, stored: dict[str, Any]) -> dict[str, Any]:
         """What the suite meant, of an event as it is stored: without what the protocol's own clients add."""
+        return {name: item for name, item in stored.items() if name not in self.added}
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         """Asserts what is the protocol's own about a record of `Conversation.frame`."""
+        assert record_headers["ce_subject"] == STREAM.encode()
+        assert record_headers["ce_id"].startswith(b"d.")
 
 
 def values(count: int, mark: str = "", **more: Any) -> list[dict[str, Any]]:

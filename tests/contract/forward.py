@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace_common.record.contract import Reason
 from headrace_forward.client import ForwardClient
 
-from tests.contract.dialect import EVERYTHING, Conversation, Silent
+from tests.contract.dialect import EVERYTHING, Conversation, Dialect
 
 
 class ForwardConversation(Conversation):
@@ -26,7 +26,7 @@ class ForwardConversation(Conversation):
         return len(ForwardClient().payload(documents))
 
 
-class ForwardDialect(Silent):
+class ForwardDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "forward"

@@ -14,7 +14,7 @@ from headrace_common.record.contract import Reason
 from headrace_common.session.client import Client
 from typing_extensions import override
 
-from tests.contract.dialect import EVERYTHING, Conversation, Dialect, Silent
+from tests.contract.dialect import EVERYTHING, Conversation, Dialect
 
 
 class InstalledConversation(Conversation):
@@ -25,7 +25,7 @@ class InstalledConversation(Conversation):
         return len(type(self.client)().payload(documents, self.client.plain))
 
 
-class InstalledDialect(Silent):
+class InstalledDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     can = EVERYTHING

@@ -14,7 +14,7 @@ from headrace_common.record.contract import Reason
 from headrace_logjam.client import MESSAGE_FRAMES, TOPIC, LogjamClient
 from headrace_logjam.wire import joined, split
 
-from tests.contract.dialect import Can, Conversation, Silent
+from tests.contract.dialect import Can, Conversation, Dialect
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\3\0" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 MORE, LONG, COMMAND = 1, 2, 4
@@ -100,7 +100,7 @@ class LogjamConversation(Conversation):
         ]
 
 
-class LogjamDialect(Silent):
+class LogjamDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "logjam"

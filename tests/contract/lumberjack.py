@@ -9,7 +9,7 @@ from headrace_common.record.contract import Reason
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import HEADER, json_frame
 
-from tests.contract.dialect import EVERYTHING, Conversation, Silent
+from tests.contract.dialect import EVERYTHING, Conversation, Dialect
 
 
 class LumberjackConversation(Conversation):
@@ -32,7 +32,7 @@ class LumberjackConversation(Conversation):
         return frame
 
 
-class LumberjackDialect(Silent):
+class LumberjackDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "lumberjack"

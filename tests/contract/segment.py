@@ -13,7 +13,7 @@ from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import WRITER_BYTES
 from headrace_segment.wire.today import NEWEST, OLDEST
 
-from tests.contract.dialect import EVERYTHING, Can, Conversation, Silent
+from tests.contract.dialect import EVERYTHING, Can, Conversation, Dialect
 
 EVENT_BYTES = 128 << 10
 
@@ -51,7 +51,7 @@ class SegmentConversation(Conversation):
         return head + sum(HEADER.size + len(each) for each in documents)
 
 
-class SegmentDialect(Silent):
+class SegmentDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "segment"
