@@ -18,8 +18,11 @@ import typer
 import yaml
 from headrace_cli.__main__ import app
 from headrace_cli.verbs import parts
+from headrace_common.kafka import producer
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
+from headrace_common.publishing import delivery, pump
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_live.__main__ import app as live
 
@@ -321,3 +324,29 @@ def test_a_dashboard_shows_one_release_at_a_time(name: str) -> None:
 def test_no_alert_adds_two_releases_up(rule: dict[str, Any]) -> None:
     assert re.findall(AGGREGATION, rule["expr"]) == []
     assert re.findall(r"\bon \((?!namespace, release)", rule["expr"]) == []
+
+
+# The waits that an operator finds in the runbook are those of the code
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("a request to a broker", f"`KAFKA__REQUEST_TIMEOUT` ({KafkaSettings().request_timeout:g} s)"),
+        ("a request to a broker", f"a new connection, {delivery.RETRY_PAUSE:g} s later"),
+        ("a batch, however often", f"{delivery.SILENCE_TIME:g} s"),
+        ("a producer that is replaced", f"{3 * producer.CLOSE_TIME:g} s"),  # its end, its connections, its sender
+        ("the topics' settings", f"{producer.FIRST_PAUSE:g} s later, then {2 * producer.FIRST_PAUSE:g} s"),
+        ("the topics' settings", f"up to {producer.LAST_PAUSE:g} s"),
+        (
+            "a producer that comes after one",
+            f"{producer.FIRST_PAUSE:g} s, then {2 * producer.FIRST_PAUSE:g} s, up to {producer.LAST_PAUSE:g} s",
+        ),
+        ("a partition without a leader", f"{2 * producer.LEADER_PAUSE:g} s"),
+        ("what is kept", f"{pump.AGAIN:g} s"),
+        ("a frame", f"`KAFKA__ACK_DEADLINE` ({KafkaSettings().ack_deadline:g} s)"),
+    ],
+)
+def test_the_runbook_names_the_waits_of_the_code(what: str, said: str) -> None:
+    (row,) = [line for line in (ROOT / "docs" / "runbooks.md").read_text().splitlines() if line.startswith(f"| {what}")]
+    assert said in row

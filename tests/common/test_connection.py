@@ -250,24 +250,6 @@ class TestAcknowledges:
 
 
 class TestProtocolError:
-    def test_acknowledges_what_came_before_then_half_closes_and_drains(self, bench: Make) -> None:
-        made, connection, transport = bench.one()
-        connection.data_received(data("a") + b"\x01 junk")
-        assert not transport.reading
-        made.clock.advance(100)
-        assert not transport.ended
-        made.stored()
-        assert acks(transport) == ["a"]
-        assert transport.ended
-        assert transport.reading
-        connection.data_received(b"more junk")
-        assert not transport.closing
-        connection.eof_received()
-        made.clock.rest()
-        assert transport.lost
-        assert made.closed("protocol_error")
-        assert made.all_given_back()
-
     def test_reads_what_still_comes_once_a_rest(self, bench: Make) -> None:
         made, connection, transport = bench.one()
         connection.data_received(b"\x01")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 from aiokafka.errors import TopicAuthorizationFailedError
+from aiokafka.partitioner import DefaultPartitioner
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
@@ -16,9 +17,11 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
-from headrace_common.publishing.partitions import partition_of
+from headrace_common.publishing.partitions import CACHED_KEY, partition_of
 from headrace_common.publishing.publisher import CHOICE, QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
 from headrace_common.session.interface import Kept
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
 from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, until
@@ -239,3 +242,20 @@ async def test_a_newcomer_looks_at_few_of_many_partitions_and_at_more_where_thes
     led = set()
     assert len({made.publisher.enter().partition for _ in range(3 * CHOICE)}) > CHOICE
     await made.tasks.stop()
+
+
+# An ordering key's partition is the one that Kafka's own clients choose for it
+
+
+@given(st.binary(min_size=1, max_size=2 * CACHED_KEY), st.integers(1, 200))
+def test_as_kafkas_clients(key: bytes, partitions: int) -> None:
+    everywhere = list(range(partitions))
+    assert partition_of(key, partitions) == DefaultPartitioner()(key, everywhere, everywhere)
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"), [(b"", 9), (b"checkout-production", 7), ("Bücher".encode(), 7), (b"a", 4)]
+)
+def test_it_never_changes(key: bytes, partition: int) -> None:
+    """Records that are there already were placed by it."""
+    assert partition_of(key, 12) == partition

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from aiokafka.structs import TopicPartition
 from headrace_common import topics
 from headrace_common.kafka import client
-from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe
+from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, make_producer, start_at
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
 from headrace_common.topics import TopicPlan, changes, ensure, plans
@@ -287,3 +289,26 @@ def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:
     same = {**quarantine.configuration, "retention.ms": events.configuration["retention.ms"]}
     named = replace(quarantine, setting=events.setting, name=events.name)
     assert replace(named, partitions=events.partitions, configuration=same) == events
+
+
+# Brokers that make each topic that a client asks for: `auto.create.topics.enable`, which is on by default
+
+
+@pytest.mark.long
+async def test_no_client_makes_a_topic(tmp_path: Path) -> None:
+    """A misspelt name was a topic at once, into which events were acknowledged, with one replica; nobody landed them."""
+    with EmbeddedKafka(tmp_path / "kafka", properties={"auto.create.topics.enable": "true"}) as kafka:
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, request_timeout=2, ack_deadline=3)
+        with pytest.raises(DeliveryError, match=r"topic headrace\.events is missing"):
+            await describe(settings)
+        producer = make_producer(settings, 1 << 20)
+        await producer.start()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await producer.partitions_for("headrace.misspelt")
+        await producer.stop()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await start_at(make_consumer(settings), TopicPartition("headrace.asked", 0))
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        await admin.start()
+        assert await admin.list_topics() == []
+        await admin.close()

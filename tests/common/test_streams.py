@@ -1,30 +1,38 @@
-"""What a connection keeps in its session while nothing is under way: in every protocol of streams."""
+"""Sessions of every protocol of streams: what they keep between frames and leave behind, and what one call does."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
-from headrace_common.operations.settings import LimitSettings
+from headrace_common.operations.settings import MIB, LimitSettings
 from headrace_common.session.interface import ByteSession
 from headrace_common.session.memory import Memory
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection
+from headrace_courier.wire import jdat
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
+from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
+from headrace_segment.session.dialects import SegmentSession
 
+from tests.common.test_connection import Bench
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.segment import SegmentDialect, TodayDialect
+from tests.courier import driving as courier
 from tests.driving import NOW_MS, PEER
 from tests.forward import driving as forward
-from tests.segment.instant import Driven
+from tests.lumberjack import driving as lumberjack
+from tests.segment.instant import LIMITS, Driven
 
-MOST = 6_000
+MOST_KEPT = 6_000
 """Bytes. With its transport, its driver and its buffers in the kernel's socket, a connection has 10 KB."""
 
 SHARED = Memory()
@@ -91,4 +99,83 @@ def test_a_connection_keeps_little_between_frames(
     finally:
         tracemalloc.stop()
     assert all(session.status().idle or not events for session in kept)
-    assert held / count <= MOST
+    assert held / count <= MOST_KEPT
+
+
+# A read of 60 KB that holds as many frames as the protocol allows: one call of a session does a bounded part, the loop turns
+
+
+MOST_FRAMES = 256
+"""Frames that one call hands out, at most: each costs about 10 µs."""
+
+CASES: dict[str, tuple[Callable[[], ByteSession], bytes, int]] = {
+    "forward": (forward.session, b"\x93\xa1t\x01\x80", 12_000),
+    "forward-json": (forward.session, b'["t",1,{}]', 6_000),
+    "lumberjack": (lumberjack.session, window(1) + json_frame(1, b"{}"), 3_300),
+    "lumberjack-v1": (lumberjack.session, window(1, V1) + pairs_frame(1, [(b"line", b"")]), 2_000),
+    "courier": (courier.session, jdat(bytes(16), [b"{}"]), 1_400),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_call_hands_out_a_bounded_number_of_tiny_frames(name: str) -> None:
+    make, frame, count = CASES[name]
+    session = make()
+    if name == "courier":
+        session.receive(courier.HELO, NOW_MS)
+    handed: list[int] = []
+    data = frame * count
+    while data or session.status().busy:
+        session.receive(data, NOW_MS)
+        data = b""
+        handed.append(len(list(session.frames())))
+    assert sum(handed) == count
+    assert max(handed) <= MOST_FRAMES
+
+
+# A session that its connection has left is freed at once: the cycle collector may not come for hours
+
+
+BOMB = bytes(5 * MIB)
+
+WRONG: dict[str, tuple[Callable[[], ByteSession], bytes]] = {
+    "forward": (forward.session, b"\xff"),
+    "forward-json": (forward.session, b"[}"),
+    "lumberjack": (lumberjack.session, b"\xff"),
+    "lumberjack-bomb": (
+        lambda: lumberjack.session(inflated_bytes=4 * MIB),
+        window(1, V1) + compressed(BOMB, 9, V1),
+    ),
+    "courier": (courier.session, b"\xff" * 8),
+    "courier-bomb": (
+        lambda: courier.session(inflated_bytes=4 * MIB),
+        courier.HELO + jdat(bytes(16), [BOMB], level=9),
+    ),
+    "segment": (lambda: SegmentSession(PEER, LIMITS), b"\xff" * 8),
+}
+"""Sessions, and what ends them."""
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: made.clock)
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+@pytest.mark.parametrize("protocol", WRONG)
+def test_what_broke_the_protocol_is_freed_at_once(bench: Bench, protocol: str) -> None:
+    make, wrong = WRONG[protocol]
+    session: ByteSession | None = make()
+    left = weakref.ref(session)
+    connection, transport = bench.connect(session)
+    session = None
+    connection.data_received(wrong)
+    while connection.incoming.is_behind():
+        connection.digest()
+    transport.close()
+    bench.clock.rest()
+    assert bench.closed("protocol_error")
+    assert left() is None
