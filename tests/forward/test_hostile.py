@@ -63,11 +63,18 @@ def test_any_tag_is_kept_and_its_message_acknowledged(tag: bytes) -> None:
     assert outcome.replies == [ack("c")]
 
 
-@pytest.mark.parametrize(
-    "signal", [NO_TIMESTAMP, deep(100), nested_keys(40), b"\xcb\x7f\xf8\0\0\0\0\0\0", b"\xa11"], ids=short
-)
-def test_a_signal_that_is_no_number_is_none(signal: bytes) -> None:
-    outcome = every_way(with_option(b"\x82\xa5chunk\xa1c\xadfluent_signal" + signal))
+MEANINGLESS = [
+    *(
+        (b"\xadfluent_signal", each)
+        for each in (NO_TIMESTAMP, deep(100), nested_keys(40), b"\xcb\x7f\xf8\0\0\0\0\0\0", b"\xa11")
+    ),
+    *((b"\xaacompressed", each) for each in (NO_TIMESTAMP, b"\xc0", b"\x07", deep(3), pack(b"\xff"))),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), MEANINGLESS, ids=short)
+def test_a_signal_and_a_compression_that_mean_nothing_are_none(key: bytes, value: bytes) -> None:
+    outcome = every_way(with_option(b"\x82\xa5chunk\xa1c" + key + value))
     assert outcome.error is None
     assert [event.record for event in outcome.events] == [{"m": 1}]
     assert outcome.replies == [ack("c")]
@@ -82,12 +89,6 @@ def test_a_chunk_that_names_nothing_goes_to_quarantine_unanswered(chunk: bytes) 
     assert (reject.reason.value, reject.raw) == ("bad_message", data)
     assert outcome.replies == []
     assert outcome.unacknowledgeable
-
-
-@pytest.mark.parametrize("compressed", [NO_TIMESTAMP, b"\xc0", b"\x07", deep(3), pack(b"\xff")], ids=short)
-def test_a_compression_that_names_nothing_is_none(compressed: bytes) -> None:
-    outcome = every_way(with_option(b"\x82\xa5chunk\xa1c\xaacompressed" + compressed))
-    assert [event.record for event in outcome.events] == [{"m": 1}]
 
 
 @pytest.mark.parametrize(
