@@ -16,7 +16,7 @@ import zmq.asyncio
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KafkaSettings, environment, load
-from headrace_logjam.peers.access import Admission, Refusal, Verdict, names_of
+from headrace_logjam.peers.access import Admission, Refusal, names_of
 from headrace_logjam.settings import LogjamSettings
 
 from tests.contract.embedded import EmbeddedKafka
@@ -30,28 +30,33 @@ PUBLIC = "D73jWM3prZk5Zw7X)q:)g3^^6hu(]}mr0WbR]UC!"
 SECRET = "Z!TitXa0O4Hrbfdy=UCwh<<jj>!<T8Va?d3a1/P4"
 
 
-def test_anybody_may_come_and_is_called_by_its_address() -> None:
-    assert Admission((), {}).judge("::ffff:192.0.2.7", b"NULL", []) == Verdict("192.0.2.7")
+NAMES = names_of({"shop-1": PUBLIC})
+KEY = next(iter(NAMES))
+ANYBODY, KEYED = Admission((), {}), Admission((), NAMES)
+NEAR = Admission(networks("192.0.2.0/24, 2001:db8::/32"), {})
 
 
 @pytest.mark.parametrize(
-    ("address", "admitted"), [("192.0.2.7", True), ("192.0.3.7", False), ("2001:db8::9", True), ("nonsense", False)]
+    ("admission", "address", "mechanism", "credentials", "verdict"),
+    [
+        (ANYBODY, "::ffff:192.0.2.7", b"NULL", [], "192.0.2.7"),
+        (ANYBODY, HOST, b"PLAIN", [b"user", b"word"], Refusal.MECHANISM),
+        (NEAR, "192.0.2.7", b"NULL", [], "192.0.2.7"),
+        (NEAR, "192.0.3.7", b"NULL", [], Refusal.ADDRESS),
+        (NEAR, "2001:db8::9", b"NULL", [], "2001:db8::9"),
+        (NEAR, "nonsense", b"NULL", [], Refusal.ADDRESS),
+        (KEYED, HOST, b"CURVE", [KEY], "shop-1"),
+        (KEYED, HOST, b"CURVE", [bytes(32)], Refusal.KEY),
+        (KEYED, HOST, b"CURVE", [], Refusal.KEY),
+        (KEYED, HOST, b"NULL", [], Refusal.MECHANISM),
+        (KEYED, HOST, b"PLAIN", [b"user", b"word"], Refusal.MECHANISM),
+    ],
 )
-def test_only_who_is_in_an_allowed_network_may_come(address: str, admitted: bool) -> None:
-    verdict = Admission(networks("192.0.2.0/24, 2001:db8::/32"), {}).judge(address, b"NULL", [])
-    assert verdict.refusal is (None if admitted else Refusal.ADDRESS)
-
-
-def test_with_keys_only_those_may_come_and_are_called_by_their_names() -> None:
-    names = names_of({"shop-1": PUBLIC})
-    (key,) = names
-    admission = Admission((), names)
-    assert admission.judge(HOST, b"CURVE", [key]) == Verdict("shop-1")
-    assert admission.judge(HOST, b"CURVE", [bytes(32)]).refusal is Refusal.KEY
-    assert admission.judge(HOST, b"CURVE", []).refusal is Refusal.KEY
-    assert admission.judge(HOST, b"NULL", []).refusal is Refusal.MECHANISM
-    assert admission.judge(HOST, b"PLAIN", [b"user", b"word"]).refusal is Refusal.MECHANISM
-    assert Admission((), {}).judge(HOST, b"PLAIN", [b"user", b"word"]).refusal is Refusal.MECHANISM
+def test_who_may_come_and_how_it_is_called(
+    admission: Admission, address: str, mechanism: bytes, credentials: list[bytes], verdict: object
+) -> None:
+    judged = admission.judge(address, mechanism, credentials)
+    assert verdict == (judged.refusal or judged.name)
 
 
 @pytest.fixture(scope="module")

@@ -298,17 +298,26 @@ def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
     assert len(Consumer(Chosen(whole=False)).parts(*sent)) == len(sent)  # with chosen app-envs alone
 
 
+def begun(**more: Any) -> ConsumerSession:
+    """A session that counts from where its consumer stood."""
+    return ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, **more)
+
+
+def hears(session: ConsumerSession, *numbers: tuple[int, int], now_ms: int = NOW_MS) -> None:
+    """Messages by device and number."""
+    for device, number in numbers:
+        session.receive(Message(event({}, device=device, sequence=number)), now_ms)
+
+
 HELD = {7: Behind([(8, 9)], 3)}
 
 
 def test_it_stands_behind_what_the_topics_hold() -> None:
     """Killed, and ended in order before the device has said anything: the next process does not look at the topics any more."""
-    whole = ConsumerSession(
-        "device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(7, 1), 8: Position(2, 1)}, held=HELD
-    )
+    whole = begun(known={7: Position(7, 1), 8: Position(2, 1)}, held=HELD)
     whole.resume(NOW_MS)
     assert whole.positions() == {7: Position(8, 3), 8: Position(2, 1)}
-    holed = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(5, 1)}, held=HELD)
+    holed = begun(known={7: Position(5, 1)}, held=HELD)
     holed.resume(NOW_MS)
     assert holed.positions() == {7: Position(5, 1)}
     holed.tick(0.0)
@@ -319,9 +328,8 @@ def test_it_stands_behind_what_the_topics_hold() -> None:
 
 def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
     """What the topics hold of the start before must not be taken for the new one's, though it was received in the same moment."""
-    session = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, known={7: Position(5, 1)})
-    for number in (6, 900, 1):
-        session.receive(Message(event({"n": number}, device=7, sequence=number)), NOW_MS)
+    session = begun(known={7: Position(5, 1)})
+    hears(session, (7, 6), (7, 900), (7, 1))
     session.tick(0.0)
     for frame in session.frames():
         session.stored(frame.ticket, 4, True)
@@ -329,10 +337,10 @@ def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
 
 
 def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
-    session = ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, first=lambda: None)
+    session = begun(first=lambda: None)
     came = {1: NOW_MS, 2: NOW_MS + 5_000, 3: NOW_MS + 9_000}
     for number, now_ms in came.items():
-        session.receive(Message(event({}, device=7, sequence=number)), now_ms)
+        hears(session, (7, number), now_ms=now_ms)
     session.written()
     session.tick(0.0)
     assert [frame.received_ms for frame in session.frames()] == list(came.values())
@@ -342,16 +350,8 @@ def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
 def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_stored() -> None:
     """A kill until then would make it new once more: what it published meanwhile would be no loss of ours."""
     written = []
-    session = ConsumerSession(
-        "device-1",
-        "us",
-        LIMITS,
-        now_ms=lambda: NOW_MS,
-        known={8: Position(5, 1)},
-        first=lambda: written.append(dict(session.positions())),
-    )
-    for device, number in ((8, 6), (7, 40), (7, 41), (8, 7), (9, 1)):
-        session.receive(Message(event({}, device=device, sequence=number)), NOW_MS)
+    session = begun(known={8: Position(5, 1)}, first=lambda: written.append(dict(session.positions())))
+    hears(session, (8, 6), (7, 40), (7, 41), (8, 7), (9, 1))
     one = {8: Position(5, 1), 7: Position(39, NOW_MS)}
     assert written == [one, one | {9: Position(0, NOW_MS)}]
     session.tick(0.0)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import resource
-import uuid
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.contract.embedded import EmbeddedKafka
 from tests.contract.logjam import GREETING, READY, message
 from tests.contract.receiver import HOST
 from tests.contract.stopping import stopped
-from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.logjam.driving import APP_ENV, TOPIC, asking, event
 from tests.logjam.test_service import ACCEPTED, Logjam, connected, heard, marked
@@ -51,35 +49,6 @@ async def test_a_peer_that_is_not_read_is_not_taken_for_dead(
     for number in range(3_000):
         parts = await asyncio.wait_for(server.recv_multipart(), PATIENCE)
         assert int(parts[-1].split()[0]) == number
-
-
-STANDSTILL = 45
-"""Seconds, more than `SILENCE_MS`."""
-PUSHED = 30_000
-
-
-@pytest.mark.full
-async def test_what_was_pushed_while_kafka_stood_still_for_long_is_there(
-    topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
-) -> None:
-    limits = {
-        "event_bytes": MIB, "frame_bytes": MIB, "inflated_bytes": MIB,
-        "connection_budget": 2 * MIB, "process_budget": 8 * MIB,
-    }  # fmt: skip
-    receiver = Logjam(topics, tmp_path, limits=limits)
-    await receiver.start()
-    mark = uuid.uuid4().hex
-    try:
-        client = connected(context, zmq.PUSH, receiver.pull_port, SNDHWM=0)
-        with stopped(kafka.pid):
-            for number in range(PUSHED):
-                await client.send_multipart(event({"mark": mark, "n": number, "text": "x" * 2_000}))
-            await until(lambda: receiver.metric("connections_paused"), "nothing is read any more")
-            await asyncio.sleep(STANDSTILL)
-        await receiver.shows(PUSHED, "events_stored_total")
-    finally:
-        receiver.stop()
-    assert {record.json["n"] for record in await events(topics, mark)} == set(range(PUSHED))
 
 
 PEERS = sized(200, 1_000, 10_000)

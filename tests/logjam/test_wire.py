@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from collections.abc import Callable
 
 import pytest
 import snappy
@@ -68,45 +69,36 @@ def test_broken_meta(frame: bytes, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "is_one"),
+    ("judge", "frame", "is_one"),
     [
-        (b"app-env", True),
-        (b"my-app-2-prod", True),
-        (b"-", True),
-        (b"a b\x7f-", True),
-        (b"", False),
-        (b"appenv", False),
-        (b"app-\x1f", False),
-        (b"app-\x80", False),
-        (b"a" * (NAME_BYTES - 1) + b"-", True),
-        (b"a" * NAME_BYTES + b"-", False),
+        (is_app_env, b"app-env", True),
+        (is_app_env, b"my-app-2-prod", True),
+        (is_app_env, b"-", True),
+        (is_app_env, b"a b\x7f-", True),
+        (is_app_env, b"", False),
+        (is_app_env, b"appenv", False),
+        (is_app_env, b"app-\x1f", False),
+        (is_app_env, b"app-\x80", False),
+        (is_app_env, b"a" * (NAME_BYTES - 1) + b"-", True),
+        (is_app_env, b"a" * NAME_BYTES + b"-", False),
+        (is_topic, b"logs", True),
+        (is_topic, b"logsXYZ", True),
+        (is_topic, b"logs.shop.production.engine", True),
+        (is_topic, b"javascript.shop.production", True),
+        (is_topic, b"events.shop-production", True),
+        (is_topic, b"frontend.page.shop.production", True),
+        (is_topic, b"frontend.ajax.shop.production", True),
+        (is_topic, b"mobile", True),
+        (is_topic, b"frontend.webvitals.shop.production", False),
+        (is_topic, b"frontend", False),
+        (is_topic, b"log", False),
+        (is_topic, b"", False),
+        (is_topic, b"logs" + b"x" * (NAME_BYTES - 4), True),
+        (is_topic, b"logs" + b"x" * (NAME_BYTES - 3), False),
     ],
 )
-def test_app_env(frame: bytes, is_one: bool) -> None:
-    assert is_app_env(frame) is is_one
-
-
-@pytest.mark.parametrize(
-    ("frame", "is_one"),
-    [
-        (b"logs", True),
-        (b"logsXYZ", True),
-        (b"logs.shop.production.engine", True),
-        (b"javascript.shop.production", True),
-        (b"events.shop-production", True),
-        (b"frontend.page.shop.production", True),
-        (b"frontend.ajax.shop.production", True),
-        (b"mobile", True),
-        (b"frontend.webvitals.shop.production", False),
-        (b"frontend", False),
-        (b"log", False),
-        (b"", False),
-        (b"logs" + b"x" * (NAME_BYTES - 4), True),
-        (b"logs" + b"x" * (NAME_BYTES - 3), False),
-    ],
-)
-def test_topic(frame: bytes, is_one: bool) -> None:
-    assert is_topic(frame) is is_one
+def test_names(judge: Callable[[bytes], bool], frame: bytes, is_one: bool) -> None:
+    assert judge(frame) is is_one
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -49,9 +49,6 @@ def name() -> str:
 
 
 async def test_there_is_no_such_segment(service: Receiver, name: str, start: Receivers) -> None:
-    async with await Client.connect(service.address) as client:
-        client.say(read(name))
-        assert await client.reply() == NoSuchSegment(name)
     strict = await start(service.kafka, segment={"rights": '{"*": ["read", "append"]}'})
     async with await Client.connect(strict.address) as client:
         client.say(setup(name))

@@ -244,17 +244,6 @@ def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
     assert slow.session.status().idle
 
 
-def test_a_read_waits_for_the_blocks_before_it() -> None:
-    slow = begun()
-    slow.hear(block(0, HELLO), read(), read("b"), block(13, WORLD))
-    assert [question.segment for question in slow.questions] == ["b"]
-    assert slow.answer() == replies(NoSuchSegment("b"))
-    slow.store()
-    assert slow.answer() == level(13)
-    assert isinstance(slow.questions[0], ReadBytes)
-    assert slow.answer() == replies(SegmentRead("a", 0, AT_TAIL, HELLO))
-
-
 def test_reads_wait_until_replies_have_left() -> None:
     slow = begun()
     slow.hear(*[read(length=1 << 20)] * (READ_BYTES >> 20), read("b", length=1 << 20))
@@ -358,13 +347,6 @@ def test_many_refusals_end_a_conversation_once() -> None:
     with pytest.raises(ProtocolError):
         slow.answer()
     assert slow.answer() == b""
-
-
-def test_an_end_within_a_block_drops_it() -> None:
-    outcome = drive([setup() + begin(0, 99) + HELLO])
-    assert "ends inside" in str(outcome.error)
-    assert outcome.parts == []
-    assert outcome.idle
 
 
 def test_a_block_far_below_the_level_is_acknowledged_again() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from functools import partial
 
@@ -90,28 +89,6 @@ async def test_readers_at_the_end_of_many_segments_over_one_connection(service: 
                     assert heard == said.SegmentRead(segment, 0, True, False, framed(segment.encode()), REQUEST)
                     break
                 over.add(heard.segment)  # its time at the end
-
-
-async def test_readers_that_wait_at_the_end_keep_no_writer_waiting(
-    own_segments: KafkaSettings, start: Receivers
-) -> None:
-    """However much they could bring: what they wait for is not there yet."""
-    budgets = {"connection_budget": 4 << 20, "process_budget": 8 << 20}
-    limits = {"frame_bytes": 1 << 20, "inflated_bytes": 1 << 20, "event_bytes": 1 << 16, **budgets}
-    service = await start(own_segments, limits=limits, segment={"tail_wait": 60})
-    writer = new_writer()
-    async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(await TodayClient.connect(service.address))
-        await client.ask(create("a"))
-        await client.ask(create("b"))
-        await client.setup("b", writer)
-        readers = [await stack.enter_async_context(await TodayClient.connect(service.address)) for _ in range(20)]
-        waiting = [asyncio.create_task(reader.ask(read("a", 0, 1 << 20))) for reader in readers]
-        await until(lambda: service.metric("segment_tail_readers"), "they wait")
-        await client.append(1, b"x", writer=writer)
-        assert not any(task.done() for task in waiting)
-        for task in waiting:
-            task.cancel()
 
 
 async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Receivers) -> None:
