@@ -21,7 +21,7 @@ from tests.real_clients import NPM, built, run
 from tests.system.proxy import Proxy
 from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(10 * PATIENCE)]  # the clients are built, too
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(10 * PATIENCE)]  # the clients are built, too
 
 COUNT = sized(2_000, 2_000, 20_000)
 CLIENTS = Path(__file__).parent / "clients"
@@ -74,6 +74,7 @@ GOLANG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.requires("go")
 @pytest.mark.parametrize("name", GOLANG)
 async def test_fluent_logger_golang(
@@ -96,6 +97,7 @@ async def test_fluent_logger_golang(
     assert {record.id[:2] for record in records} == {kind}
 
 
+@pytest.mark.long
 @pytest.mark.requires("go")
 @pytest.mark.parametrize("mode", ["MessageExt", "Forward", "PackedForward", "CompressedPackedForward"])
 async def test_fluent_forward_go(start, store: KafkaSettings, golang: Path, tls: Authority, mode: str) -> None:
@@ -111,6 +113,7 @@ async def test_fluent_forward_go(start, store: KafkaSettings, golang: Path, tls:
     await stored_once(store, mark, "ibm.app", "/forward/agent-7")
 
 
+@pytest.mark.long
 @pytest.mark.requires("npm")
 @pytest.mark.parametrize("mode", ["Message", "Forward", "PackedForward", "CompressedPackedForward"])
 async def test_fluent_org_logger(start, store: KafkaSettings, node: Path, tls: Authority, mode: str) -> None:
@@ -176,12 +179,14 @@ def collapse(found: dict[int, list[str]]) -> bool:
     return same.pop()
 
 
+@pytest.mark.long
 @pytest.mark.requires("go")
 async def test_fluent_logger_golang_collapses(start, store: KafkaSettings, golang: Path) -> None:
     receiver = await start()
     assert collapse(await unheard(store, receiver.address, golang / "logger", subSecond=True))
 
 
+@pytest.mark.long
 @pytest.mark.requires("go")
 @pytest.mark.parametrize(("mode", "once"), [("Forward", False), ("Send", True)])
 async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
@@ -195,6 +200,7 @@ async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
     assert collapse(found) is once
 
 
+@pytest.mark.long
 @pytest.mark.requires("npm")
 async def test_fluent_org_logger_doubles(start, store: KafkaSettings, node: Path) -> None:
     receiver = await start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 
@@ -20,11 +19,11 @@ pytestmark = pytest.mark.kafka
 HELLO, WORLD = events(b"hello"), events(b"world!")
 
 
-async def look(kafka: KafkaSettings, *words: str) -> subprocess.CompletedProcess[bytes]:
+async def look(kafka: KafkaSettings, *words: str, **more: str) -> subprocess.CompletedProcess[bytes]:
     return await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "headrace_segment", *words],
-        env=variables(kafka),
+        env={**variables(kafka), **more},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=PATIENCE,
@@ -62,19 +61,11 @@ async def test_segments_are_looked_at_and_ended(own_segments: KafkaSettings, sta
 
 
 async def test_what_cannot_be_done_is_said_in_one_line(own_segments: KafkaSettings) -> None:
-    for words, status, says in (
-        (("info", "nowhere"), 1, "there is no segment nowhere"),
-        (("seal", "nowhere"), 1, "there is no segment nowhere"),
-        (("frobnicate",), 2, ""),
+    for words, more, status, says in (
+        (("info", "nowhere"), {}, 1, "there is no segment nowhere"),
+        (("seal", "nowhere"), {}, 1, "there is no segment nowhere"),
+        (("frobnicate",), {}, 2, ""),
+        (("ls",), environment("segment", tail_weight=1), 78, "there is no such setting"),
     ):
-        done = await look(own_segments, *words)
-        assert done.returncode == status
-        assert says in done.stderr.decode()
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "headrace_segment", "ls"],
-        env={**os.environ, **variables(own_segments), **environment("segment", tail_weight=1)},
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-    assert (done.returncode, b"there is no such setting" in done.stderr) == (78, True)
+        done = await look(own_segments, *words, **more)
+        assert (done.returncode, says in done.stderr.decode()) == (status, True)

@@ -96,6 +96,7 @@ async def test_what_is_asked_early_is_appended_in_order_as_soon_as_the_partition
 async def test_it_is_not_ready_while_kafka_refuses_all_blocks() -> None:
     bench = Bench()
     bench.segments._problem = None
+    assert bench.segments.ready_problems() != []  # its log is not read yet
     bench.goes_live()
     for seconds in (0.0, STUCK_TIME):
         bench.produced.fails = seconds, "no right"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import uuid
 
@@ -30,7 +29,7 @@ from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import stored
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, log_start, new_writer, restart, segment_topics
+from tests.segment.client import Client, ClosedError, log_start, new_writer, restart
 from tests.segment.speaking import block, keep_alive, read, setup
 from tests.segment.speaking import events as framed
 from tests.system.cluster import admin, altered
@@ -167,48 +166,6 @@ async def test_it_is_not_ready_on_topics_that_would_lose_segments(
         assert (await service.get("/livez"))[0] == 200
     await service.listens()
     assert await service.ready()
-
-
-@pytest.mark.long
-async def test_it_is_not_ready_before_it_has_read_the_log(own_kafka: EmbeddedKafka, start: Receivers) -> None:
-    kafka = segment_topics(own_kafka.bootstrap)
-    service = await start(kafka)
-    async with await Client.connect(service.address) as client:
-        await client.setup("a", new_writer())
-    service.kill()
-    with stopped(own_kafka.pid):
-        service.spawn()
-        await until(lambda: len(service.lines("starting")) > 1, "it starts")
-        service.ops = service.lines("starting")[-1]["ops"]
-        assert (await service.get("/readyz"))[0] == 503
-    seen = []
-
-    async def ready() -> bool:
-        seen.append((await service.ready(), len(service.lines("ready"))))
-        return seen[-1][0]
-
-    await until(ready, "it is ready")
-    assert seen[-1] != (True, 1)  # nobody is told to come before the listener is there
-
-
-async def test_sigterm_answers_what_is_pending(
-    own_segments: KafkaSettings, start: Receivers, kafka: EmbeddedKafka
-) -> None:
-    service = await start(own_segments, segment={"tail_wait": 1})
-    writer = new_writer()
-    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
-        await client.setup("a", writer)
-        with stopped(kafka.pid):
-            client.say(block(0, HELLO, writer))
-            reader.say(read("a"))
-            await until(lambda: service.metric("frames_pending"), "the block waits for Kafka")
-            service.signal(signal.SIGTERM)
-            await until(lambda: service.lines("stopping"), "it stops")
-            await client.hears_nothing(0.3)
-        assert await client.reply() == DataAppended(writer, len(HELLO))
-        assert isinstance(await reader.reply(), SegmentRead)
-        await client.sees_end()
-    assert await service.ended() == 0
 
 
 async def test_limits_of_the_service(own_segments: KafkaSettings, start: Receivers) -> None:

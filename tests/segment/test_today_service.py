@@ -9,13 +9,12 @@ from functools import partial
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.wire import messages as said
-from headrace_segment.wire.original import AT_TAIL, SegmentRead
 from headrace_segment.wire.today import NO_LEVEL
 
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, TodayClient, new_writer, restart
+from tests.segment.client import ClosedError, TodayClient, new_writer, restart
 from tests.segment.speaking import events as framed
 from tests.segment.speaking_today import (
     REQUEST,
@@ -174,16 +173,3 @@ async def test_attributes_are_there_after_kill_9(own_segments: KafkaSettings, st
         assert await client.ask(get(b"m" * 16, "a")) == said.SegmentAttribute(REQUEST, 29)
         assert (await client.ask(update(b"n" * 16, NO_LEVEL, 1, "a"))).success
         assert (await client.ask(update(b"o" * 16, 1, NO_LEVEL, "a"))).success
-
-
-async def test_both_dialects_share_a_segment(service: Receiver, name: str) -> None:
-    one, two = new_writer(), new_writer()
-    async with await Client.connect(service.address) as original, await TodayClient.connect(service.address) as today:
-        await original.setup(name, one)
-        await original.append(0, framed(b"by the original"), one)
-        await today.setup(name, two)
-        await today.append(1, b"by today", writer=two)
-        both = framed(b"by the original", b"by today")
-        assert await original.content(name) == both
-        assert await original.read(name, 1000) == SegmentRead(name, 1000, AT_TAIL, b"")
-        assert await today.content(name) == both
