@@ -67,11 +67,6 @@ def _object(members: list[tuple[str, bytes]], space: bytes, chance: random.Rando
     return space + b"{" + b",".join(written) + b"}" + space
 
 
-mixed = (
-    st.binary(max_size=40) | values | st.lists(st.sampled_from(b'{}[],:"\\eE+-.01 tfnu\xff\n'), max_size=30).map(bytes)
-)
-"""Hardly ever an event."""
-
 digits = st.integers(0, 99).map("{:02}".format)
 times = st.builds(
     "{}-{}-{}{}{}:{}:{}{}{}".format,

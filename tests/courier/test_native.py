@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.courier.driving import NONCE, numbered, session
 from tests.driving import PEER, feed
-from tests.jsons import documents, mixed, times
+from tests.jsons import documents, times
 from tests.native import needs_native, using
 from tests.tiers import examples
 
@@ -57,13 +57,6 @@ NAMES: dict[str, tuple[str, ...]] = {"@timestamp": (), "type": (), "path": (), "
 def test_events_with_any_fields(events: list[bytes]) -> None:
     check(*events)
     check(*events, events[0], peer=Peer("192.0.2.7", 1, "CN=a,O=b", certified=True))
-
-
-@settings(max_examples=examples(1000))
-@given(st.lists(documents(NAMES, PLAIN) | mixed, min_size=1, max_size=4))
-def test_any_bytes(events: list[bytes]) -> None:
-    check(*events)
-    check(*events, event_bytes=1024, depth=3)
 
 
 @settings(max_examples=examples(1000))

@@ -93,10 +93,8 @@ def v2(source: str, port: int) -> bytes:
 
 PROXIED = {
     "v1": (b"PROXY TCP4 203.0.113.5 198.51.100.1 4000 24224\r\n", "203.0.113.5"),
-    "v1, IPv6": (b"PROXY TCP6 2001:db8::5 2001:db8::1 4000 24224\r\n", "2001%3Adb8%3A%3A5"),
     "v1, unknown": (b"PROXY UNKNOWN\r\n", "127.0.0.1"),
     "v2": (v2("203.0.113.6", 4000), "203.0.113.6"),
-    "v2, local": (SIGNATURE_V2 + b"\x20\x00\x00\x00", "127.0.0.1"),
 }
 
 

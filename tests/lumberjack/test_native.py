@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.driving import PEER, feed
-from tests.jsons import documents, mixed, times
+from tests.jsons import documents, times
 from tests.lumberjack.driving import document, session
 from tests.native import needs_native, using
 from tests.tiers import examples
@@ -83,26 +83,10 @@ def test_events_with_any_fields(raws: list[bytes]) -> None:
     check(*raws, raws[0], peer=Peer("192.0.2.7", 1, "CN=a,O=b", certified=True))
 
 
-@settings(max_examples=examples(1500))
-@given(st.lists(events | mixed, min_size=1, max_size=4))
-def test_any_bytes(raws: list[bytes]) -> None:
-    check(*raws)
-    check(*raws, event_bytes=1024, depth=3)
-
-
 @settings(max_examples=examples(2000))
 @given(times)
 def test_any_time(time: str) -> None:
     check(document(**{"@timestamp": time}), document(1))
-
-
-@settings(max_examples=examples(1000))
-@given(st.text(), st.binary())
-def test_any_message(text: str, data: bytes) -> None:
-    plain = document(message="MESSAGE")
-    check(plain.replace(b"MESSAGE", orjson.dumps(text, default=str)[1:-1]))
-    check(plain.replace(b"MESSAGE", data))
-    check(plain.replace(b"MESSAGE", b"".join(b"\\u%04x" % ord(each) for each in text if ord(each) < 0x10000)))
 
 
 def cut(content: bytes, core: str) -> list[object]:
