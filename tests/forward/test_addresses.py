@@ -1,4 +1,4 @@
-"""LIMITS__CONNECTIONS_PER_ADDRESS at a receiver: what TCP receivers share, tested with Forward."""
+"""What TCP receivers share, tested with Forward: LIMITS__CONNECTIONS_PER_ADDRESS, and several processes on one port."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgpack
 import pytest
+from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
 from tests.contract.receiver import HOST, Receiver
+from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.forward.speaking import send
 
@@ -126,3 +129,72 @@ async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path
             stranger.recv(100)
         await until(lambda n=number: len(receiver.lines("tls handshake failed")) == n, "it is told of")
     send(receiver.address, uuid.uuid4().hex, authority.context())
+
+
+# Several processes of one receiver on one port
+
+BOTH = 500
+"""Connections until both processes have one: the kernel deals them out by a hash of the client's port. That all go to one is
+as likely as 500 heads in a row."""
+
+
+@pytest.fixture
+async def pair(store: KafkaSettings, tmp_path: Path) -> AsyncIterator[list[Receiver]]:
+    started: list[Receiver] = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        started.append(Receiver("forward", store, tmp_path / name, {"listen": {"reuse_port": True}}))
+        started[-1].port = started[0].port
+        await started[-1].start()
+    yield started
+    for receiver in started:
+        receiver.stop()
+
+
+async def opened(receiver: Receiver) -> float:
+    return await receiver.metric("connections_opened_total")
+
+
+@pytest.mark.long
+async def test_both_get_connections_and_what_they_acknowledge_is_stored(
+    pair: list[Receiver], store: KafkaSettings
+) -> None:
+    one, two = pair
+    assert one.port == two.port
+    assert one.ops != two.ops
+    mark, sent = uuid.uuid4().hex, 0
+    while not (await opened(one) and await opened(two)):
+        assert sent < BOTH, "one of them gets no connection"
+        send(one.address, mark)
+        sent += 1
+    assert await opened(one) + await opened(two) == sent
+    two.stop()
+    for _ in range(10):  # who is left serves all
+        send(one.address, mark)
+    assert len(await events(store, mark)) == sent + 10
+
+
+@pytest.mark.long
+async def test_without_the_setting_a_port_has_one_process(start, store: KafkaSettings, tmp_path: Path) -> None:
+    first = await start()
+    second = Receiver("forward", store, tmp_path, {"listen": {"reuse_port": True}})
+    second.port = first.port
+    second.spawn()
+    assert await second.ended() == EXIT_CONFIG
+    assert "Address already in use" in second.log.read_text()
+
+
+@pytest.mark.long
+async def test_a_unix_socket_has_one_process(store: KafkaSettings, tmp_path: Path) -> None:
+    receiver = Receiver("forward", store, tmp_path, {"listen": {"reuse_port": True, "socket": tmp_path / "s"}})
+    receiver.spawn()
+    assert await receiver.ended() == EXIT_CONFIG
+    assert "LISTEN__REUSE_PORT does not go with it" in receiver.log.read_text()
+
+
+@pytest.mark.long
+async def test_heartbeats_are_answered_too(pair: list[Receiver]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(60)
+        client.sendto(b"\0", pair[0].address)
+        assert client.recv(10)

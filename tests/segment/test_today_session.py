@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.driving import NOW_MS, PEER, at_random, one_by_one
-from tests.segment.instant import LIMITS, Driven, InstantStore, Slow, drive, read_replies
+from tests.segment.instant import LIMITS, Conversation, Driven, InstantStore, Slow, drive, read_replies
 from tests.segment.recorded import TODAY, W1, W2
 from tests.segment.speaking import events, raw
 from tests.segment.speaking_today import (
@@ -73,6 +73,13 @@ def begun() -> tuple[InstantStore, Slow]:
     slow.hear(HELLO, setup())
     slow.answer()
     return store, slow
+
+
+def both_ways(data: bytes) -> Conversation:
+    """What comes of it, whole and byte by byte."""
+    whole = drive([data])
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+    return whole
 
 
 SET_UP = said.AppendSetup(REQUEST, "a", W1, NO_LEVEL)
@@ -415,9 +422,8 @@ def test_a_writer_of_the_original_dialect() -> None:
 )
 def test_what_ends_the_conversation(data: bytes, words: str) -> None:
     data = HELLO + create() + setup() + data
-    whole = drive([data])
+    whole = both_ways(data)
     assert words in str(whole.error)
-    assert drive(one_by_one(data)).comparable() == whole.comparable()
 
 
 def test_names_and_writers_up_to_their_limits() -> None:
@@ -459,7 +465,7 @@ def test_the_blocks_that_pravega_encoded(name: str) -> None:
     """Whole and byte by byte: stored, and acknowledged with the numbers that they came with."""
     begin = b"".join(create(f"scope/stream/{number}.#epoch.0") for number in range(2))
     data = HELLO + begin + TODAY[name]["data"]
-    whole = drive([data])
+    whole = both_ways(data)
     assert whole.error is None
     appends = [each["append"] for each in TODAY[name]["decoded"] if "append" in each]
     assert appends
@@ -468,16 +474,14 @@ def test_the_blocks_that_pravega_encoded(name: str) -> None:
         (each["eventNumber"], each["requestId"]) for each in appends
     ]
     assert sum(8 + len(event.value) for event in whole.events) == sum(len(each["data"]) // 2 for each in appends)
-    assert drive(one_by_one(data)).comparable() == whole.comparable()
 
 
 @pytest.mark.parametrize("behind", [append_bytes(1, b""), create("b"), raw(Kind.EVENT, b"")])
 def test_the_first_fault_counts(behind: bytes) -> None:
     """Whatever has arrived behind it."""
     data = HELLO + create() + setup() + append(1, b"x") + append(1, b"y") + behind
-    whole = drive([data])
+    whole = both_ways(data)
     assert "does not rise" in str(whole.error)
-    assert drive(one_by_one(data)).comparable() == whole.comparable()
 
 
 @pytest.mark.parametrize("change", [delete(), seal()], ids=["deleted", "sealed"])
@@ -485,26 +489,23 @@ def test_the_first_fault_counts(behind: bytes) -> None:
 def test_numbers_rise_also_where_blocks_are_refused(change: bytes, levels: tuple[int, ...]) -> None:
     """Whether a block's refusal is known when the next one comes depends on how the bytes came; a fault does not."""
     data = HELLO + create() + setup() + change + b"".join(append(level, b"") for level in levels)
-    whole = drive([data])
+    whole = both_ways(data)
     assert (whole.error is not None) == (list(levels) != sorted(set(levels)))
-    assert drive(one_by_one(data)).comparable() == whole.comparable()
 
 
 def test_what_waits_for_a_block_that_is_refused_goes_on() -> None:
     """Its fault ends the conversation, but what has come behind it is done or not however the bytes came."""
     data = HELLO + create() + setup() + delete() + create() + append(0, b"") + setup(request=OTHER) + info()
-    whole = drive([data])
+    whole = both_ways(data)
     assert "another session" in str(whole.error)
     assert whole.idle
     assert said.AppendSetup(OTHER, "a", W1, NO_LEVEL) in whole.said()
-    assert drive(one_by_one(data)).comparable() == whole.comparable()
 
 
 def test_numbers_rise_also_where_no_segment_was_found() -> None:
     data = HELLO + setup() + append(5, b"") + append(5, b"")
-    whole = drive([data])
+    whole = both_ways(data)
     assert "does not rise" in str(whole.error)
-    assert drive(one_by_one(data)).comparable() == whole.comparable()
     assert drive([HELLO + create() + setup() + append(5, b"") + delete() + setup() + append(5, b"")]).error is None
 
 
