@@ -80,6 +80,13 @@ def test_a_partition_read_to_its_end_is_as_late_as_when_its_end_was_asked_for(no
     assert found.watermark() == NOW + 60_000
 
 
+def test_a_clock_that_is_ahead_does_not_make_ids_expire(now: list[int]) -> None:
+    found = made(Brokers({0: 100}), {0: 0})
+    found.ask()
+    found.landed({0: 50}, {0: NOW + 3_600_000})
+    assert found.watermark() == NOW
+
+
 def test_a_batch_without_records_leaves_the_watermark(now: list[int]) -> None:
     found = made(Brokers({0: 100}), {0: 10})
     found.ask()
