@@ -6,10 +6,12 @@ from collections import Counter
 
 import pytest
 from headrace_common.record.contract import Reason, RecordFault
+from headrace_lake.configuration.policy import DEFAULT, Policies, Policy
 from headrace_lake.landing.landing import Landing
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS
+from pyspark.sql import SparkSession
 
 from tests.lake.lander import version
 from tests.lake.runs import Runs
@@ -17,6 +19,21 @@ from tests.lake.runs import Runs
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 SKIP_MISSING = {"missing_header": "skip"}
+
+
+def test_each_reason_has_its_policy_and_the_others_the_default(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(reason,) for reason in ("bad_json", "oversized", "of_others")], "reason string")
+
+    def having(setting: dict[str, Policy], policy: Policy) -> list[str]:
+        return [reason for (reason,) in rows.where(Policies.of(setting).where(policy)).collect()]
+
+    assert having({}, Policy.LOG) == ["bad_json", "oversized", "of_others"]
+    assert having({}, Policy.SKIP) == []
+    one = {"bad_json": Policy.SKIP}
+    assert (having(one, Policy.SKIP), having(one, Policy.LOG)) == (["bad_json"], ["oversized", "of_others"])
+    most = {DEFAULT: Policy.SUSPEND, "oversized": Policy.LOG}
+    assert (having(most, Policy.SUSPEND), having(most, Policy.LOG)) == (["bad_json", "of_others"], ["oversized"])
+    assert having(most, Policy.SKIP) == []
 
 
 def settle(runs: Runs, skipped: set[str]) -> Counter[str]:
