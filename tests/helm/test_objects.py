@@ -69,6 +69,14 @@ def test_kubernetes_knows_every_field(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.requires("kubeconform")
+def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
+    text = helm("template", "headrace", str(CHART), "--kube-version", KUBERNETES)
+    done = conform(text.replace("terminationGracePeriodSeconds:", "terminationGraceSeconds:"))
+    assert done.returncode == 1
+    assert "terminationGraceSeconds" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_names_and_labels(name: str) -> None:
     objects = scenario(name)
