@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace_lake.dedup.id_arrays import IdArrays
+import numpy as np
+from headrace_lake.dedup.id_arrays import IdArrays, IdRows
 from headrace_lake.dedup.index import ELSEWHERE, OFFSET_BITS, IdKind
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,3 +114,19 @@ def test_places_of_topics_that_are_no_more_are_no_records_place() -> None:
     arrays.add(rows(gone))
     assert arrays.state().ids == 2
     assert arrays.check_and_add(rows([IdEvent("d." + "0" * 32, 100, 0, IdKind.ORDINARY)])).tolist() == [True]
+
+
+def test_many_batches_leave_few_runs() -> None:
+    """So that the cost of an id does not depend on how many the index holds."""
+    rng = np.random.default_rng(7)
+    arrays = IdArrays(HORIZON, 1 << 30)
+    for number in range(100):
+        high, low = (rng.integers(0, 1 << 63, 1000, np.uint64) for _ in range(2))
+        places = np.arange(number * 1000, (number + 1) * 1000)
+        batch = IdRows(high, low, np.zeros(1000, np.int64), places, np.zeros(1000, np.int8))
+        assert not arrays.check_and_add(batch).any()
+        assert not arrays.check_and_add(batch).any(), "the same records again"
+        batch.place += 1 << 20
+        assert arrays.check_and_add(batch).all(), "the same ids elsewhere"
+    assert arrays.state().ids == 100_000
+    assert len(arrays._runs) <= 8

@@ -221,6 +221,15 @@ def test_filters_find_their_rows(lake: Lake) -> None:
     assert events.scan("body is null").to_arrow().num_rows == 6
 
 
+def test_duckdb_reads_it(lake: Lake) -> None:
+    lake.follower.once()
+    events = lake.catalog().load_table(("headrace", "events"))
+    connection = events.scan().to_duckdb("events")
+    assert connection.sql('select count(*), min(day), max("offset") from events').fetchall() == [
+        (5, date(2026, 1, 1), 1004)
+    ]
+
+
 class Killed(BaseException):
     """The process ends here."""
 

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.certificates import ensure
+from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.send import connections, source, verb
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
@@ -30,6 +31,9 @@ from headrace_cli.wire.send.verb import SendOptions, send
 from headrace_cli.wire.target import CLIENTS, Security, Target
 
 from tests.cli.operating.serving import HOST, serving
+from tests.contract import receiver as real
+from tests.contract.embedded import EmbeddedKafka
+from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
 from tests.explaining import receiver_of
 from tests.lake.test_query import event, make
@@ -330,3 +334,29 @@ def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest
     assert verb.look(tmp_path / "lake", "another", Tally(sent=3, acknowledged=1, open=[range(2)])).fine
     with pytest.raises(CommandError, match="no tables"):
         verb.look(tmp_path / "nowhere", run, tally)
+
+
+@pytest.mark.parametrize("protocol", ["courier", "forward", "lumberjack"])
+@pytest.mark.long
+async def test_a_real_receiver_of_a_stack(protocol: str, kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """What is acknowledged is on the topic. The address is that of the stack in the state folder."""
+    settings = own_topics(kafka.bootstrap)
+    receiver = real.Receiver(protocol, settings, tmp_path)
+    await receiver.start()
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    lock = state.lock()
+    state.write_record({"services": {protocol: {"listen": f"{HOST}:{receiver.port}"}}})
+    options = ["--state", str(state.path), "--rate", "500", "--for", "1s", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headrace_cli", "send", protocol, *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    receiver.stop()
+    os.close(lock)
+    assert process.returncode == 0, err
+    told = json.loads(out)
+    assert (told["sent"], told["acknowledged"]) == (500, 500)
+    found = [each.json["headrace"] for each in await events(settings)]
+    assert sorted(mark["n"] for mark in found) == list(range(500))
+    assert {mark["run"] for mark in found} == {told["run"]}
