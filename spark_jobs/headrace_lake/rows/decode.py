@@ -134,7 +134,7 @@ def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
     return selected(
         frame, *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
         "try_cast(string(ce_time) as timestamp) as time",
-        f"`content-type` = {_bytes(JSON)} as json",
+        f"`content-type` = X'{JSON.hex()}' as json",
     )  # fmt: skip
 
 
@@ -288,7 +288,3 @@ def _every(conditions: Iterable[str]) -> str:
 def _listed(conditions: Iterable[tuple[str, str]]) -> str:
     names = ", ".join(f"if({condition}, {quoted(name)}, null)" for name, condition in conditions)
     return f"nullif(concat_ws(', ', {names}), '')"
-
-
-def _bytes(value: bytes) -> str:
-    return f"X'{value.hex()}'"

@@ -218,9 +218,6 @@ def _unless_overtaken(commit: Callable[[], object]) -> None:
     try:
         unless_altered(commit)
     except (Py4JJavaError, PySparkException) as error:
-        if not _overtaken(error):
+        text = str(error)
+        if "ConcurrentTransactionException" not in text and "DELTA_CONCURRENT_TRANSACTION" not in text:
             raise
-
-
-def _overtaken(error: BaseException) -> bool:
-    return "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT_TRANSACTION" in str(error)

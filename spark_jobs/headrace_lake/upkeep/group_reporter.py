@@ -156,7 +156,8 @@ class GroupReporter:
     def _look(self) -> None:
         with self._lock:
             ends = dict(self._ends)
-        self._note_offsets(ends)
+        for pair, first in self._offsets("earliest", ends).items():
+            self._metrics.retention_margin_offsets.labels(pair[0], str(pair[1])).set(max(0, ends[pair] - first))
         until = time.monotonic() + _PROBES
         partitions = sorted(pair for pair in ends if pair[0] in self._retention)
         cut = self._first % len(partitions) if partitions else 0
@@ -197,10 +198,6 @@ class GroupReporter:
         if records.isEmpty():
             return None
         return max(0.0, float(records.iterator().next().timestamp()) / 1000 + retention - time.time())
-
-    def _note_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
-        for pair, first in self._offsets("earliest", ends).items():
-            self._metrics.retention_margin_offsets.labels(pair[0], str(pair[1])).set(max(0, ends[pair] - first))
 
     def _offsets(
         self, which: str, pairs: Iterable[TopicPartition], *, committed: bool = True

@@ -68,7 +68,8 @@ def by_arrow(
         if not there():  # only now: Delta refuses the commit if a file is removed after the start of the transaction
             return 0
         added = _entry(spark, new, files.day, size, json.dumps(counted.as_delta(schema), ensure_ascii=False))
-        _commit(spark, transaction, [_entry(spark, *file) for file in _each(files)], [added])
+        removed = [_entry(spark, name, files.day, size, None) for name, size in files.sizes.items()]
+        _commit(spark, transaction, removed, [added])
     return size
 
 
@@ -104,10 +105,6 @@ def _commit(spark: SparkSession, transaction: Any, removed: Sequence[Any], added
     nothing = _seq(spark, [])
     operation = java_class(spark, f"{DELTA}.DeltaOperations$Optimize")(nothing, nothing, False, _none(spark), False)
     transaction.commit(_seq(spark, actions), operation)
-
-
-def _each(files: Files) -> Iterable[tuple[str, str, int, None]]:
-    return ((name, files.day, size, None) for name, size in files.sizes.items())
 
 
 def _entry(spark: SparkSession, name: str, day: str, size: int, statistics: str | None) -> Any:
