@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import itertools
 import random
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -178,6 +180,20 @@ class TestReports:
             assert told[-1][2] == 7
             assert bench.numbers() == list(range(8))
             assert bench.listener.of(1) == [("stored", 1, 1, True)]
+
+    async def test_a_large_frame_that_waits_for_kafka_holds_nothing_that_its_parts_were_made_of(
+        self, bench: Bench
+    ) -> None:
+        bench.delivery.open.clear()
+        frame = FakeFrame([event(1), event(2)])
+        held = weakref.ref(frame)
+        bench.pump.submit(InFlightFrame(frame, bench.listener, 0.0, NO_DEADLINE))
+        del frame
+        await until(lambda: bench.delivery.asked)
+        gc.collect()
+        assert held() is None
+        await bench.answered()
+        assert bench.listener.heard == [("stored", 0, 2, True)]
 
     async def test_an_empty_frame_is_whole_at_once(self, bench: Bench) -> None:
         bench.submit()

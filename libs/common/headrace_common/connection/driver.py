@@ -20,7 +20,7 @@ from headrace_common.fairness.workers import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.operations.health.crowd import Unproven
 from headrace_common.publishing.in_flight import DeliveryListener
-from headrace_common.session.interface import Frame, Peer, Session, Ticket
+from headrace_common.session.interface import Peer, Session, Ticket
 
 S = TypeVar("S", bound=Session)
 
@@ -81,7 +81,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.unread_bytes: Callable[[], int] = int
         """Returns how many bytes of ours the peer has not taken yet."""
         self._pump = receiver.publisher.enter()
-        self._frames: dict[Ticket, tuple[Frame, float]] = {}  # with the arrival time of each
+        # What is to be known of a frame when it is stored: its bytes, whether it asked to be told, when it arrived.
+        self._frames: dict[Ticket, tuple[int, bool, float]] = {}
         self._questions: dict[Ticket, int] = {}  # with the bytes of each
         self._input_over = False
         self._retained_bytes = 0  # of a frame that stays incomplete
@@ -124,8 +125,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         receiver, session = self._receiver, self.session
         before = len(self._frames)
         for frame in session.frames():
-            self._frames[frame.ticket] = (frame, received)
-            receiver.budget.charge(self, frame.size)
+            self._frames[frame.ticket] = (size := frame.size, frame.acknowledged, received)
+            receiver.budget.charge(self, size)
             key = frame.ordering_key
             (self._pump if key is None else receiver.publisher.of(key)).publish(frame, self)
         self.status = session.status()
@@ -217,12 +218,12 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if whole:
             if self.asks:
                 self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
-            frame, arrived = self._frames.pop(ticket)
+            size, acknowledged, arrived = self._frames.pop(ticket)
             receiver, self.has_stored = self._receiver, True
-            receiver.budget.release(self, frame.size)
+            receiver.budget.release(self, size)
             metrics = receiver.metrics
             metrics.ack_seconds.observe(self._clock() - arrived)
-            if not frame.acknowledged:
+            if not acknowledged:
                 metrics.events_unacknowledgeable.inc(stored)
             elif self.answers:
                 metrics.events_acknowledged.inc(stored)
@@ -235,7 +236,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         self.guard(lambda: self.session.abandon(ticket))
         self._receiver.metrics.frames_abandoned.inc()
-        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)
+        self._receiver.budget.release(self, self._frames.pop(ticket)[0])
         if self.session is not self._closed:
             self._receiver.limited.warning("frame abandoned", peer=self.peer.address, problem=str(error))
             self._transport.close(ABANDONED, End.UNSETTLED)

@@ -85,7 +85,7 @@ class Incoming:
     def __init__(self, driver: Driver[ByteSession]) -> None:
         self._driver = driver
         self.transport: asyncio.Transport | None = None
-        self.unseen = bytearray()
+        self.unseen: bytes | bytearray = b""
         self.reading = True
         self._paused_at = driver.clocks.born
         self._loop = asyncio.get_running_loop()
@@ -99,6 +99,9 @@ class Incoming:
         driver = self._driver
         if not driver.partial_bytes:
             driver.clocks.frame_begins()
+        if self.unseen and isinstance(self.unseen, bytes):
+            self.unseen = bytearray(self.unseen)
+        # The first are not copied, neither here nor by `take`: mostly they are all that comes before the slice.
         self.unseen += data[but:]
         driver.unparsed = 2 * len(self.unseen)  # as much as a session will hold
         driver.hold(driver.partial_bytes + 2 * len(data))
@@ -113,7 +116,7 @@ class Incoming:
 
     def clear(self) -> None:
         """Forgets what is not parsed."""
-        self.unseen.clear()
+        self.unseen = b""
         self._driver.unparsed = 0
 
     def read(self, allowed: bool) -> bool:

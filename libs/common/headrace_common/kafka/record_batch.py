@@ -144,10 +144,9 @@ class BatchBuilder:
     def seal(self) -> None:
         """Compresses the records, unless that would not make them smaller. Takes about 3 ns per byte."""
         if self._body is None:
-            plain = b"".join(self._pieces)
+            plain, self._pieces = b"".join(self._pieces), []
             packed = _compressed(plain)
             self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
-            self._pieces = []
 
     def events(self) -> list[bytes]:
         """Returns the records in order, unpacked."""

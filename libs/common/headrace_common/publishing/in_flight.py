@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from typing_extensions import override
+
 from headrace_common.fairness.scheduler import QUANTUM, FairScheduler
 from headrace_common.fairness.workers import FIRST, Account
 from headrace_common.operations.errors import DeliveryError
@@ -43,6 +45,24 @@ class DeliveryListener(ABC):
     @abstractmethod
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         """Learns that the frame will not be stored. No further call follows."""
+
+
+class Spent(Frame):
+    """What is left of a frame of which all parts are made."""
+
+    __slots__ = ("kept", "ticket")
+
+    def __init__(self, frame: Frame) -> None:
+        self.ticket = frame.ticket
+        self.kept = frame.kept
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        raise AssertionError("all parts of the frame are made")
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        raise AssertionError(f"{detail}, and yet all parts of the frame are made")
 
 
 class InFlightFrame:
@@ -147,6 +167,11 @@ class InFlightFrame:
         self.runs = self.frame.runs()
         self.grown = 0
         self.shrink(0)
+
+    def finish(self) -> None:
+        """Notes that there are no more parts, and lets go of what they were made of: it may wait for Kafka for long."""
+        self.exhausted = True
+        self.runs, self.frame = NOTHING, Spent(self.frame)
 
     # What it reserves
 

@@ -168,7 +168,8 @@ class Pump:
             step = self._take_some(frame, cycle)
             frame.cost += self._scheduler.end(frame.account)
             if step is Step.WHOLE:
-                frame.exhausted = cycle.whole = True
+                frame.finish()
+                cycle.whole = True
                 queue.remove(frame)
             elif step is Step.PARKED:
                 queue.park()
@@ -194,7 +195,7 @@ class Pump:
             if (added := cycle.add(made, frame)) < len(made):
                 frame.made, has_room = made[added:], False
             else:
-                frame.exhausted = cycle.whole = True
+                frame.exhausted = cycle.whole = True  # it is small, and keeps what it has
                 queue.remove(frame)
         scheduler.small_built(cost)
         return has_room
