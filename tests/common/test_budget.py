@@ -88,20 +88,6 @@ class TestConnectionBudget:
 
 
 class TestProcessBudget:
-    async def test_pending_of_all_stops_everybody(self) -> None:
-        budget = Budget(1000, 10_000)
-        readers = [Reader(budget, str(number)) for number in range(5)]
-        for reader in readers:
-            reader.receive(100)
-            reader.complete()
-        for reader in readers:
-            reader.pace()
-        assert not any(reader.reading for reader in readers)
-        assert budget.used == 500
-        readers[0].stored()
-        await settle()
-        assert all(reader.reading for reader in readers)
-
     async def test_who_begins_another_frame_goes_to_the_end_of_the_line(self) -> None:
         budget = Budget(1000, 10_000)
         first, second = Reader(budget, "a"), Reader(budget, "b")
@@ -410,13 +396,6 @@ class TestGrowthPool:
             pool.give_back(100)
         await settle()
         assert served == ["cheapest", "cheap", "dear", "dear too"]
-
-    async def test_more_than_the_pool_has_is_all_of_it(self) -> None:
-        pool = GrowthPool(100)
-        assert await pool.reserve(1000) == 100
-        assert pool.used == 100
-        pool.give_back(100)
-        assert pool.used == 0
 
     async def test_who_gives_up_waiting_blocks_nobody(self) -> None:
         pool = GrowthPool(100)

@@ -211,12 +211,6 @@ class TestNoWayIn:
     """Which setting to look at, by what the other side does."""
 
     @staticmethod
-    async def told(host: str, **settings: object) -> str:
-        with pytest.raises(DeliveryError) as refused:
-            await describe(KafkaSettings(bootstrap_servers=host, **settings))
-        return str(refused.value)
-
-    @staticmethod
     @asynccontextmanager
     async def server(pair: tuple[Path, Path] | None) -> AsyncIterator[int]:
         """Takes connections, over TLS if it has a certificate, and closes them at their first bytes."""
@@ -240,21 +234,22 @@ class TestNoWayIn:
             ({}, "PLAINTEXT", "127.0.0.1", "KAFKA__SECURITY_PROTOCOL"),
             ({"dns": "other.example"}, "SSL", "localhost", "KAFKA__BOOTSTRAP_SERVERS"),
             ({"days": -2}, "SSL", "127.0.0.1", "renew"),
+            ({"name": "other"}, "SSL", "127.0.0.1", "KAFKA__CA"),
         ],
-        ids=["no TLS there", "only TLS there", "another name", "expired"],
+        ids=["no TLS there", "only TLS there", "another name", "expired", "another authority"],
     )
     async def test_by_what_is_there(
-        self, authority: Authority, there: dict[str, Any] | None, protocol: str, host: str, says: str
+        self, tmp_path: Path, there: dict[str, Any] | None, protocol: str, host: str, says: str
     ) -> None:
-        async with self.server(None if there is None else authority.issue("broker", "broker", **there)) as port:
-            ca = authority.file if protocol == "SSL" else None
-            told = await self.told(f"{host}:{port}", security_protocol=protocol, ca=ca)
-        assert says in told
-        assert "KAFKA__CA" not in told
-        assert "AddressFamily" not in told
-
-    async def test_another_authority(self, authority: Authority, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
-        other = Authority(tmp_path / "other")
-        async with self.server(authority.issue("broker", "broker")) as port:
-            assert "KAFKA__CA" in await self.told(f"127.0.0.1:{port}", security_protocol="SSL", ca=other.file)
+        ours, other = Authority(tmp_path), Authority(tmp_path / "other")
+        issue = {"name": "broker", "common_name": "broker", **(there or {})}
+        async with self.server(None if there is None else ours.issue(**issue)) as port:
+            ca = (other if issue["name"] == "other" else ours).file if protocol == "SSL" else None
+            settings = KafkaSettings(bootstrap_servers=f"{host}:{port}", security_protocol=protocol, ca=ca)
+            with pytest.raises(DeliveryError) as refused:
+                await describe(settings)
+        told = str(refused.value)
+        assert says in told
+        assert ("KAFKA__CA" in told) is (says == "KAFKA__CA")
+        assert "AddressFamily" not in told

@@ -268,16 +268,6 @@ class TestSource:
         await bench.source.current()
         assert bench.metrics.registry.get_sample_value("headrace_topic_settings_weak") == 1
 
-    async def test_close_is_bounded_with_producers_that_never_stop(self, bench: Bench) -> None:
-        for _ in range(3):
-            producer = await bench.source.current()
-            producer.client._stop = "never"
-            bench.source.discard(producer, DeliveryError("why", DeliveryPolicy.RETRY))
-        last = await bench.source.current()
-        last.client._stop = "never"
-        await asyncio.wait_for(bench.source.close(), PATIENCE)
-        assert all(client.failed for client in bench.clients)
-
 
 def test_aiokafka_still_calls_of_a_batch_what_ours_has() -> None:
     """`BatchBuilder` stands in for aiokafka's: whatever its accumulator calls must be there. It never appends to a closed one."""

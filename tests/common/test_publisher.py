@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import structlog
@@ -35,13 +34,13 @@ class Patient(FakeFrame):
 
 
 class Bench:
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self) -> None:
         self.broker = FakeBroker()
         self.ends: list[str] = []
         self.tasks = Tasks(lambda: self.ends.append("ended"))
         scheduler = FairScheduler(cpu=slow_loop().time)
         self.publisher = Publisher(
-            KafkaSettings(**settings), scheduler, Growth(MIB, MIB), ReceiverMetrics(), structlog.get_logger(), self.tasks
+            KafkaSettings(), scheduler, Growth(MIB, MIB), ReceiverMetrics(), structlog.get_logger(), self.tasks
         )  # fmt: skip
         self.source = FakeSource(self.broker)
         self.publisher._source = self.publisher._delivery._source = self.source  # type: ignore[assignment]
@@ -57,10 +56,16 @@ class Bench:
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    made = Bench(ack_deadline=7)
+    made = Bench()
     await made.publisher.start()
     yield made
     await made.tasks.stop()
+
+
+@pytest.fixture
+async def log(bench: Bench) -> CapturingLogger:
+    bench.publisher._log = made = CapturingLogger()  # type: ignore[assignment]
+    return made
 
 
 async def test_a_key_names_the_partition_as_kafkas_clients_do(bench: Bench) -> None:
@@ -84,7 +89,7 @@ async def test_frames_may_have_no_deadline(bench: Bench) -> None:
     bench.publisher._pumps[0].publish(FakeFrame([]), bench.listener)
     bench.publisher._pumps[0].publish(Patient([]), bench.listener)
     (_, hasty), (_, patient) = bench.taken
-    assert now + 7 <= hasty.deadline < NO_DEADLINE
+    assert now + KafkaSettings().ack_deadline <= hasty.deadline < NO_DEADLINE
     assert patient.deadline == NO_DEADLINE
 
 
@@ -143,11 +148,8 @@ async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     await made.tasks.stop()
 
 
-async def test_silence_of_kafka_is_said_once_and_so_is_its_end() -> None:
-    bench, log = Bench(), CapturingLogger()
+async def test_silence_of_kafka_is_said_once_and_so_is_its_end(bench: Bench, log: CapturingLogger) -> None:
     publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
-    publisher._log = log  # type: ignore[assignment]
-    await publisher.start()
     publisher.collect()
     assert (up._value.get(), publisher.last_stored()) == (1, None)
     bench.source.available.clear()
@@ -169,15 +171,11 @@ async def test_silence_of_kafka_is_said_once_and_so_is_its_end() -> None:
         ("kafka stores nothing",), 1, "no answer"
     )  # fmt: skip
     assert second.args == ("kafka stores again",)
-    await bench.tasks.stop()
 
 
-async def test_what_is_refused_again_and_again_is_silence_too() -> None:
+async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log: CapturingLogger) -> None:
     """A missing right: each frame is abandoned at once, so none ever waits for long."""
-    bench, log = Bench(), CapturingLogger()
     publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
-    publisher._log = log  # type: ignore[assignment]
-    await publisher.start()
     bench.broker.script = lambda values: TopicAuthorizationFailedError("events") if bench.refusing else None
     number = 0
 
@@ -218,7 +216,6 @@ async def test_what_is_refused_again_and_again_is_silence_too() -> None:
     assert publisher.ready_problems() == []
     await until(lambda: len(log.calls) > 1)
     assert log.calls[1].args == ("kafka stores again",)
-    await bench.tasks.stop()
 
 
 async def test_a_newcomer_looks_at_few_of_many_partitions_and_at_more_where_these_are_bad() -> None:
