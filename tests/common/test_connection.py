@@ -376,6 +376,16 @@ class TestIdleAndAge:
         made.clock.rest()
         assert made.closed("idle")
 
+    def test_never_while_something_is_pending(self, bench: Make) -> None:
+        made, connection, transport = bench.one(idle_time=60.0)
+        connection.data_received(data("a"))
+        made.clock.advance(200)
+        assert not transport.ended
+        made.store()
+        made.clock.advance(61)
+        assert acks(transport) == ["a"]
+        assert transport.ended
+
     def test_age_waits_until_it_is_known_who_asks(self, bench: Make) -> None:
         """Behind its first heartbeat a client may send what it will never send again."""
         made, connection, transport = bench.one(connection_age=60.0)
