@@ -24,7 +24,7 @@ import psutil
 from headrace_common.operations.settings import TopicSettings
 
 from benchmarks.receivers import load
-from tests.contract.brokers import BROKERS, Brokers, cluster
+from tests.contract.brokers import BROKERS, Brokers
 from tests.contract.conftest import DIALECTS
 from tests.contract.dialect import Dialect
 from tests.contract.load import Heard, Load
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
     arguments = parser.parse_args()
     before = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="headrace-brokers-") as name, cluster(Path(name)) as brokers:
+    with tempfile.TemporaryDirectory(prefix="headrace-brokers-") as name, Brokers(Path(name)) as brokers:
         found = asyncio.run(phases(brokers, NAMED[arguments.protocol], arguments.clients, Path(name)))
     after = os.getloadavg()[0]
     result = {

@@ -20,6 +20,12 @@ def entries(path: Path) -> list[Entry]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def end(path: Path, count: str, **which: object) -> int:
+    """Returns the number of the first thing that was not run yet, of such runs; `count` says how many a run had."""
+    ran = [each for each in entries(path) if which.items() <= each.items()]
+    return max((each["first"] + each[count] for each in ran), default=0)
+
+
 def add(path: Path, entry: Entry, table: Callable[[Sequence[Entry]], str]) -> None:
     """Adds a run and writes the table again. Another process may add one at the same time."""
     with path.open("a") as file:

@@ -229,22 +229,17 @@ class TestDeadline:
         assert len(bench.broker.sent) == 1
 
 
-class TestRefusedForReasonsOutside:
-    @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
-    async def test_is_for_good(self, kind: type[Exception]) -> None:
-        bench = Bench(lambda values: kind("no"))
-        with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.batch(3))
-        assert caught.value.policy is DeliveryPolicy.REFUSED
-        assert bench.source.why == ["refused"]
-        assert len(bench.broker.sent) == 1
+REFUSALS = [*((kind, DeliveryPolicy.REFUSED) for kind in REFUSED), (errors.InvalidTimestampError, DeliveryPolicy.CLOCK)]
 
-    async def test_our_clock(self) -> None:
-        bench = Bench(lambda values: errors.InvalidTimestampError("late"))
-        with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.batch(3))
-        assert caught.value.policy is DeliveryPolicy.CLOCK
-        assert bench.source.why == ["clock"]
+
+@pytest.mark.parametrize(("kind", "policy"), REFUSALS, ids=lambda each: getattr(each, "__name__", str(each)))
+async def test_what_is_refused_for_reasons_outside_is_for_good(kind: type[Exception], policy: DeliveryPolicy) -> None:
+    bench = Bench(lambda values: kind("no"))
+    with pytest.raises(DeliveryError) as caught:
+        await bench.store(bench.batch(3))
+    assert caught.value.policy is policy
+    assert bench.source.why == [policy.name.lower()]
+    assert len(bench.broker.sent) == 1
 
 
 def refuses(*bad: int, error: type[Exception] = errors.MessageSizeTooLargeError) -> Callable[[list[bytes]], Answer]:
@@ -258,10 +253,6 @@ class TestPoison:
         assert await bench.store(bench.batch(9)) == [5]
         assert sorted(number(value) for value in bench.broker.values) == [0, 1, 2, 3, 4, 6, 7, 8]
         assert bench.source.why == ["record_refused"]  # one producer for all of it; the search has its own
-
-    async def test_the_search_asks_nobody_elses_producer(self) -> None:
-        bench = Bench(refuses(5))
-        await bench.store(bench.batch(9))
         assert len(bench.source.producers) == 1
         assert len(bench.source.alone) == len(bench.broker.sent) - 1
         assert all(producer.discarded for producer in bench.source.alone)

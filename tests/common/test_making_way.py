@@ -86,6 +86,16 @@ class Door:
         client[1].write(data())
         await until(lambda: len(self.publisher.submitted) > before, "its frame is taken")
 
+    async def makes_way(
+        self, silent: Callable[[int], Awaitable[Conversation]], comes: Callable[[], Awaitable[Conversation]]
+    ) -> None:
+        """One client is here. Of many that are silent the first leave, and one more when another comes, which is served."""
+        crowd = [await silent(number) for number in range(2 * PLACES)]
+        assert [await ended(each) for each in crowd[: PLACES + 1]] == [True] * (PLACES + 1)
+        newcomer = await comes()
+        assert await ended(crowd[PLACES + 1])
+        await self.proves(newcomer)
+
     async def admits(self, number: int) -> None:
         """So many are there once all who made way are gone."""
         await until(lambda: self.receiver.admitted == number, f"{number} are there")
@@ -126,12 +136,8 @@ async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str
         tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"}
         client = await connect(**tls)
         await door.proves(client)
-        silent = [await connect(head) for _ in range(2 * PLACES)]
-        assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
+        await door.makes_way(lambda _: connect(head), lambda: connect(**tls))
         await door.proves(client)
-        newcomer = await connect(**tls)
-        assert await ended(silent[PLACES + 1])
-        await door.proves(newcomer)
         await door.admits(PLACES)
         assert len(door.receiver.crowd) == PLACES - 2
 
@@ -185,11 +191,7 @@ async def test_who_waits_for_a_proxy_header_makes_way() -> None:
     async with door.open() as connect:
         client = await connect(header)
         await door.proves(client)
-        silent = [await connect(header[: number % 9]) for number in range(2 * PLACES)]
-        assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
-        newcomer = await connect(header)
-        assert await ended(silent[PLACES + 1])
-        await door.proves(newcomer)
+        await door.makes_way(lambda number: connect(header[: number % 9]), lambda: connect(header))
         await door.proves(client)
 
 
@@ -200,11 +202,7 @@ async def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_w
         other = await connect(of[1])
         client = await connect(of[0])
         await door.proves(client)
-        silent = [await connect(of[0]) for _ in range(2 * PLACES)]
-        assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
-        newcomer = await connect(of[0])
-        assert await ended(silent[PLACES + 1])
-        await door.proves(newcomer)
+        await door.makes_way(lambda _: connect(of[0]), lambda: connect(of[0]))
         await door.proves(other)
 
 

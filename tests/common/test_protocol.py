@@ -25,13 +25,9 @@ def test_every_service_of_the_repository_is_a_protocol() -> None:
     assert {protocol.name for protocol in installed()} == folders
 
 
-def test_a_protocol_names_its_own_sections_only() -> None:
+def test_a_protocol_names_its_own_section_only_and_what_is_there() -> None:
     for protocol in installed():
         assert protocol.settings.model_fields.keys() - ServiceSettings.model_fields.keys() == {protocol.name}
-
-
-def test_what_a_protocol_names_is_there() -> None:
-    for protocol in installed():
         assert issubclass(resolve_name(protocol.client), Client)
         assert isinstance(resolve_name(protocol.explanation), Explanation)
         assert isinstance(resolve_name(protocol.snippets), Snippets)

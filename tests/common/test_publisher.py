@@ -68,11 +68,6 @@ async def log(bench: Bench) -> CapturingLogger:
     return made
 
 
-async def test_a_key_names_the_partition_as_kafkas_clients_do(bench: Bench) -> None:
-    key = b"checkout-production"
-    assert bench.publisher.of(key).partition == partition_of(key, 4)
-
-
 async def test_a_key_names_none_that_a_recreated_topic_has_not(bench: Bench) -> None:
     """Its frames waited for a leader that does not come, and those that are kept until they are stored for ever."""
     keys = [b"app-%d" % number for number in range(50)]

@@ -6,15 +6,14 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from aiokafka.structs import TopicPartition
@@ -29,6 +28,7 @@ from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import variables
 from tests.contract.topic import unmade
 from tests.contract.waiting import PATIENCE, until
+from tests.system.cluster import admin
 
 DAY_MS = 86_400_000
 
@@ -39,19 +39,11 @@ def settings(kafka: EmbeddedKafka) -> KafkaSettings:
     return unmade(kafka.bootstrap)
 
 
-@asynccontextmanager
-async def asking(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
-    await admin.start()
-    yield admin
-    await admin.close()
-
-
 async def seen(settings: KafkaSettings, topic: str) -> tuple[int, dict[str, str]]:
     """Partitions and configuration of a topic, as the broker tells them."""
-    async with asking(settings) as admin:
-        (described,) = await admin.describe_topics([topic])
-        (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    async with admin(settings) as asked:
+        (described,) = await asked.describe_topics([topic])
+        (response,) = await asked.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         return len(described["partitions"]), {entry[0]: entry[1] for entry in response.resources[0][4]}
 
 
@@ -67,8 +59,8 @@ async def becomes(settings: KafkaSettings, topic: str, partitions: int, configur
 
 async def create(settings: KafkaSettings, name: str, partitions: int, configuration: dict[str, str]) -> None:
     """Makes a topic, and waits until the broker knows it."""
-    async with asking(settings) as admin:
-        await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=configuration)])
+    async with admin(settings) as asked:
+        await asked.create_topics([NewTopic(name, partitions, 1, topic_configs=configuration)])
     await becomes(settings, name, partitions, configuration)
 
 
@@ -308,7 +300,5 @@ async def test_no_client_makes_a_topic(tmp_path: Path) -> None:
         await producer.stop()
         with pytest.raises(UnknownTopicOrPartitionError):
             await start_at(make_consumer(settings), TopicPartition("headrace.asked", 0))
-        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-        await admin.start()
-        assert await admin.list_topics() == []
-        await admin.close()
+        async with admin(settings) as asked:
+            assert await asked.list_topics() == []

@@ -10,10 +10,10 @@ import concurrent.futures
 import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -102,7 +102,9 @@ class _Node(EmbeddedKafka):
 
 
 class Brokers:
-    """The cluster. `hand` is the thread in which brokers are started: what a thread starts ends with it."""
+    """The cluster, which runs inside of a `with`. `hand` is the thread in which brokers are started: what a thread starts ends
+    with it.
+    """
 
     def __init__(self, folder: Path, count: int = BROKERS) -> None:
         ports = [free_port() for _ in range(count)]
@@ -114,8 +116,13 @@ class Brokers:
         }
         self._hand = concurrent.futures.ThreadPoolExecutor(1)
 
-    def start(self) -> None:
-        self._hand.submit(self._begin, *self.nodes).result()
+    def __enter__(self) -> Self:
+        try:
+            self._hand.submit(self._begin, *self.nodes).result()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
 
     def _begin(self, *numbers: int) -> None:
         for number in numbers:
@@ -123,7 +130,7 @@ class Brokers:
         for number in numbers:
             self.nodes[number].wait()
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """All of them at once: the last ones would wait in vain for a controller."""
         for node in self.nodes.values():
             with contextlib.suppress(AssertionError):
@@ -188,14 +195,3 @@ class Brokers:
             return described["partitions"]
         finally:
             await client.close()
-
-
-@contextlib.contextmanager
-def cluster(folder: Path, count: int = BROKERS) -> Iterator[Brokers]:
-    """They run inside the block."""
-    running = Brokers(folder, count)
-    try:
-        running.start()
-        yield running
-    finally:
-        running.stop()

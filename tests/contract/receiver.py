@@ -20,8 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.constants import parted, told
 from tests.contract.dialect import Dialect
-from tests.contract.ports import HOST, Reserved
 from tests.contract.waiting import PATIENCE, until
+
+HOST = "127.0.0.1"
 
 Sections = Mapping[str, Mapping[str, object]]
 
@@ -45,6 +46,26 @@ def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[st
     ours = {name: text for section, values in given.items() for name, text in environment(section, **values).items()}
     inherited = {name: value for name, value in os.environ.items() if name not in own_environment()}
     return {**inherited, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **ours}
+
+
+class Reserved:
+    """A free `port` of the loopback interface, until it is given back: other workers, and all who connect, are given ports all
+    the time.
+
+    On Linux who sets SO_REUSEADDR, as every server does, can listen there all the same. Elsewhere nobody could, so it is not
+    held: it was free a moment ago, and no more.
+    """
+
+    def __init__(self) -> None:
+        self._holds = socket.socket()
+        self._holds.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._holds.bind((HOST, 0))
+        self.port: int = self._holds.getsockname()[1]
+        if sys.platform != "linux":
+            self._holds.close()
+
+    def give_back(self) -> None:
+        self._holds.close()
 
 
 class Receiver:

@@ -18,7 +18,7 @@ import zmq
 import zmq.asyncio
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
-from tests.contract.brokers import Brokers, cluster
+from tests.contract.brokers import Brokers
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect
 from tests.contract.forward import ForwardDialect
@@ -61,7 +61,7 @@ class Stack:
     @classmethod
     async def start(cls, folder: Path, chance: random.Random, ending: AsyncExitStack, brokers: int = 1) -> Stack:
         """Ends with `ending`."""
-        running = await asyncio.to_thread(ending.enter_context, cluster(folder, brokers))
+        running = await asyncio.to_thread(ending.enter_context, Brokers(folder, brokers))
         proxies = {
             number: await ending.enter_async_context(KafkaProxy(node.listener.behind, node.listener.port, chance))
             for number, node in running.nodes.items()

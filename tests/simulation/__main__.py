@@ -10,15 +10,18 @@ import gc
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from tests.ledger import Entry
+from tests import ledger
+from tests.ledger import RESULTS, Entry
 from tests.native import CORES, using
-from tests.simulation import ledger
 from tests.simulation.protocols import PROTOCOLS
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.world import Result, World
+
+LEDGER = RESULTS / "simulation.jsonl"
+"""Seeds that were run once, in ranges; beside it is the table of all."""
 
 MOST_SHRINKS = 300
 LINES = 400
@@ -118,6 +121,26 @@ def sweep(seeds: Iterable[int], protocol: str, until: float = float("inf")) -> E
     }  # fmt: skip
 
 
+def table(entries: Sequence[Entry]) -> str:
+    """Returns what was run so far, in all."""
+    lines = [
+        "Seeds of the simulation, each run once. Written by `tests.simulation --minutes`; `simulation.jsonl` has the ranges.",
+        "",
+        "| protocol | core | seeds | failures | CPU-s | virtual hours | acknowledgements |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for protocol in PROTOCOLS:
+        for core in CORES:
+            ran = [each for each in entries if (each["protocol"], each["core"]) == (protocol, core)]
+            if ran:
+                seeds, failed, cpu, hours, heard = (
+                    sum(each[name] for each in ran)
+                    for name in ("seeds", "failed", "cpu_seconds", "virtual_hours", "acknowledgements")
+                )
+                lines.append(f"| {protocol} | {core} | {seeds:,} | {failed} | {cpu:,.0f} | {hours:,.1f} | {heard:,} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--protocol", choices=[*PROTOCOLS, "all"], default="all")
@@ -128,7 +151,7 @@ def main() -> int:
         "--core", choices=CORES, default=CORES[0], help="which of the two encodes Forward's plain events"
     )
     parser.add_argument("--minutes", type=float, help="goes on where the ledger ends, for so long with each protocol")
-    parser.add_argument("--ledger", type=Path, default=ledger.LEDGER, metavar="FILE")
+    parser.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE")
     options = parser.parse_args()
     with using(options.core):
         return chosen(options)
@@ -142,9 +165,10 @@ def chosen(options: argparse.Namespace) -> int:
     failed = 0
     if options.minutes is not None:
         for protocol in protocols:
-            first = ledger.end(options.ledger, protocol, options.core)
+            first = ledger.end(options.ledger, "seeds", protocol=protocol, core=options.core)
             ran = sweep(itertools.count(first), protocol, time.monotonic() + 60 * options.minutes)
-            ledger.add(options.ledger, options.core, ran)
+            product = ledger.product("libs", "services")
+            ledger.add(options.ledger, {**ran, "core": options.core, "product": product}, table)
             failed += ran["failed"]
         return int(failed > 0)
     first_seed, _, last = (options.seeds if options.seed is None else f"{options.seed}-{options.seed}").partition("-")

@@ -17,18 +17,8 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import Curve
 from headrace_logjam.settings import LogjamSettings
 
+from tests.simulation.libzmq import Part
 from tests.simulation.loop import OWNER, Mortal
-
-
-class Part:
-    """A frame of a message, as `recv(copy=False)` returns it."""
-
-    def __init__(self, data: bytes, more: bool) -> None:
-        self.bytes = data
-        self.more = more
-
-    def __len__(self) -> int:
-        return len(self.bytes)
 
 
 class Monitor:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from headrace_common.operations.settings import TopicSettings
 
-from tests.contract.brokers import BROKERS, Brokers, cluster
+from tests.contract.brokers import BROKERS, Brokers
 from tests.contract.dialect import Dialect
 from tests.contract.forward import ForwardDialect
 from tests.contract.load import Load
@@ -24,7 +24,7 @@ CLIENTS = 8
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with cluster(tmp_path_factory.mktemp("brokers")) as running:
+    with Brokers(tmp_path_factory.mktemp("brokers")) as running:
         yield running
 
 
