@@ -10,13 +10,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from typing_extensions import override
-
 from headrace_common.fairness.scheduler import QUANTUM, FairScheduler
 from headrace_common.fairness.workers import FIRST, Account
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.tasks import stood_still
+from headrace_common.publishing.spent import Spent
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 
@@ -45,24 +44,6 @@ class DeliveryListener(ABC):
     @abstractmethod
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         """Learns that the frame will not be stored. No further call follows."""
-
-
-class Spent(Frame):
-    """What is left of a frame of which all parts are made."""
-
-    __slots__ = ("kept", "ticket")
-
-    def __init__(self, frame: Frame) -> None:
-        self.ticket = frame.ticket
-        self.kept = frame.kept
-
-    @override
-    def parts(self) -> Iterator[Part | Pause]:
-        raise AssertionError("all parts of the frame are made")
-
-    @override
-    def spoiled(self, detail: str) -> Reject:
-        raise AssertionError(f"{detail}, and yet all parts of the frame are made")
 
 
 class InFlightFrame:
@@ -169,7 +150,7 @@ class InFlightFrame:
         self.shrink(0)
 
     def finish(self) -> None:
-        """Notes that there are no more parts, and lets go of what they were made of: it may wait for Kafka for long."""
+        """Notes that there are no more parts, and drops the bytes of the message: the frame may wait for Kafka for minutes."""
         self.exhausted = True
         self.runs, self.frame = NOTHING, Spent(self.frame)
 
