@@ -13,7 +13,6 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, Pro
 from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.interface import Message
-from headrace_logjam.events import ProducerFrame
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
 from headrace_logjam.wire import PING, PONG, UNTOLD
@@ -55,11 +54,11 @@ def in_place(world: Any) -> Iterator[None]:
         await gives_up(pump, cycle, error)
 
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
-        frame = driver._frames[ticket][0]
-        if isinstance(frame, ProducerFrame) and (frame.acknowledged or stored):
-            for each in frame.messages:
+        if isinstance(driver.session, ProducerSession):
+            frame = driver.session._pending[ticket].frame
+            for each in frame.messages if frame.acknowledged or stored else ():
                 world.given_up.setdefault(each.address, set()).add(error.policy)
-        elif not isinstance(frame, ProducerFrame):
+        else:
             world.given_up.setdefault(driver.peer.address, set()).add(error.policy)
         abandoned(driver, ticket, error)
 
