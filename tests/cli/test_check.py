@@ -183,6 +183,7 @@ def ran(folder: Path, tests: dict[str, str], *options: str) -> subprocess.Comple
         "tiers.py",
         "contract/__init__.py",
         "contract/embedded.py",
+        "contract/topic.py",
         "contract/waiting.py",
     ):
         (folder / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
