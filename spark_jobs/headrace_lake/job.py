@@ -50,7 +50,7 @@ from headrace_lake.upkeep.progress import RunProgress
 from headrace_lake.upkeep.upkeep import Upkeep
 
 _POLL: Final = 0.2  # seconds between two checks of a query that is to end
-_IDLE_POLL: Final = 1.0  # … of one that is not: each costs the JVM, too, which is most of what an idle job costs
+_IDLE_POLL: Final = 1.0  # … of one that is not: a check costs Python and the JVM, while nothing is landed, too
 _FENCE_LOOK: Final = 10.0  # seconds between two checks for a newer epoch; each batch checks too
 _RETRY: Final = 2.0  # seconds between two requests for the topics
 _ONCE_WAIT: Final = 60.0  # seconds that --once waits for Kafka and the topics

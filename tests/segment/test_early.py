@@ -404,7 +404,7 @@ async def test_what_is_read_anew_is_not_taken_for_all_there_is(bench: Bench) -> 
     await until(lambda: readers.waiting, "it waits at the segment's end")
     bench.consumer.cut = KafkaConnectionError()
     bench.consumer.records.put_nowait(created)
-    await until(lambda: partition.fold.next_offset == 0, "it is read anew")
+    await until(lambda: partition.fold.next_offset == 0, "it is read again from its beginning")
     readers.heard({"s"})  # as the records that follow would say
     for _ in range(20):
         await asyncio.sleep(0)

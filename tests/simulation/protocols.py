@@ -197,9 +197,8 @@ def unadapted(protocol: Protocol[Any]) -> Spoken:
     return stream(protocol, InstalledDialect(protocol, client), client, False)
 
 
-PLAIN = {"forward": {"heartbeat": False}}
 STREAMS: dict[str, Spoken] = {
-    "forward": stream(forward.PROTOCOL, ForwardDialect(), ForwardClient, False, own=PLAIN),
+    "forward": stream(forward.PROTOCOL, ForwardDialect(), ForwardClient, False, own={"forward": {"heartbeat": False}}),
     "lumberjack": stream(lumberjack.PROTOCOL, LumberjackDialect(), LumberjackClient, True),
     "courier": stream(courier.PROTOCOL, CourierDialect(), CourierClient, True),
 }

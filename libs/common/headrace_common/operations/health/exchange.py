@@ -12,7 +12,7 @@ import h11
 from typing_extensions import override
 
 MOST: Final = 16 << 10
-"""Bytes in which a request must end. None here has a body: what follows the head is not read."""
+"""Bytes of a request that has not ended: with more, it is refused. What follows a request's head is not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
