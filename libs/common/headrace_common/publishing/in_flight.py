@@ -15,7 +15,6 @@ from headrace_common.fairness.workers import FIRST, Account
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.tasks import stood_still
-from headrace_common.publishing.spent import Spent
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 
@@ -61,6 +60,7 @@ class InFlightFrame:
         "growing",
         "grown",
         "halfway",
+        "kept",
         "listener",
         "made",
         "received_ms",
@@ -68,13 +68,14 @@ class InFlightFrame:
         "runs",
         "small",
         "submitted",
+        "ticket",
     )  # fmt: skip
 
     def __init__(self, frame: Frame, listener: DeliveryListener, submitted: float, deadline: float) -> None:
         """`deadline`: when the frame is abandoned; `NO_DEADLINE`: never."""
-        self.frame = frame
-        self.listener = listener
-        self.account = listener.account
+        self.frame = frame  # until all of its parts are made: see `finish`
+        self.ticket, self.kept = frame.ticket, frame.kept
+        self.listener, self.account = listener, listener.account
         self.submitted = submitted
         self.received_ms = frame.received_ms  # the time of its records
         self.deadline = deadline
@@ -133,7 +134,7 @@ class InFlightFrame:
 
     def spoiled(self, error: Exception, log: RateLimited) -> Reject:
         """Returns the whole frame, as received, as what replaces its remaining parts after a bug in Headrace."""
-        log.exception("building a frame's events failed", ticket=self.frame.ticket)
+        log.exception("building a frame's events failed", ticket=self.ticket)
         self.runs = NOTHING
         return self.frame.spoiled(f"{type(error).__name__}: {error}")
 
@@ -151,8 +152,8 @@ class InFlightFrame:
 
     def finish(self) -> None:
         """Notes that there are no more parts, and drops the bytes of the message: the frame may wait for Kafka for minutes."""
-        self.exhausted = True
-        self.runs, self.frame = NOTHING, Spent(self.frame)
+        self.exhausted, self.runs = True, NOTHING
+        del self.frame
 
     # What it reserves
 
@@ -187,7 +188,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
     def renew(self, now_ms: int) -> None:
         """Counts those that are kept until they are stored as received now (Unix time)."""
         for frame in self:
-            if frame.frame.kept is Kept.STORED:
+            if frame.kept is Kept.STORED:
                 frame.received_ms = now_ms
 
     def watch(self, deadline: float) -> None:

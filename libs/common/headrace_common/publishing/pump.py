@@ -341,7 +341,7 @@ class Pump:
                 if frame.reserved:
                     frame.shrink(0)
                 del self._pending[frame]
-            frame.listener.stored(frame.frame.ticket, frame.built, frame.exhausted)
+            frame.listener.stored(frame.ticket, frame.built, frame.exhausted)
 
     # Or give up
 
@@ -355,7 +355,7 @@ class Pump:
         for number, frame in enumerate(cycle.living()):
             if number % TOLD == 0:
                 await self._scheduler.reports.wait()
-            hopeless = refused and not (keeps and frame.frame.kept is Kept.STORED)
+            hopeless = refused and not (keeps and frame.kept is Kept.STORED)
             if not frame.dead and (hopeless or now >= frame.deadline):
                 self._abandon(frame, error)
 
@@ -377,7 +377,7 @@ class Pump:
         del self._pending[frame]
         if not self._pending:
             self.idle.set()
-        frame.listener.abandoned(frame.frame.ticket, error)
+        frame.listener.abandoned(frame.ticket, error)
 
     def _abandon_all(self) -> None:
         for frame in list(self._pending):
