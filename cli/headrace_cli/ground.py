@@ -20,9 +20,10 @@ EXIT_DOUBT: Final = 4
 
 def run(verbs: Callable[..., Any]) -> None:
     """Run the verb that the arguments name. Print Headrace's own errors as one sentence on standard error."""
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.isatty():  # a terminal need not know ✓
-        sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal need not know ✓, and nothing that clients wrote ends a file
+        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
     try:
+        _check_current_folder()
         verbs(prog_name="headrace")
     except CommandError as error:
         status, text = error.status, str(error)
@@ -37,6 +38,14 @@ def run(verbs: Callable[..., Any]) -> None:
         sys.exit(EXIT_FAILED)
     print(f"headrace: {text}", file=sys.stderr)
     sys.exit(status)
+
+
+def _check_current_folder() -> None:
+    """Raise `CommandError` if it was deleted: libraries would end without a word of it."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise CommandError(f"The current folder is gone ({error.strerror}): go to another.") from error
 
 
 def module(name: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from headrace_cli.ground import EXIT_NOTHING_RUNS
+from headrace_cli.ground import EXIT_NOTHING_RUNS, run
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console, running
 from headrace_cli.verbs.console import Reporter, parse_line
@@ -99,6 +99,26 @@ def test_a_terminal_need_not_know_the_marks() -> None:
     finally:
         os.close(screen)
         os.close(shown)
+
+
+def test_a_file_is_utf_8_in_any_locale() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("there", "\\u2713 \\udcff")],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        check=True,
+    ).stdout
+    assert "\u2713 \\udcff" in told.decode()
+
+
+def test_no_verb_begins_in_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, begun = tmp_path / "gone", list[object]()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SystemExit) as ended:
+        run(lambda **given: begun.append(given))
+    assert (ended.value.code, begun) == (1, [])
 
 
 @pytest.mark.parametrize("row", ["", "Traceback (most recent call last):", "2026 words", "headrace: no: way"])
