@@ -88,7 +88,15 @@ def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [("a[b", r"\["), ("st*r", r"\*"), ("a%20b", "%20"), ("it`s", "`"), ("a\\b", r"\\"), ("a\nb", r"'\\n'")],
+    [
+        ("a[b", r"\["),
+        ("st*r", r"\*"),
+        ("a%20b", "%20"),
+        ("it`s", "`"),
+        ("a\\b", r"\\"),
+        ("a\nb", r"'\\n'"),
+        ("a\udcffb", r"'\\udcff'"),
+    ],
 )
 def test_a_name_that_no_reader_of_the_lake_takes_is_refused_before_anything_is_made(
     tmp_path: Path, name: str, part: str

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-_UNREADABLE: Final = re.compile(r"[][\\^|*?`\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
-"""Parts that a path may not have: deltalake looks elsewhere, or panics; DuckDB takes it for a pattern; Spark's SQL ends at it."""
+_UNREADABLE: Final = re.compile(r"[][\\^|*?`\x00-\x1f\x7f\ud800-\udfff]|%[0-9A-Fa-f]{2}")
+"""Parts that a path may not have: deltalake looks elsewhere, or panics; DuckDB takes it for a pattern; Spark's SQL ends at it;
+bytes that are no UTF-8, which Python reads as surrogates, no reader takes.
+"""
 
 
 def unreadable(folder: str) -> str | None:
