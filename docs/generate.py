@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import typer
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
@@ -16,7 +15,7 @@ sys.path.insert(0, str(DOCS))
 import capacity  # noqa: E402
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
-from headrace_cli.__main__ import app  # noqa: E402
+from headrace_cli.__main__ import MODULES, verb  # noqa: E402
 from headrace_cli.operating.snippets import CLIENTS, PORTS, Address  # noqa: E402
 from headrace_common.operations.metrics import Declared, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
@@ -242,9 +241,7 @@ def alerts() -> str:
 
 def verbs() -> str:
     """The verbs as the launcher's help lists them while there is no environment that could run the command line."""
-    command = typer.main.get_command(app)
-    assert isinstance(command, typer.core.TyperGroup)
-    first = {name: (each.help or "").split("\n\n")[0].replace("\n", " ") for name, each in command.commands.items()}
+    first = {name: verb(name).help.split("\n\n")[0].replace("\n", " ") for name in MODULES}
     return "".join(f"  {name:11}{text}\n" for name, text in sorted(first.items()))
 
 

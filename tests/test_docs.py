@@ -90,7 +90,7 @@ def take(words: list[str]) -> None:
     while isinstance(command, typer.core.TyperGroup):
         context = command.make_context("headrace", words)
         words = [*context._protected_args, *context.args]
-        command = command.commands[words.pop(0)]
+        _, command, words = command.resolve_command(context, words)
     command.make_context("headrace", words)
 
 

@@ -38,9 +38,6 @@ class Output:
     file: Path | None = None
 
 
-PLAIN: Final = Output()
-
-
 def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
     """Write the rows of `sql` as CSV, JSON or Parquet while they come; return how many. Raises `CommandError`."""
     with connect(lake) as connection:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from headrace_cli.ground import DEFAULT_STATE, CommandError, run
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
+from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from headrace_cli.ground import ROOT
@@ -95,7 +96,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             return subprocess.CompletedProcess(command, status)
 
         monkeypatch.setattr(verb.subprocess, "run", pytest_itself)
-        ended = verb.check(arguments, require="go", lint=False, tier=tier)
+        ended = verb.run_tests(
+            SimpleNamespace(args=arguments),
+            require="go",
+            lint=False,
+            everything=tier is Tier.ALL,
+            full=tier is Tier.FULL,
+        )
         ((python, *rest),) = called
         assert (python, rest[:2]) == (sys.executable, ["-m", "pytest"])
         return ended, rest[2:]
@@ -147,7 +154,7 @@ def test_the_linters_run_beside_a_compiler_if_workers_follow(
 
     monkeypatch.setattr(verb.subprocess, "run", run)
     monkeypatch.setattr(verb, "compiling", Compiler)
-    assert verb.check(arguments, require="", lint=lint) == 0
+    assert verb.run_tests(SimpleNamespace(args=arguments), lint=lint) == 0
     linters = ["ruff", "ruff", "mypy", "mypy"] if lint else []
     assert said == [*["compiling"] * beside, *linters, *["compiled"] * beside, "pytest"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from headrace_cli.ground import ROOT, CommandError
 from headrace_cli.machine import images as index
-from headrace_cli.machine.images import Target, all_images, select
-from headrace_cli.verbs.images import ImageOptions, images
+from headrace_cli.machine.images import all_images, select
+from headrace_cli.verbs.images import images
 from headrace_common import __version__
 
 DOCKER = """\
@@ -56,13 +56,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def options(**changed: Any) -> ImageOptions:
-    given = {"cluster": "", "tag": "", "registry": "", "base": "", "maven": ""} | changed
-    return ImageOptions(Target(given.pop("load", "docker")), **given)
-
-
 def test_every_image_is_built_of_its_file(machine: Machine) -> None:
-    assert images([], options()) == 0
+    assert images([]) == 0
     builds = machine.calls("docker build -f")
     assert [words[words.index("-t") + 1] for words in builds] == [
         image.reference(__version__) for image in all_images()
@@ -77,12 +72,13 @@ def test_every_image_is_built_of_its_file(machine: Machine) -> None:
 
 def test_a_builder_that_keeps_images_elsewhere_is_told_to_load_them(machine: Machine) -> None:
     machine.docker(buildx=0)
-    images(["forward"], options())
+    images(["forward"])
     (words,) = machine.calls("docker build --load")
     assert "headrace-forward:0.1.0" in words
 
 
-ELSEWHERE = {"base": "mirror.example/python:3.12-slim", "maven": "https://jars.example"}
+ELSEWHERE = {"base": "mirror.example/python:3.12-slim"}
+JARS = "https://jars.example"
 
 
 @pytest.mark.parametrize(
@@ -94,13 +90,14 @@ ELSEWHERE = {"base": "mirror.example/python:3.12-slim", "maven": "https://jars.e
         ("lake", {"msk": True}, []),  # Java has a library of its own
         ("forward", {"native": False}, ["NATIVE=off"]),
         ("tools", {"native": False}, []),
-        ("lake", ELSEWHERE, [f"PYTHON_IMAGE={ELSEWHERE['base']}", f"HEADRACE_MAVEN_REPOSITORY={ELSEWHERE['maven']}"]),
+        ("lake", ELSEWHERE, [f"PYTHON_IMAGE={ELSEWHERE['base']}", f"HEADRACE_MAVEN_REPOSITORY={JARS}"]),
     ],
 )
 def test_a_build_is_told_what_the_user_wants(
-    machine: Machine, name: str, asked: dict[str, Any], words: list[str]
+    machine: Machine, name: str, asked: dict[str, Any], words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images([name], options(**asked))
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", JARS if asked is ELSEWHERE else "")
+    images([name], **asked)
     (command,) = machine.calls("docker build -f")
     given = ("EXTRAS=", "NATIVE=", "PYTHON_IMAGE=", "HEADRACE_MAVEN_REPOSITORY=")
     assert [word for word in command if word.startswith(given)] == words
@@ -117,20 +114,20 @@ def test_a_build_is_told_what_the_user_wants(
 def test_a_cluster_gets_them(
     machine: Machine, capsys: pytest.CaptureFixture[str], load: str, cluster: str, command: str
 ) -> None:
-    images(["forward"], options(load=load, cluster=cluster, tag="t"))
+    images(["forward"], load=load, cluster=cluster, tag="t")
     assert [" ".join(words) for words in machine.calls(load)] == [command]
     said = capsys.readouterr().out
     assert "helm install headrace deploy/helm/headrace --wait --set image.tag=t" in said
 
 
 def test_it_says_what_to_paste(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    images(["forward"], options())
+    images(["forward"])
     said = capsys.readouterr().out
     assert "headrace-forward:0.1.0, 12 MiB" in said
     assert "\n  docker compose up --wait\n" in said
-    images(["forward"], options(tag="mine"))
+    images(["forward"], tag="mine")
     assert "\n  HEADRACE_TAG=mine docker compose up --wait\n" in capsys.readouterr().out
-    images(["forward"], options(registry="registry.example/team/"))
+    images(["forward"], registry="registry.example/team/")
     said = capsys.readouterr().out
     assert "registry.example/team/headrace-forward:0.1.0" in said
     assert "docker push" in said
@@ -140,18 +137,18 @@ def test_it_says_what_to_paste(machine: Machine, capsys: pytest.CaptureFixture[s
 def test_a_build_that_fails_says_why(machine: Machine) -> None:
     machine.docker(build=1)
     with pytest.raises(CommandError, match="the step that fails"):
-        images(["forward"], options())
+        images(["forward"])
 
 
 def test_without_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CommandError, match="no docker here"):
-        images([], options())
+        images([])
 
 
 def test_latest_is_no_name(machine: Machine) -> None:
     with pytest.raises(CommandError, match="latest"):
-        images([], options(tag="latest"))
+        images([], tag="latest")
 
 
 def test_an_image_that_there_is_not() -> None:
@@ -232,6 +229,6 @@ def test_authorities_that_are_not_there(tmp_path: Path) -> None:
 
 def test_no_secret_is_an_argument(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://user:hidden@index.example/simple")
-    images(["forward"], options())
+    images(["forward"])
     assert "hidden" not in " ".join(machine.calls("docker build -f")[0])
     assert "index-url = https://user:hidden@index.example/simple" in machine.calls_file.read_text()

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
-from headrace_cli.verbs.query import meaning, output_of
+from headrace_cli.verbs.query import meaning
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comments
 from headrace_lake.tables.shape import Shape
 from headrace_reader.address import located, trouble
-from headrace_reader.written import Format, Output
+from headrace_reader.written import Format
 
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.test_query import MOMENT, append, batch, columns_of, event, make
@@ -35,50 +35,44 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_id, payload, landed_at, null as x, 'a,\"' as x from events order by 1"
-    assert query.query(sql, lake, output=Output(Format.CSV)) == 0
+    assert query.query(sql, lake=lake, format_="csv") == 0
     found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert found[0] == ["event_id", "payload", "landed_at", "x", "x_1"]
     assert found[1:] == [[f"d.{n}", "/w==", MOMENT.isoformat(), "", 'a,"'] for n in range(3)]
-    assert query.query(sql, lake, output=Output(Format.JSON)) == 0
+    assert query.query(sql, lake=lake, format_="json") == 0
     assert [row["event_id"] for row in json.loads(capsys.readouterr().out)] == ["d.0", "d.1", "d.2"]
     for format_, empty in ((Format.CSV, "event_id\n"), (Format.JSON, "[]\n")):
-        assert query.query("select event_id from events where false", lake, output=Output(format_)) == 0
+        assert query.query("select event_id from events where false", lake=lake, format_=format_) == 0
         assert capsys.readouterr().out == empty
 
 
 def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
-    assert (
-        query.query(
-            'select payload, landed_at, "offset", 1 as a, 2 as a from events',
-            lake,
-            output=output_of(None, file, as_json=False),
-        )
-        == 0
-    )
+    sql = 'select payload, landed_at, "offset", 1 as a, 2 as a from events'
+    assert query.query(sql, lake=lake, output=file) == 0
     found = pyarrow.parquet.read_table(file)
     assert [str(kind) for kind in found.schema.types] == ["binary", "timestamp[us, tz=UTC]", "int64", "int32", "int32"]
     assert found.column_names[-2:] == ["a", "a_1"]
     assert found.to_pylist()[0] == {"payload": b"\xff", "landed_at": MOMENT, "offset": 0, "a": 1, "a_1": 2}
     with pytest.raises(CommandError, match="not Parquet"):
-        query.query(None, lake, named="exactly-once", output=Output(Format.PARQUET, file))
+        query.query(None, lake=lake, named="exactly-once", format_="parquet", output=file)
 
 
 def test_a_table_that_is_missing_is_not_taken_for_one_of_the_verbs_own(lake: Path) -> None:
     with pytest.raises(CommandError, match=r"^Catalog Error: Table with name nosuch does not exist!$"):
-        query.query("from nosuch", lake)
+        query.query("from nosuch", lake=lake)
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     file.write_text("before")
     with pytest.raises(CommandError, match="Conversion Error"):
-        query.query("select cast(event_id as int) from events", lake, output=Output(Format.PARQUET, file))
+        query.query("select cast(event_id as int) from events", lake=lake, format_="parquet", output=file)
     with pytest.raises(CommandError, match="cannot be written as Parquet"):
-        query.query("select interval 1 day", lake, output=Output(Format.PARQUET, file))
+        query.query("select interval 1 day", lake=lake, format_="parquet", output=file)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
     with pytest.raises(CommandError, match="No such file"):
-        query.query("select 1", lake, output=Output(Format.PARQUET, tmp_path / "none" / "x"))
+        query.query("select 1", lake=lake, format_="parquet", output=tmp_path / "none" / "x")
 
 
 def test_an_address_is_a_folder_or_a_url_as_deltalake_takes_it() -> None:
@@ -101,7 +95,7 @@ def test_columns_are_shown_with_what_they_mean(lake: Path, capsys: pytest.Captur
     assert found[EVENTS, ""] == ("", ABOUT[EVENTS])
     assert found[EVENTS, "event_id"] == ("varchar", comments(EVENTS, Shape())["event_id"])
     assert [column for table, column in found if table == BATCHES][1:] == SCHEMAS[BATCHES].names
-    assert query.explain(lake, Output(Format.JSON)) == 0
+    assert query.query(lake=lake, as_json=True, explain_schema=True) == 0
     told = capsys.readouterr()
     assert len(json.loads(told.out)) == len(found)
     assert "No meaning of batches, quarantine, gaps: " in told.err  # of this lake's; the job writes it into each

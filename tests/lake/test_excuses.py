@@ -73,7 +73,7 @@ def unproven(lake: Path) -> str:
 def test_what_landed_is_proven(lake: Path) -> None:
     assert failed(lake) == {}
     assert not unproven(lake)
-    assert query.query(None, lake, named="exactly-once", content=True) == 0
+    assert query.query(None, lake=lake, named="exactly-once", content=True) == 0
 
 
 def test_a_changed_row_is_named_by_its_range_and_only_if_asked_for(lake: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_changed_row_is_named_by_its_range_and_only_if_asked_for(lake: Path) -
     assert list(said) == [HOLDS]
     assert said[HOLDS].startswith("1 ")
     assert "partition 0, from 2, to 4" in said[HOLDS]
-    assert query.query(None, lake, named="exactly-once", content=True) == 1
+    assert query.query(None, lake=lake, named="exactly-once", content=True) == 1
 
 
 def test_partitions_that_share_sums_are_named_together(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_filter_reaches_the_files(lake: Path, where: str, plan: str) -> None:
 
 def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_time, payload, day, 'nan'::double as x, [1, null] as l, 1 as a, 2 as a from events where \"offset\" = 3"
-    assert query.query(sql, lake, output=Output(Format.JSON)) == 0
+    assert query.query(sql, lake=lake, format_="json") == 0
     assert json.loads(capsys.readouterr().out) == [
         {"event_time": "2026-05-06T12:00:00.123456+00:00", "payload": "/w==", "day": "2026-05-06", "x": "nan",
          "l": [1, None], "a": 1, "a_1": 2}
@@ -159,7 +159,7 @@ def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.Ca
 
 def test_empty_tables_are_there_with_their_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path)
-    assert query.query("select * from events", tmp_path) == 0
+    assert query.query("select * from events", lake=tmp_path) == 0
     assert capsys.readouterr().err == "No rows. Nothing has landed yet.\n"
     columns = query.run("select column_name from (describe events)", tmp_path)
     assert [row["column_name"] for row in columns] == SCHEMAS[EVENTS].names
@@ -258,7 +258,7 @@ def test_a_column_that_is_a_word_of_sql_is_shown_with_its_quotes(lake: Path, sql
 def test_no_rows_is_said_beside_the_output_with_the_last_landing(
     lake: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert query.query("select * from events where false", lake) == 0
+    assert query.query("select * from events where false", lake=lake) == 0
     said = capsys.readouterr()
     assert said.out == ""
     assert re.fullmatch(r"No rows\. The last batch landed [\d,]+ s ago\.\n", said.err)
@@ -269,9 +269,9 @@ def test_a_row_that_does_not_fit_is_shown_field_by_field(lake: Path, monkeypatch
     monkeypatch.setattr(
         console, "OUT", Console(file=shown, force_terminal=True, width=60, highlight=False, soft_wrap=True)
     )
-    query.query('select event_id, body from events where "offset" = 3', lake)
+    query.query('select event_id, body from events where "offset" = 3', lake=lake)
     assert "│ d.3" in shown.getvalue()
-    query.query('select * from events where "offset" = 3', lake)
+    query.query('select * from events where "offset" = 3', lake=lake)
     lines = shown.getvalue().splitlines()
     assert any(line.split() == ["event_id", "d.3"] for line in lines)
     assert not any("…" in line for line in lines)
@@ -289,12 +289,12 @@ def test_nothing_that_a_client_sent_moves_the_cursor(monkeypatch: pytest.MonkeyP
 
 
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert query.query(None, lake, named="exactly-once", output=Output(Format.JSON)) == 0
+    assert query.query(None, lake=lake, named="exactly-once", format_="json") == 0
     proof = json.loads(capsys.readouterr().out)
     assert [row["ok"] for row in proof] == [True] * 15
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")
     make(lake, events=[event(1)])
-    assert query.query(None, lake, named="exactly-once") == 1
+    assert query.query(None, lake=lake, named="exactly-once") == 1
 
 
 def test_the_proof_holds_after_an_erasure_and_names_it(lake: Path) -> None:
@@ -487,7 +487,7 @@ def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
         ("retention", 9, 12, 2, None), ("logjam", None, None, None, 7),
     ]  # fmt: skip
     for name in query.QUERIES:
-        assert query.query(None, lake, named=name) == 0
+        assert query.query(None, lake=lake, named=name) == 0
 
 
 def all_deleted(lake: Path, kept_from: str) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from pkgutil import resolve_name
 from string import Template
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from headrace_common.operations.tasks import own_name
 from headrace_common.protocol import Snippet, Snippets, installed
 
-from headrace_cli.ground import CommandError, check_known, command
+from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known, command
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import StateOption, examples
 
 _EVERYWHERE: Final = ("0.0.0.0", "::", "[::]")  # noqa: S104  (no address to connect to)
 
@@ -69,7 +70,7 @@ def _indented(client: Client, address: Address) -> str:
     return "\n".join([f"  {client.snippet.name:<13} {head}", *(f"{'':<16}{line}" for line in rest)]) + "\n"
 
 
-def list_clients() -> int:
+def _list() -> int:
     """Print the clients, with the protocol and the port that each speaks."""
     width = max(len(client.snippet.name) for client in CLIENTS)
     for client in CLIENTS:
@@ -79,24 +80,38 @@ def list_clients() -> int:
     return 0
 
 
-def snippet(name: str, path: Path, host: str) -> int:
-    """Print the configuration of the client `name`; what to know about it goes to standard error.
+app = typer.Typer()
 
-    `host`: what clients call this machine; empty: the address that the receiver listens on. Without a stack in `path`, the usual
-    port of this machine. Raises `CommandError` (unknown client, no such receiver, a client that cannot speak as the stack does).
-    """
-    check_known("client", [name], NAMED)
-    client = NAMED[name]
-    state = StateFolder(path)
-    record = state.what_runs()
-    address = _address(record, client, state, host)
-    sys.stdout.write(client.text(address))
+
+@app.command(
+    epilog=examples(
+        "./headrace snippet",
+        "./headrace snippet filebeat > output.yml",
+        "./headrace snippet fluent-bit --host logs.example.org",
+    )
+)
+def snippet(
+    client: Annotated[
+        str | None, typer.Argument(help="The client, for example filebeat; without one, all are listed.")
+    ] = None,
+    state: StateOption = DEFAULT_STATE,
+    host: Annotated[
+        str, typer.Option(metavar="NAME", help="What clients call this machine; default: where the receiver listens.")
+    ] = "",
+) -> int:
+    """Print a client's configuration for this stack: its addresses, and TLS if it speaks that."""
+    if client is None:
+        return _list()
+    check_known("client", [client], NAMED)
+    wanted, folder = NAMED[client], StateFolder(state)
+    record = folder.what_runs()
+    sys.stdout.write(wanted.text(_address(record, wanted, folder, host)))
     sys.stdout.flush()
-    if client.snippet.note:
-        console.ERR.print(client.snippet.note, markup=False)
+    if wanted.snippet.note:  # beside the configuration, which goes into a file
+        console.ERR.print(wanted.snippet.note, markup=False)
     if not record:
         console.ERR.print(
-            f"Nothing runs on {state.path}: this is for the usual port; {command('up', state.path)} starts it."
+            f"Nothing runs on {folder.path}: this is for the usual port; {command('up', folder.path)} starts it."
         )
     return 0
 

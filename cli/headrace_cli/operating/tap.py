@@ -7,16 +7,19 @@ import io
 import os
 import select
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from headrace_cli.ground import CommandError
+import typer
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.protocol import installed
+
+from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known
 from headrace_cli.operating.records import (
     BEGINNING,
-    NO_FILTERS,
     NOW,
     Filters,
     Kept,
@@ -24,12 +27,14 @@ from headrace_cli.operating.records import (
     as_json,
     event,
     parse_moment,
+    parse_where,
     pretty,
     reject,
 )
 from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import KafkaOption, StateOption, examples
 
 LAST_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of records that `--last` holds."""
@@ -41,32 +46,61 @@ class Format(StrEnum):
     RAW = "raw"
 
 
-@dataclass(frozen=True)
-class TapOptions:
-    """The options of `tap`. `begin`: as given, empty if it is not. `follow`: go on at the topic's end."""
-
-    filters: Filters = NO_FILTERS
-    quarantine: bool = False
-    begin: str = ""
-    last: int | None = None
-    limit: int | None = None
-    format: Format = Format.PRETTY
-    follow: bool = True
+app = typer.Typer()
 
 
-def tap(path: Path, kafka: str | None, options: TapOptions) -> int:
-    """Show records until the limit, the end, or Ctrl-C. Return 0.
-
-    Raises `CommandError` (options that contradict each other, no Kafka), `ConfigError`, `DeliveryError`.
-    """
-    moment: datetime | str = options.begin or (BEGINNING if options.last else NOW)
-    if moment not in (NOW, BEGINNING):
-        moment = parse_moment(str(moment), "--from", datetime.now(UTC))
-    if options.last is not None and (options.begin == NOW or options.limit is not None):
+@app.command(
+    epilog=examples(
+        "./headrace tap --protocol forward --where body.level=error",
+        "./headrace tap --from 10m --stream 'shop.*' --format json | jq .body",
+        "./headrace tap --quarantine --last 20",
+    )
+)
+def tap(
+    state: StateOption = DEFAULT_STATE,
+    kafka: KafkaOption = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only events that came by this protocol; may be repeated.")
+    ] = None,
+    stream: Annotated[str, typer.Option(metavar="PATTERN", help="Only this stream; * and ? match anything.")] = "",
+    source: Annotated[str, typer.Option(metavar="PATTERN", help="Only this source, for example '/forward/*'.")] = "",
+    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Only the event with this id.")] = "",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH=VALUE", help="Only events with this value, as body.user.name=alice; all of several must hold."
+        ),
+    ] = None,
+    quarantine: Annotated[
+        bool, typer.Option("--quarantine", help="Show the quarantine topic instead: what was not understood, and why.")
+    ] = False,
+    begin: Annotated[
+        str,
+        typer.Option("--from", metavar="TIME", help="now (the default), beginning, an ISO time, or how long ago: 10m."),
+    ] = "",
+    last: Annotated[int | None, typer.Option(min=1, max=10_000, help="The last N that are there, and no more.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after N.")] = None,
+    style: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="pretty, json (a line each) or raw (the values alone).")
+    ] = "pretty",
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Go on at the topic's end, or stop there.")
+    ] = True,
+) -> int:
+    """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
+    check_known("--format", [style], Format)
+    check_known("--protocol", protocol or (), [each.name for each in installed()])
+    if quarantine and any(text.startswith("body") for text in where or ()):
+        raise CommandError("--where body.…: what is in quarantine has no body; attributes.… has a value.", status=2)
+    if last is not None and (begin == NOW or limit is not None):
         raise CommandError("--last counts back from the end: leave out --from now and --limit.", status=2)
-    tapping = _Tap(options)
+    filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])
+    moment: datetime | str | None = begin or (NOW if last is None else BEGINNING if filters else None)
+    if moment not in (None, NOW, BEGINNING):
+        moment = parse_moment(begin, "--from", datetime.now(UTC))
+    tapping = _Tap(reject if quarantine else event, filters, Format(style), limit, follow)
     try:
-        asyncio.run(tapping.run(path, kafka, moment))
+        asyncio.run(tapping.run(kafka_settings(state, kafka), moment, last, quarantine=quarantine))
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
@@ -76,29 +110,37 @@ def tap(path: Path, kafka: str | None, options: TapOptions) -> int:
     return 0
 
 
+@dataclass
 class _Tap:
-    def __init__(self, options: TapOptions) -> None:
-        self.shown = self.read = 0
-        self._options = options
-        self._decode = reject if options.quarantine else event
+    """Shows records, and counts them. `limit`: of records that are shown; `follow`: go on at the topic's end."""
 
-    async def run(self, path: Path, kafka: str | None, moment: datetime | str) -> None:
-        settings = kafka_settings(path, kafka)
-        async with reading(settings, quarantine=self._options.quarantine) as reader:
-            if self._options.last is not None and not self._options.filters and not self._options.begin:
-                await reader.begin_before_end(self._options.last)
-            else:
+    decode: Callable[[Kept], Row]
+    filters: Filters
+    style: Format
+    limit: int | None
+    follow: bool
+    shown: int = 0
+    read: int = 0
+
+    async def run(
+        self, settings: KafkaSettings, moment: datetime | str | None, last: int | None, *, quarantine: bool
+    ) -> None:
+        """Show what is stored from `moment` on, or the `last` records; without a moment, no more than these are read."""
+        async with reading(settings, quarantine=quarantine) as reader:
+            if moment is not None:
                 await reader.begin_at(moment)
-            if self._options.last is not None:
-                await self._show_last(reader, self._options.last)
+            else:
+                await reader.begin_before_end(last or 0)
+            if last is not None:
+                await self._show_last(reader, last)
                 return
-            if self._options.follow and console.ERR.is_terminal:
+            if self.follow and console.ERR.is_terminal:
                 console.ERR.print(f"{reader.topic} at {settings.bootstrap_servers}; Ctrl-C ends", style="dim")
             await self._show_all(reader)
 
     async def _show_all(self, reader: TopicReader) -> None:
         away = False
-        while self._options.follow or not await reader.at_the_end():
+        while self.follow or not await reader.at_the_end():
             records = await reader.step()
             if reader.troubled() and not records and not away:
                 away = True
@@ -107,12 +149,12 @@ class _Tap:
                 away = False
                 console.ERR.print("Kafka answers again")
             for record in records:
-                if not self._options.follow and not reader.before_the_end(record):
+                if not self.follow and not reader.before_the_end(record):
                     continue
                 row = self._wanted(record)
                 if row is not None:
                     self._show(record, row)
-                    if self.shown == self._options.limit:
+                    if self.shown == self.limit:
                         sys.stdout.flush()
                         return
             sys.stdout.flush()
@@ -126,22 +168,22 @@ class _Tap:
                 f"--last {count}: these records hold more than {console.format_size(LAST_BYTES)}; ask for fewer."
             )
         for record in found.records:
-            self._show(record, self._decode(record))
+            self._show(record, self.decode(record))
         sys.stdout.flush()
 
     def _wanted(self, record: Kept) -> Row | None:
         self.read += 1
-        row = self._decode(record)
-        return row if self._options.filters.passes(row) else None
+        row = self.decode(record)
+        return row if self.filters.passes(row) else None
 
     def _show(self, record: Kept, row: Row) -> None:
         self.shown += 1
-        if self._options.format is Format.PRETTY:
+        if self.style is Format.PRETTY:
             with console.OUT.capture() as captured:  # rich would end the process itself on a closed pipe
                 console.OUT.print(pretty(row))
             sys.stdout.write(captured.get())
             return
-        sys.stdout.buffer.write((as_json(row) if self._options.format is Format.JSON else record.value or b"") + b"\n")
+        sys.stdout.buffer.write((as_json(row) if self.style is Format.JSON else record.value or b"") + b"\n")
 
 
 def output_closed() -> bool:

@@ -8,13 +8,13 @@ import os
 import resource
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import psutil
+import typer
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -38,6 +38,7 @@ from headrace_cli.ground import check_known
 from headrace_cli.operating.parts import NAMES, Finding, Verdict, settings_class, show
 from headrace_cli.stack.reach import check_reachable
 from headrace_cli.verbs.console import format_size
+from headrace_cli.verbs.options import examples
 
 RECORD_BYTES: Final = 64 * 1024
 """Room for an event's headers in its batch, and for the batch's own."""
@@ -230,34 +231,43 @@ def _authority(path: Path, now: datetime) -> Iterator[Finding]:
             yield _wrong("TLS__CLIENT_CA", path, what, "name the certificate that signed those of the clients")
 
 
-@dataclass(frozen=True)
-class ValidateOptions:
-    """The options of `validate`. `parts`: all if empty. `offline`: do not ask Kafka. `strict`: a doubt counts, too."""
-
-    parts: Sequence[str] = ()
-    config: Path | None = None
-    offline: bool = False
-    strict: bool = False
-    as_json: bool = False
+app = typer.Typer()
 
 
-def validate(options: ValidateOptions) -> int:
-    """Check and print everything. Return 0, or 78 if something is wrong. Raises `CommandError` for an unknown part."""
-    check_known("part", options.parts, NAMES)
-    findings = list(_all(options))
-    bad = [found for found in findings if found.verdict is Verdict.WRONG or (options.strict and found.bad)]
+@app.command(
+    epilog=examples(
+        "./headrace validate",
+        "./headrace validate forward lake --config headrace.yaml",
+        "./headrace validate --offline --strict --json",
+    )
+)
+def validate(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help="forward, lake, topics, …; default: all parts.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask Kafka.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A doubt counts as wrong, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> int:
+    """Check settings, certificates, limits, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
+    check_known("part", parts or (), NAMES)
+    findings = list(_all(parts or NAMES, config, offline=offline))
+    bad = [found for found in findings if found.verdict is Verdict.WRONG or (strict and found.bad)]
     doubts = sum(found.verdict is Verdict.DOUBT for found in findings)
     verdict = f"{len(bad)} to mend" if bad else "valid" + (f", {doubts} in doubt" if doubts else "")
-    show(findings, verdict, fine=not bad, as_json=options.as_json)
+    show(findings, verdict, fine=not bad, as_json=as_json)
     return EXIT_CONFIG if bad else 0
 
 
-def _all(options: ValidateOptions) -> Iterator[Finding]:
+def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterator[Finding]:
     loaded: dict[str, Settings] = {}
     said: set[str] = set()
-    for part in options.parts or NAMES:
+    for part in parts:
         try:
-            loaded[part] = load(settings_class(part), options.config)
+            loaded[part] = load(settings_class(part), config)
         except ConfigError as error:
             for line in str(error).splitlines():
                 if line not in said:  # what parts share is wrong in each of them
@@ -270,7 +280,7 @@ def _all(options: ValidateOptions) -> Iterator[Finding]:
     if loaded:
         yield Finding("settings", Verdict.FINE, f"of {', '.join(loaded)}")
     yield from _of_machine(loaded.values())
-    if options.offline:
+    if offline:
         yield Finding("kafka", Verdict.UNKNOWN, "not asked")
     elif loaded:
         yield from _of_kafka(loaded)

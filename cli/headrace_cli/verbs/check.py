@@ -9,7 +9,9 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from headrace_cli.ground import EXIT_FAILED, ROOT, check_checkout
 from headrace_cli.machine.jars import jars
@@ -56,13 +58,30 @@ class Tier(StrEnum):
     FULL = "full"
 
 
-def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | None = None) -> int:
-    """Run the linters, the type checker and pytest, all of them even if one fails. Exit status 0 if all passed.
+app = typer.Typer()
 
-    `arguments` are pytest's. Without a `tier` it is quick, but a selection of tests runs whole.
-    """
+
+@app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run_tests(
+    context: typer.Context,
+    require: Annotated[
+        str,
+        typer.Option(
+            metavar="TOOLS",
+            help="Fail instead of skipping tests that need one of java,go,npm,maven,docker,compose,systemd,helm,kubeconform,"
+            "promtool,chromium,actionlint,zizmor,mkdocs,k8s,node.",
+        ),
+    ] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Run every test that this machine can run, not only the quick ones.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="The same, and all of it at full size: hours.")] = False,
+    lint: Annotated[bool, typer.Option("--lint/--no-lint", help="Also run ruff and mypy.")] = True,
+) -> int:
+    """Run ruff, mypy and the quick tests; further arguments go to pytest, and tests that they select all run."""
     check_checkout("test")
-    tier = tier or (Tier.ALL if selects(arguments) else Tier.QUICK)
+    arguments = context.args
+    tier = Tier.FULL if full else Tier.ALL if everything or selects(arguments) else Tier.QUICK
     shared = spread(arguments, os.cpu_count() or 1)
     failed = []
     with compiling() if lint and shared else nullcontext():

@@ -66,12 +66,12 @@ def run(module: str, arguments: Sequence[str], path: Path) -> int:
         return 130
 
 
-def _verb(module: str, name: str) -> Callable[..., None]:
+def _verb(module: str, name: str) -> Callable[..., int]:
     def verb(
         context: typer.Context,
         state: Annotated[Path, typer.Option("--state", envvar="HEADRACE_STATE")] = DEFAULT_STATE,
-    ) -> None:
-        raise typer.Exit(run(module, [name, *context.args], state))
+    ) -> int:
+        return run(module, [name, *context.args], state)
 
     return verb
 
@@ -98,8 +98,8 @@ def _group(name: str, module: str, verbs: dict[str, str], about: str) -> typer.T
     return group
 
 
-lake = _group("lake", "headrace_lake", LAKE, "Land again, change or erase what is in the tables of the stack.")
-segment = _group("segment", "headrace_segment", SEGMENT, "Look at the segments of the stack, and end them.")
-live = typer.Typer()
+app = typer.Typer()
+app.add_typer(_group("lake", "headrace_lake", LAKE, "Land again, change or erase what is in the tables of the stack."))
+app.add_typer(_group("segment", "headrace_segment", SEGMENT, "Look at the segments of the stack, and end them."))
 for _name, _help in LIVE.items():
-    live.command(_name, help=_help, context_settings=_PASSED)(_own_verb("headrace_live", _name))
+    app.command(_name, help=_help, context_settings=_PASSED)(_own_verb("headrace_live", _name))

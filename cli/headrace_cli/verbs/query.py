@@ -6,21 +6,23 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
 from headrace_reader.text import printable, text
-from headrace_reader.written import PLAIN, Format, Output, write_query, write_rows
+from headrace_reader.written import Format, Output, write_query, write_rows
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import LakeOption, StateOption, examples
 
 
-def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
+def _output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
     """Check the options against each other. Raises `CommandError`."""
     check_known("--format", [format_] if format_ is not None else (), Format)
     if as_json and format_ not in (None, Format.JSON):
@@ -33,19 +35,57 @@ def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Outpu
     return Output(wanted, file)
 
 
-def query(
-    sql: str | None,
-    lake: Path | str,
-    *,
-    named: str | None = None,
-    content: bool = False,
-    output: Output = PLAIN,
-) -> int:
-    """Run `sql` or a named query on the tables in `lake`, write the rows and return the exit status.
+app = typer.Typer()
 
-    `content`: the proof reads all rows. Raises `CommandError` (bad SQL, more or less than one query, no tables, no answer from
-    the lake's store).
-    """
+
+@app.command(
+    epilog=examples(
+        './headrace query "select stream, count(*) from events group by all"',
+        "./headrace query --named exactly-once --lake s3://bucket/lake",
+        './headrace query "from events where day = today()" --output today.parquet',
+        "./headrace query --explain-schema",
+    )
+)
+def query(
+    sql: Annotated[
+        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches, gaps and erasures.")
+    ] = None,
+    state: StateOption = DEFAULT_STATE,
+    lake: LakeOption = None,
+    named: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run a prepared query: exactly-once (the proof), gaps, hours, resends, quarantine or erasures.",
+        ),
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="table|csv|json|parquet",
+            help="Default: a table on a terminal, else tabs.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows to this file, as Parquet.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: an array of objects.")] = False,
+    content: Annotated[
+        bool,
+        typer.Option("--content", help="With --named exactly-once: read every row, and compare it with what landed."),
+    ] = False,
+    explain_schema: Annotated[
+        bool, typer.Option("--explain-schema", help="Show the tables and their columns, with what each means.")
+    ] = False,
+) -> int:
+    """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
+    place = lake or state / "lake"
+    wanted = _output_of(format_, output, as_json=as_json)
+    if explain_schema:
+        if sql is not None or named is not None or content:
+            raise CommandError("--explain-schema takes no query.", status=2)
+        return explain(place, wanted)
     if content and named != PROOF:
         raise CommandError(
             f"--content belongs to --named {PROOF}: it reads whether the rows are as they landed.", status=2
@@ -54,12 +94,12 @@ def query(
         raise CommandError('Give either SQL or --named NAME: ./headrace query "select count(*) from events".', status=2)
     check_known("--named", [named] if named is not None else (), NAMED)
     if named == PROOF:
-        proof = exactly_once(lake, content=content)
-        _show(proof, output)
+        proof = exactly_once(place, content=content)
+        _show(proof, wanted)
         return 0 if all(row["ok"] for row in proof) else EXIT_FAILED
-    count = _ask(QUERIES[named] if named is not None else sql or "", lake, output)
+    count = _ask(QUERIES[named] if named is not None else sql or "", place, wanted)
     if not count:
-        console.ERR.print(f"No rows. {_last_landing(lake)}" if sql is not None else "No rows.", markup=False)
+        console.ERR.print(f"No rows. {_last_landing(place)}" if sql is not None else "No rows.", markup=False)
     return 0
 
 

@@ -11,15 +11,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import psutil
+import typer
 
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
+from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS, CommandError, command
 from headrace_cli.machine.child import written_since
 from headrace_cli.stack.reach import native
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import StateOption
 
 STOP_SECONDS: Final = 75.0
 """Time for a supervisor to stop its stack: receivers drain for up to 35 s, the broker for up to 20 s."""
@@ -28,20 +30,24 @@ KNOWN_SECONDS: Final = 5.0
 """Time for a supervisor that has just taken the lock to say there who it is."""
 
 
-def down(path: Path) -> int:
-    """Stop the stack with all its processes, even if its supervisor was killed."""
-    state = StateFolder(path)
-    ran = state.running()
+app = typer.Typer()
+
+
+@app.command()
+def down(state: StateOption = DEFAULT_STATE) -> int:
+    """Stop the stack: the receivers acknowledge what they have taken, then Kafka stops. The data stays."""
+    folder = StateFolder(state)
+    ran = folder.running()
     if ran:
-        _stop_supervisor(state)
-    left = state.end_processes()
-    state.delete_record()
+        _stop_supervisor(folder)
+    left = folder.end_processes()  # even if the supervisor was killed
+    folder.delete_record()
     if left and not ran:
         console.line("stack", "good", f"stopped; its supervisor was gone, {left} processes were left")
     elif ran:
         console.line("stack", "good", "stopped")
     else:
-        console.line("stack", "note", f"nothing runs on {state.path}")
+        console.line("stack", "note", f"nothing runs on {folder.path}")
     return 0
 
 
@@ -73,40 +79,50 @@ def _signal(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
 
 
-def purge(path: Path, *, yes: bool) -> int:
-    """Delete the state folder, after a question to the user unless `yes`."""
-    state = StateFolder(path)
-    if not state.path.exists():
-        console.line("state", "note", f"there is no {state.path}")
+@app.command()
+def purge(
+    state: StateOption = DEFAULT_STATE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+) -> int:
+    """Delete the state folder with the topics, the lake and the logs."""
+    folder = StateFolder(state)
+    if not folder.path.exists():
+        console.line("state", "note", f"there is no {folder.path}")
         return 0
-    if state.name is None or state.running():
-        state.remove()  # raises with the reason
+    if folder.name is None or folder.running():
+        folder.remove()  # raises with the reason
     if not yes:
         from rich.prompt import Confirm
 
         try:
-            agreed = Confirm.ask(f"Delete {state.path} with everything that Kafka and the lake hold?", default=False)
+            agreed = Confirm.ask(f"Delete {folder.path} with everything that Kafka and the lake hold?", default=False)
         except EOFError:
             agreed = False
         if not agreed:
             raise CommandError("Nothing was deleted; --yes deletes without asking.")
-    state.remove()
-    console.line("state", "good", f"{state.path} is gone")
+    folder.remove()
+    console.line("state", "good", f"{folder.path} is gone")
     return 0
 
 
 _TAIL_BYTES: Final = 1024 * 1024
 
 
-def logs(path: Path, names: Sequence[str], *, lines: int, follow: bool) -> int:
-    """Print the last `lines` lines of each named log, or of all; with `follow` continue until interrupted."""
-    state = StateFolder(path)
-    there = sorted(file.stem for file in state.logs.glob("*.log")) if state.logs.is_dir() else []
-    unknown = [name for name in names if name not in there]
+@app.command()
+def logs(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Processes; default: all.")] = None,
+    state: StateOption = DEFAULT_STATE,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines to show of each log.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new lines.")] = False,
+) -> int:
+    """Show the logs of the stack's processes."""
+    folder = StateFolder(state)
+    there = sorted(file.stem for file in folder.logs.glob("*.log")) if folder.logs.is_dir() else []
+    unknown = [name for name in names or () if name not in there]
     if unknown or not there:
         has = f"there is: {', '.join(there)}" if there else "nothing has run there yet"
-        raise CommandError(f"{state.logs} has no log of {', '.join(unknown) or 'anything'}; {has}.")
-    wanted = list(names) or there
+        raise CommandError(f"{folder.logs} has no log of {', '.join(unknown) or 'anything'}; {has}.")
+    wanted = names or there
     width = max(map(len, wanted))
 
     def show(name: str, rows: Sequence[str]) -> None:
@@ -116,25 +132,29 @@ def logs(path: Path, names: Sequence[str], *, lines: int, follow: bool) -> int:
 
     positions = {}
     for name in wanted:
-        log = state.log(name)
+        log = folder.log(name)
         rows, positions[name] = written_since(log, max(0, log.stat().st_size - _TAIL_BYTES))
         show(name, rows[-lines:] if lines else [])
     while follow:
         time.sleep(0.2)
         for name in wanted:
-            rows, positions[name] = written_since(state.log(name), positions[name])
+            rows, positions[name] = written_since(folder.log(name), positions[name])
             show(name, rows)
     return 0
 
 
-def status(path: Path, *, as_json: bool) -> int:
-    """Print the stack's state. Exit status 3 when nothing runs, 1 when it runs and its record cannot be read."""
-    state = StateFolder(path)
-    running = state.running()
-    record = state.read_record() if running else {}
-    if running and not record and state.record.exists():
-        start = command("up", state.path)
-        told = f"it runs, but {state.record} cannot be read; {command('down', state.path)} and {start} write it again"
+@app.command()
+def status(
+    state: StateOption = DEFAULT_STATE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> int:
+    """Show what runs. Exit status 3 when nothing runs."""
+    folder = StateFolder(state)
+    running = folder.running()
+    record = folder.read_record() if running else {}
+    if running and not record and folder.record.exists():
+        start = command("up", folder.path)
+        told = f"it runs, but {folder.record} cannot be read; {command('down', folder.path)} and {start} write it again"
         console.line("stack", "bad", told)
         return 1
     if not record:
@@ -142,17 +162,17 @@ def status(path: Path, *, as_json: bool) -> int:
             json.dump({}, sys.stdout)
             print()
         elif running:
-            console.line("stack", "note", f"a stack is starting on {state.path}")
-        elif left := state.processes():
+            console.line("stack", "note", f"a stack is starting on {folder.path}")
+        elif left := folder.processes():
             console.line(
                 "stack",
                 "bad",
-                f"its supervisor has died and left {len(left)} processes; {command('down', state.path)} ends them",
+                f"its supervisor has died and left {len(left)} processes; {command('down', folder.path)} ends them",
             )
-        elif state.record.exists():
-            console.line("stack", "note", f"nothing runs on {state.path}; the last run was killed")
+        elif folder.record.exists():
+            console.line("stack", "note", f"nothing runs on {folder.path}; the last run was killed")
         else:
-            console.line("stack", "note", f"nothing runs on {state.path}")
+            console.line("stack", "note", f"nothing runs on {folder.path}")
         return EXIT_NOTHING_RUNS
     cores = asyncio.run(_cores(record["services"]))
     if as_json:

@@ -10,15 +10,18 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from headrace_cli.ground import EXIT_FAILED, CommandError, command, module
+import typer
+
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, command, module
 from headrace_cli.machine.child import written_since
 from headrace_cli.machine.tether import tethered
-from headrace_cli.stack.stack import Stack, StackOptions, plan, select_receivers
+from headrace_cli.stack.stack import Stack, StackOptions, check_processes, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import StateOption, brokers_named
 from headrace_cli.verbs.query import EXAMPLE_QUERY
 
 START_SECONDS: Final = 900.0
@@ -27,9 +30,56 @@ START_SECONDS: Final = 900.0
 LOW_DISK: Final = 512 * 1024 * 1024
 
 
-def up(path: Path, options: StackOptions) -> int:
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    state: StateOption = DEFAULT_STATE,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", callback=brokers_named, help="Use this Kafka; the default is an embedded one."
+        ),
+    ] = None,
+    services: Annotated[str, typer.Option(metavar="A,B", help="Start only these receivers.")] = "",
+    any_port: Annotated[
+        bool,
+        typer.Option("--any-port", help="Use free ports, at each start the same."),
+    ] = False,
+    host: Annotated[
+        str, typer.Option(help="Address that the receivers listen on; 0.0.0.0 admits other machines.")
+    ] = "127.0.0.1",
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Speak TLS, with a certificate authority that the stack makes for itself.")
+    ] = False,
+    processes: Annotated[
+        int, typer.Option(metavar="N", help="Run N processes of each receiver, on one port; Logjam stays one.")
+    ] = 1,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Serve the live page, on 127.0.0.1.")] = True,
+    live_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="The live page's port; default: 8080, or a free one if that is taken."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when everything is ready; the stack keeps running.")
+    ] = False,
+) -> int:
+    """Start the stack: Kafka, the topics, the receivers and the landing job. Ctrl-C stops it."""
+    check_processes(processes)
+    names = tuple(name.strip() for name in services.split(",") if name.strip())
+    select_receivers(names)
+    options = StackOptions(kafka, names, any_port, host, tls, processes, live, live_port)
+    folder = StateFolder(state)
+    if detach:
+        start(folder, options)
+        show_addresses(folder)
+        return 0
+    return _run(folder, options)
+
+
+def _run(state: StateFolder, options: StackOptions) -> int:
     """Run the stack until a signal stops it. Return 0, or 78 when a service refuses its settings."""
-    state = StateFolder(path)
     stack, lock = _prepare(state, options)
     try:
         reporter = console.Reporter(state.log("supervisor"))
@@ -103,14 +153,6 @@ def show_addresses(state: StateFolder) -> None:
         console.OUT.print("that needs a certificate (HEADRACE_TLS__CLIENT_CA is then the same ca.pem).", markup=False)
     console.OUT.print("Then look at it:")
     console.OUT.print(f'  {command("query", state.path)} "{EXAMPLE_QUERY}"\n', markup=False)
-
-
-def detach(path: Path, options: StackOptions) -> int:
-    """Start the stack in the background and wait until it is ready. Return 0, or raise `CommandError`."""
-    state = StateFolder(path)
-    start(state, options)
-    show_addresses(state)
-    return 0
 
 
 def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> dict[str, Any]:

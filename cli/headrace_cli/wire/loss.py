@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import Topic, describe, explain, make_consumer
@@ -24,12 +25,13 @@ from headrace_reader.against_kafka import Place
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import Row
 
-from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError, check_known
+from headrace_cli.ground import DEFAULT_STATE, EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError, check_known
 from headrace_cli.operating.exposition import Parts, Scrape, parts_of, scrape_all
 from headrace_cli.operating.parts import Finding, Verdict, show
 from headrace_cli.operating.records import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import query
+from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
 from headrace_cli.wire.quarantined.items import Item, Reader, Wanted, gathered, of_lake
 from headrace_cli.wire.quarantined.replay import landed
 
@@ -52,41 +54,54 @@ READ_AGAIN: Final = 2_000
 _READ_MS: Final = 5_000
 
 
-@dataclass(frozen=True)
-class LossOptions:
-    """The options of `check-loss`. `ignore`: checks that are shown and do not count."""
-
-    lake: LakeAddress
-    kafka: str | None = None
-    urls: Sequence[str] = ()
-    since: str = ""
-    ignore: Sequence[str] = ()
-    as_json: bool = False
+app = typer.Typer()
 
 
-def check_loss(path: Path, options: LossOptions) -> int:
-    """Run all checks, print them and the verdict. Return 0 if nothing was lost or doubtful, 1 if something was lost, else 4.
-
-    Raises `CommandError` (with status 4: no tables, no answer from Kafka; with 2: options that make no sense), `ConfigError`.
-    """
-    check_known("--ignore", options.ignore, CHECKS)
-    since = parse_moment(options.since, "--since", datetime.now(UTC)) if options.since else None
-    parts = _parts(path, options.urls)
+@app.command(
+    "check-loss",
+    epilog=examples(
+        "./headrace check-loss",
+        "./headrace check-loss --since 1d --ignore quarantine --json",
+        "./headrace check-loss --lake /data/lake --kafka kafka-1:9092 --url http://receiver-1:8080",
+    ),
+)
+def check_loss(
+    state: StateOption = DEFAULT_STATE,
+    kafka: KafkaOption = None,
+    lake: LakeOption = None,
+    url: UrlOption = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="What landed since an ISO time, or within this time: 1d.",
+        ),
+    ] = "",
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="CHECK", help="Show this check, and do not count it; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> int:
+    """Say whether anything was lost, or may be, and why: 0 if not, 1 if lost, 4 if in doubt. For cron and CI."""
+    check_known("--ignore", ignore or (), CHECKS)
+    begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
+    tables = lake or state / "lake"
+    parts = _parts(state, url or ())
     try:
-        findings = [*of_tables(options.lake, since), *_of_kafka(path, options)]
-        findings.append(of_parts(scrape_all(parts), unacknowledged(options.lake, since)))
+        findings = [*of_tables(tables, begin), *_of_kafka(state, kafka, tables)]
+        findings.append(of_parts(scrape_all(parts), unacknowledged(tables, begin)))
     except CommandError as error:
         if error.status != EXIT_FAILED:
             raise
         raise CommandError(str(error), status=EXIT_DOUBT) from error  # 1 says that something was lost
     findings.sort(key=lambda found: CHECKS.index(found.check))
-    bad = [found for found in findings if found.bad and found.check not in options.ignore]
+    bad = [found for found in findings if found.bad and found.check not in (ignore or ())]
     lost = any(found.verdict is Verdict.WRONG for found in bad)
     verdict = f"{'lost' if lost else 'in doubt'}: {', '.join(found.check for found in bad)}"
     if not bad:
         unseen = [found.check for found in findings if found.verdict is Verdict.UNKNOWN]
         verdict = "nothing was lost" + (f", without a look at {', '.join(unseen)}" if unseen else "")
-    show(findings, verdict, fine=not bad, as_json=options.as_json)
+    show(findings, verdict, fine=not bad, as_json=as_json)
     return (EXIT_FAILED if lost else EXIT_DOUBT) if bad else 0
 
 
@@ -217,11 +232,11 @@ def unacknowledged(lake: LakeAddress, since: datetime | None = None) -> dict[str
     return {row["protocol"]: row["n"] for row in rows}
 
 
-def _of_kafka(path: Path, options: LossOptions) -> list[Finding]:
+def _of_kafka(state: Path, named: str | None, lake: LakeAddress) -> list[Finding]:
     try:
-        settings = kafka_settings(path, options.kafka)
+        settings = kafka_settings(state, named)
     except CommandError as error:
-        if options.kafka is not None or error.status != EXIT_NOTHING_RUNS:
+        if named is not None or error.status != EXIT_NOTHING_RUNS:
             raise
         return [
             Finding(name, Verdict.UNKNOWN, "not compared: no Kafka is known", "name it with --kafka HOST:PORT")
@@ -229,7 +244,7 @@ def _of_kafka(path: Path, options: LossOptions) -> list[Finding]:
         ]
     asyncio.run(check_reachable(settings))
     landed: dict[against_kafka.Place, int] = {
-        (row["topic"], row["partition"]): row["landed_to"] for row in query.run(against_kafka.LANDED, options.lake)
+        (row["topic"], row["partition"]): row["landed_to"] for row in query.run(against_kafka.LANDED, lake)
     }
     topics = {settings.events_topic, settings.quarantine_topic, *(topic for topic, _ in landed)}
     return of_kafka(settings, landed, against_kafka.held(settings, topics))

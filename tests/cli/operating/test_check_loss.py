@@ -208,13 +208,11 @@ def test_the_verb_and_its_status(
     whole = {name: [{**row, "topic": topics.events_topic} for row in each] for name, each in rows.items()}
     make(tmp_path / "lake", **whole)
     put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(3)])
-    assert loss.check_loss(tmp_path, loss.LossOptions(tmp_path / "lake", kafka.bootstrap)) == EXIT_DOUBT
+    assert loss.check_loss(tmp_path, kafka.bootstrap) == EXIT_DOUBT
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == "in doubt: quarantine"
-    ignored = loss.LossOptions(tmp_path / "lake", kafka.bootstrap, ignore=[loss.QUARANTINE], as_json=True)
-    assert loss.check_loss(tmp_path, ignored) == 0
+    assert loss.check_loss(tmp_path, kafka.bootstrap, ignore=[loss.QUARANTINE], as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "nothing was lost, without a look at unacknowledgeable"
     assert [check["check"] for check in document["checks"]] == list(loss.CHECKS)
-    later = loss.LossOptions(tmp_path / "lake", kafka.bootstrap, since="2026-05-07T00:00")
-    assert loss.check_loss(tmp_path, later) == 0
+    assert loss.check_loss(tmp_path, kafka.bootstrap, since="2026-05-07T00:00") == 0

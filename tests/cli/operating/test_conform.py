@@ -18,7 +18,7 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.conform import bench
 from headrace_cli.wire.conform.bench import Line, Storage, connected
-from headrace_cli.wire.conform.verb import PROBES, ConformOptions, conform
+from headrace_cli.wire.conform.verb import PROBES, conform
 from headrace_cli.wire.target import ASKED
 from headrace_lumberjack.wire import V1, acknowledgement
 
@@ -75,8 +75,8 @@ def told(
     capfd: pytest.CaptureFixture[str], protocol: str, target: str, **options: Any
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit status and the probes by name. Patience is long for what must come, and short for what must not."""
-    given = {"wait": 60.0, "silence": 0.2, "inflated": 1 << 20, "largest": 1 << 20, "style": "json", **options}
-    status = conform(protocol, Path("/nowhere"), ConformOptions(target, **given))
+    given = {"wait": 60.0, "silence": 0.2, "inflated": 1, "largest": 1, "style": "json", **options}
+    status = conform(target, protocol, **given)
     return status, {probe["name"]: probe for probe in json.loads(capfd.readouterr().out)["probes"]}
 
 
@@ -194,7 +194,7 @@ def test_a_command_fails(tmp_path: Path) -> None:
     options = {"hold": "echo why >&2; exit 3", "release": "true", "only": ["before-storage"]}
     refused = pytest.raises(CommandError, match=r"--hold-command echo .*: it ended with 3 \(why\)")
     with serving(honest("forward", tmp_path / "hold")) as target, refused as raised:
-        conform("forward", tmp_path, ConformOptions(target, **options))  # type: ignore[arg-type]
+        conform(target, "forward", **options)  # type: ignore[arg-type]
     assert raised.value.status == 1
 
 

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 from headrace_cli.wire.explain import stream
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explainer
-from headrace_cli.wire.explain.verb import ExplainOptions, explain, lines
+from headrace_cli.wire.explain.verb import explain, lines
 from headrace_courier import wire as courier
 from headrace_forward import wire as forward
 from headrace_logjam import wire as logjam
@@ -61,7 +61,7 @@ def explained(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[...
     def run(data: bytes, **options: Any) -> tuple[int, list[Any], Any]:
         path = tmp_path / "bytes"
         path.write_bytes(data)
-        status = explain(str(path), ExplainOptions(as_json=True, **options))
+        status = explain(str(path), as_json=True, **options)
         *frames, totals = map(json.loads, capfd.readouterr().out.splitlines())
         return status, frames, totals
 
@@ -206,9 +206,9 @@ def test_a_login_is_not_shown(explained: Explained) -> None:
 def test_what_is_explained_is_not_called_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = (VECTORS / "forward/vectors/flb-auth.0.bin").read_bytes()
     (tmp_path / "x").write_bytes(data)
-    assert explain(str(tmp_path / "x"), ExplainOptions(as_json=True)) == 1
+    assert explain(str(tmp_path / "x"), as_json=True) == 1
     login, *_, totals = map(json.loads, capsys.readouterr().out.splitlines())
-    assert explain(str(tmp_path / "x"), ExplainOptions()) == 1
+    assert explain(str(tmp_path / "x")) == 1
     shown = capsys.readouterr().out
     assert totals["broken"]["offset"] == login["offset"] == 0
     assert "It breaks" not in shown
@@ -223,7 +223,7 @@ def test_what_is_shown_is_bounded_and_the_rest_counted(
     assert (len(frames), totals["frames"], totals["events"]) == (3, 40, 1000)
     assert (len(frames[1]["events"]), frames[1]["events_left_out"], frames[1]["fields_left_out"]) == (2, 48, 48)
     (tmp_path / "x").write_bytes(data * 20 + b"3")
-    assert explain(str(tmp_path / "x"), ExplainOptions(parts=2, frames=3)) == 1
+    assert explain(str(tmp_path / "x"), parts=2, frames=3) == 1
     shown = capfd.readouterr().out
     assert "… 37 more frames" in shown
     assert f"It breaks at byte {len(data) * 20:,}" in shown
@@ -237,7 +237,7 @@ def test_what_is_none_of_ours_has_its_name_where_a_protocol_was_named(
     content: bytes, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "x").write_bytes(content)
-    assert explain(str(tmp_path / "x"), ExplainOptions(protocol="forward")) == 1
+    assert explain(str(tmp_path / "x"), protocol="forward") == 1
     assert f"These bytes are {name}" in " ".join(capsys.readouterr().out.split())
 
 

@@ -12,7 +12,7 @@ import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.wire import loss
-from headrace_cli.wire.quarantined.verbs import Source, export_items, wanted_of
+from headrace_cli.wire.quarantined.verbs import export
 from headrace_cli.wire.send import verb
 from headrace_cli.wire.send.connections import Tally
 from headrace_live import tables
@@ -81,7 +81,7 @@ def test_quarantine(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["quarantine", "list", "--state", str(tmp_path), "--lake", URL, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["reason"] == "bad_json"
-    assert export_items(Source(tmp_path, URL), wanted_of([], [], "", ""), tmp_path / "out") == 0
+    assert export(tmp_path / "out", lake=URL) == 0
     assert [path.read_bytes() for path in (tmp_path / "out").glob("*.bin")] == [b"\xff"]
 
 

@@ -12,8 +12,8 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.records import Row
 from headrace_cli.wire.quarantined import items
-from headrace_cli.wire.quarantined.items import Wanted, gathered, name_of
-from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, export_items, list_items, show_item
+from headrace_cli.wire.quarantined.items import gathered, name_of
+from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, export, list_, show
 
 from tests.cli.operating.topics import lead_to, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
@@ -67,8 +67,11 @@ def kept(offset: int, number: int, raw: bytes, part: int = 1, parts: int = 1, **
     return {**reject(offset), **base, "received_time": MOMENT + timedelta(minutes=number), "sha256": "", **values}
 
 
+BETWEEN = (MOMENT + timedelta(minutes=2)).isoformat()
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Source:
+def lake(tmp_path: Path) -> Path:
     rows = [
         kept(0, 1, b"one", reason="bad_json", detail="at 3\x1b[2J"),
         kept(1, 2, WHOLE[:100], 1, 2, reason="bad_record", sha256=SHA),
@@ -76,29 +79,28 @@ def lake(tmp_path: Path) -> Source:
         kept(3, 3, b"three", reason="null_value", protocol="courier", id=None),
     ]
     make(tmp_path / "lake", quarantine=rows)
-    return Source(tmp_path, tmp_path / "lake")
+    return tmp_path / "lake"
 
 
-def listed(source: Source, capsysbinary: pytest.CaptureFixture[bytes], wanted: Wanted, limit: int = 50) -> list[Any]:
-    assert list_items(source, wanted, limit, as_lines=True) == 0
+def listed(capsysbinary: pytest.CaptureFixture[bytes], **options: Any) -> list[Any]:
+    assert list_(as_json=True, **options) == 0
     return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Wanted(), ["q-0-3", named(2), named(1)]),
-        (Wanted(reasons=["bad_json", "bad_time"]), [named(1)]),
-        (Wanted(protocols=["forward"]), [named(2), named(1)]),
-        (Wanted(since=MOMENT + timedelta(minutes=2)), ["q-0-3", named(2)]),
-        (Wanted(until=MOMENT + timedelta(minutes=2)), [named(1)]),
-        (Wanted(name="q-0-3"), ["q-0-3"]),
+        ({}, ["q-0-3", named(2), named(1)]),
+        ({"reason": ["bad_json", "bad_time"]}, [named(1)]),
+        ({"protocol": ["forward"]}, [named(2), named(1)]),
+        ({"since": BETWEEN}, ["q-0-3", named(2)]),
+        ({"until": BETWEEN}, [named(1)]),
     ],
 )
 def test_the_lakes_items(
-    lake: Source, capsysbinary: pytest.CaptureFixture[bytes], wanted: Wanted, names: list[str]
+    lake: Path, capsysbinary: pytest.CaptureFixture[bytes], wanted: dict[str, Any], names: list[str]
 ) -> None:
-    found = listed(lake, capsysbinary, wanted)
+    found = listed(capsysbinary, lake=lake, **wanted)
     assert [item["name"] for item in found] == names
     assert [item["bytes"] for item in found if item["name"] == named(2)] in ([], [len(WHOLE)])
 
@@ -108,38 +110,39 @@ def test_the_newest_of_those_without_an_id_come_first(
 ) -> None:
     rows = [kept(n, n, b"x", reason="null_value", id=None) for n in (1, 3, 4)]
     make(tmp_path / "lake", quarantine=[*rows, kept(2, 2, b"y")])
-    found = listed(Source(tmp_path, tmp_path / "lake"), capsysbinary, Wanted(), 3)
+    found = listed(capsysbinary, lake=tmp_path / "lake", limit=3)
     assert [item["name"] for item in found] == ["q-0-4", "q-0-3", named(2)]
 
 
-def test_a_list_for_people(lake: Source, capsys: pytest.CaptureFixture[str]) -> None:
-    assert list_items(lake, Wanted(), 50, as_lines=False) == 0
+def test_a_list_for_people(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list_(lake=lake) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "at 3\\x1b[2J" in out
-    assert list_items(lake, Wanted(reasons=["too_deep"]), 50, as_lines=False) == 0
+    assert list_(lake=lake, reason=["too_deep"]) == 0
     assert "Nothing is in quarantine" in capsys.readouterr().out
 
 
-def test_one_item(lake: Source, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert show_item(lake, named(2), raw=True) == 0
-    assert capsysbinary.readouterr().out == WHOLE
-    assert show_item(lake, named(2), raw=False) == 0
+def test_one_item(lake: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    for name, content in ((named(2), WHOLE), ("q-0-3", b"three")):
+        assert show(name, lake=lake, raw=True) == 0
+        assert capsysbinary.readouterr().out == content
+    assert show(named(2), lake=lake) == 0
     assert b"00000000  66 69 72 73 74 00" in capsysbinary.readouterr().out
     with pytest.raises(CommandError, match=r"has no d\.9 in quarantine"):
-        show_item(lake, "d.9", raw=False)
+        show("d.9", lake=lake)
 
 
 @pytest.mark.parametrize(("more", "said"), [(0, False), (1, True)])
 def test_a_long_item_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: int, said: bool) -> None:
     make(tmp_path, quarantine=[kept(0, 1, b"x" * (SHOWN_BYTES + more), reason="bad_json")])
-    assert show_item(Source(tmp_path, tmp_path), named(1), raw=False) == 0
+    assert show(named(1), lake=tmp_path) == 0
     assert ("more bytes" in capsys.readouterr().out) is said
 
 
-def test_export(lake: Source, tmp_path: Path) -> None:
+def test_export(lake: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    assert export_items(lake, Wanted(), folder) == 0
+    assert export(folder, lake=lake) == 0
     index = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
     assert {line["name"]: (folder / line["file"]).read_bytes() for line in index} == {
         "q-0-3": b"three",
@@ -147,15 +150,15 @@ def test_export(lake: Source, tmp_path: Path) -> None:
         named(1): b"one",
     }
     with pytest.raises(CommandError, match="is not empty"):
-        export_items(lake, Wanted(), folder)
+        export(folder, lake=lake)
     with pytest.raises(CommandError, match="cannot be written"):
-        export_items(lake, Wanted(), folder / "index.jsonl")
+        export(folder / "index.jsonl", lake=lake)
 
 
 def test_two_items_with_one_id_and_one_that_is_not_whole(tmp_path: Path) -> None:
     rows = [kept(0, 1, b"one", sha256="/../a"), kept(1, 1, b"other", sha256="b"), kept(2, 2, b"part", 1, 2)]
     make(tmp_path / "lake", quarantine=rows)
-    assert export_items(Source(tmp_path, tmp_path / "lake"), Wanted(), tmp_path / "out") == 1
+    assert export(tmp_path / "out", tmp_path) == 1
     files = {path.read_bytes() for path in (tmp_path / "out").glob("*.bin")}
     assert files == {b"one", b"other", b"part"}
     assert "1 of 2 parts are missing" in (tmp_path / "out" / "index.jsonl").read_text()
@@ -175,15 +178,13 @@ def test_the_topics_items(
         (b"three", reject_headers("bad_json", "courier", name=names[2])),
     ]
     put(topics, topics.quarantine_topic, records)
-    source = Source(tmp_path, tmp_path / "none", topic=True)
-    assert [item["name"] for item in listed(source, capsysbinary, Wanted())] == [named(2), named(1), named(0)]
-    assert [item["name"] for item in listed(source, capsysbinary, Wanted(), 1)] == [named(2)]
-    assert [item["name"] for item in listed(source, capsysbinary, Wanted(protocols=["courier"]))] == [named(2)]
+    source: dict[str, Any] = {"state": tmp_path, "topic": True}
+    assert [item["name"] for item in listed(capsysbinary, **source)] == [named(2), named(1), named(0)]
+    assert [item["name"] for item in listed(capsysbinary, **source, limit=1)] == [named(2)]
+    assert [item["name"] for item in listed(capsysbinary, **source, protocol=["courier"])] == [named(2)]
     later = datetime.now(UTC) + timedelta(hours=1)
-    assert listed(source, capsysbinary, Wanted(since=later)) == []
-    assert show_item(source, named(1), raw=True) == 0
+    assert listed(capsysbinary, **source, since=later.isoformat()) == []
+    assert show(named(1), **source, raw=True) == 0
     assert capsysbinary.readouterr().out == WHOLE
-    assert (
-        export_items(Source(tmp_path, tmp_path, kafka.bootstrap), Wanted(reasons=["bad_record"]), tmp_path / "out") == 0
-    )
+    assert export(tmp_path / "out", tmp_path, kafka=kafka.bootstrap, reason=["bad_record"]) == 0
     assert (tmp_path / "out" / f"{named(1)}.bin").read_bytes() == WHOLE

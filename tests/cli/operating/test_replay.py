@@ -11,9 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.wire.quarantined.items import Item, Reader, Wanted
-from headrace_cli.wire.quarantined.replay import ReplayOptions, replay
-from headrace_cli.wire.quarantined.verbs import Source
+from headrace_cli.wire.quarantined.items import Item, Reader
+from headrace_cli.wire.quarantined.replay import replay
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal
@@ -141,7 +140,7 @@ def test_what_cannot_be_read_again_says_why() -> None:
 
 def test_without_a_lake_it_wants_to_be_told_so(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="--blind does without"):
-        replay(Source(tmp_path, tmp_path / "lake"), Wanted(), ReplayOptions())
+        replay(tmp_path)
 
 
 def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored | Published] = ()) -> Path:
@@ -170,7 +169,7 @@ def test_what_is_published_is_published_once(
     items = [item for protocol, client in clients.items() for item in rejected(protocol, client, client.frame(EVENTS))]
 
     def replayed(lake: Path, **options: bool) -> dict[str, object]:
-        assert replay(Source(tmp_path, lake), Wanted(), ReplayOptions(as_json=True, **options)) == 0
+        assert replay(tmp_path, lake, as_json=True, **options) == 0
         told = json.loads(capsys.readouterr().out)
         return {name: told[name] for name in ("published", "new")}
 

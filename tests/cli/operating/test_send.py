@@ -27,8 +27,8 @@ from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.send import connections, source, verb
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
-from headrace_cli.wire.send.verb import SendOptions, send
-from headrace_cli.wire.target import CLIENTS, Security, Target
+from headrace_cli.wire.send.verb import send, sent
+from headrace_cli.wire.target import CLIENTS, Security, Target, target_of
 
 from tests.cli.operating.serving import HOST, serving
 from tests.contract import receiver as real
@@ -93,8 +93,13 @@ class Stored:
         return answer
 
 
+def to(protocol: str, address: str, source: Source, security: Security | None = None, **how: Any) -> int:
+    """Sends as `send` does; its exit status."""
+    return sent(target_of(protocol, Path("nowhere"), address, security or Security()), source, **how)
+
+
 def patient_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`timeout` is for acknowledgements alone: a connection has all the time to come about."""
+    """`ANSWER_SECONDS` are for acknowledgements alone: a connection has all the time to come about."""
     real = connections.channel_to
     monkeypatch.setattr(connections, "channel_to", lambda target, _: real(target, PATIENCE))
 
@@ -107,8 +112,7 @@ def silent() -> Callable[[bytes], bytes | None]:
 def test_events_at_a_rate_arrive_once(protocol: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     stored = Stored(protocol)
     with Server(stored).running() as server:
-        options = SendOptions(server.target, rate=2000, duration=0.5, size=400, connections=3, batch=7, as_json=True)
-        assert send(protocol, tmp_path, options) == 0
+        assert to(protocol, server.target, RateSource(2000, 0.5, 400), connections=3, batch=7, as_json=True) == 0
     told = json.loads(capfd.readouterr().out)
     assert (told["sent"], told["acknowledged"], told["problems"]) == (1000, 1000, {})
     assert 0 < told["p50"] <= told["p99"]
@@ -123,7 +127,7 @@ def test_lines_of_a_file(protocol: str, tmp_path: Path) -> None:
     path.write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
     stored = Stored(protocol)
     with Server(stored).running() as server:
-        assert send(protocol, tmp_path, SendOptions(server.target, path, batch=2)) == 0
+        assert send(protocol, server.target, file=path, batch=2) == 0
     first, *rest = sorted(stored.bodies, key=lambda body: body["headrace"]["n"])
     assert first["message"] == "plain \ufffd text"
     assert rest[0]["a"] == 1
@@ -135,7 +139,7 @@ def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: 
     path.write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
     stored = Stored("forward")
     with Server(stored).running() as server:
-        assert send("forward", tmp_path, SendOptions(server.target, path, batch=1000, connections=2, as_json=True)) == 0
+        assert send("forward", server.target, file=path, batch=1000, connections=2, as_json=True) == 0
     assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
     assert json.loads(capfd.readouterr().out)["frames"] <= 40
 
@@ -149,7 +153,7 @@ def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "x").touch()
     stored = Stored("forward")
     with Server(stored).running() as server:
-        assert send("forward", tmp_path, SendOptions(server.target, tmp_path / "x")) == 1
+        assert send("forward", server.target, file=tmp_path / "x") == 1
     assert [body["message"] for body in stored.bodies] == ["one"]
 
 
@@ -179,9 +183,9 @@ def test_a_server_that_never_acknowledges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     patient_to_connect(monkeypatch)
+    monkeypatch.setattr(verb, "ANSWER_SECONDS", 0.5)
     with Server(silent).running() as server:
-        options = SendOptions(server.target, rate=1000, duration=0.01, timeout=0.5)
-        assert send("forward", tmp_path, options) == 1
+        assert to("forward", server.target, RateSource(1000, 0.01, 300)) == 1
     told = capfd.readouterr()
     assert f"{server.target} acknowledged nothing for 0.5 s" in told.err
     assert "events were not acknowledged." in told.err
@@ -200,7 +204,7 @@ def test_a_server_of_another_kind(
     protocol: str, answer: bytes | None, sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with Server(lambda: lambda data: answer).running() as server:
-        assert send(protocol, tmp_path, SendOptions(server.target, rate=1000, duration=0.1)) == 1
+        assert to(protocol, server.target, RateSource(1000, 0.1, 300)) == 1
     told = capfd.readouterr().err
     assert sentence in told
     assert "were not acknowledged" in told
@@ -208,22 +212,23 @@ def test_a_server_of_another_kind(
 
 def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Server(lambda: lambda data: b"\x81\xa3ack\xa1x").running() as server:
-        assert send("forward", tmp_path, SendOptions(server.target, rate=10, duration=0.1)) == 1
+        assert to("forward", server.target, RateSource(10, 0.1, 300)) == 1
     assert "which was not sent" in capfd.readouterr().err
 
 
-def test_tls(tmp_path: Path) -> None:
+def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificates = ensure(tmp_path / "certificates", HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificates.server)
     stored, ours = Stored("lumberjack"), Security(str(certificates.ca))
     with Server(stored, context).running() as server:
-        assert send("lumberjack", tmp_path, SendOptions(server.target, rate=100, duration=0.1, security=ours)) == 0
+        assert to("lumberjack", server.target, RateSource(100, 0.1, 300), ours) == 0
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
-            send("lumberjack", tmp_path, SendOptions(server.target, rate=10, security=Security("system")))
+            to("lumberjack", server.target, RateSource(10, 1, 300), Security("system"))
+    monkeypatch.setattr(verb, "ANSWER_SECONDS", 2.0)
     with Server(silent).running() as server, pytest.raises(CommandError, match=server.target):
-        send("lumberjack", tmp_path, SendOptions(server.target, rate=10, timeout=2, security=ours))
+        to("lumberjack", server.target, RateSource(10, 1, 300), ours)
 
 
 async def test_what_is_in_flight_at_ctrl_c_is_still_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,15 @@ import zmq
 from headrace_cli.ground import CommandError
 from headrace_cli.stack import certificates as curve
 from headrace_cli.wire.channel import opened
-from headrace_cli.wire.send.verb import SendOptions, send
+from headrace_cli.wire.send import verb
+from headrace_cli.wire.send.source import RateSource
 from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
 from headrace_logjam.wire import Compression as Method
 from headrace_logjam.wire import decode_meta
 
 from tests.cli.operating.serving import HOST
-from tests.cli.operating.test_send import Server, Stored, patient_to_connect
+from tests.cli.operating.test_send import Server, Stored, patient_to_connect, to
 from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver as Process
@@ -77,8 +78,7 @@ def told(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_logjam_is_one_message_an_event_and_202_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with device(accepts) as (address, heard):
-        options = SendOptions(address, rate=2000, duration=0.1, connections=2, batch=50, as_json=True)
-        assert send("logjam", tmp_path, options) == 0
+        assert to("logjam", address, RateSource(2000, 0.1, 300), connections=2, batch=50, as_json=True) == 0
     found = told(capfd)
     assert (found["sent"], found["acknowledged"], found["frames"]) == (200, 200, 200)
     assert len(heard) == 200
@@ -108,20 +108,22 @@ def test_what_logjam_does_not_acknowledge(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     patient_to_connect(monkeypatch)
+    monkeypatch.setattr(verb, "ANSWER_SECONDS", timeout)
     with device(answer) as (address, _):
-        assert send("logjam", tmp_path, SendOptions(address, rate=1000, duration=0.02, timeout=timeout)) == 1
+        assert to("logjam", address, RateSource(1000, 0.02, 300)) == 1
     err = capfd.readouterr().err
     assert sentence in err
     assert "events were not acknowledged" in err
 
 
 @pytest.mark.long
-def test_a_server_that_is_no_zeromq(tmp_path: Path) -> None:
+def test_a_server_that_is_no_zeromq(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verb, "ANSWER_SECONDS", 1.0)
     with (
         Server(lambda: lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n").running() as server,
         pytest.raises(CommandError, match=r"ends the connection|refuses us|took no"),
     ):
-        send("logjam", tmp_path, SendOptions(server.target, rate=10, timeout=1))
+        to("logjam", server.target, RateSource(10, 1, 300))
 
 
 def secrets(folder: Path, **given: str) -> Security:
@@ -182,10 +184,8 @@ EACH = [
 def test_our_receivers_take_each(protocol: str, text: str, tmp_path: Path) -> None:
     stored = Stored(protocol)
     with Server(stored).running() as server:
-        options = SendOptions(
-            server.target, rate=4000, duration=0.05, batch=40, compression=compression_of(text, protocol)
-        )
-        assert send(protocol, tmp_path, options) == 0
+        made, method = RateSource(4000, 0.05, 300), compression_of(text, protocol)
+        assert to(protocol, server.target, made, batch=40, compression=method) == 0
     assert sorted(body["headrace"]["n"] for body in stored.bodies) == list(range(200))
     sizes = sum(map(len, server.heard))
     plain = text in ("none", "zlib:0")
@@ -195,8 +195,7 @@ def test_our_receivers_take_each(protocol: str, text: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("method", CLIENTS["logjam"].methods)
 def test_each_method_of_logjam(method: str, tmp_path: Path) -> None:
     with device(accepts) as (address, heard):
-        options = SendOptions(address, rate=100, duration=0.04, compression=compression_of(method, "logjam"))
-        assert send("logjam", tmp_path, options) == 0
+        assert to("logjam", address, RateSource(100, 0.04, 300), compression=compression_of(method, "logjam")) == 0
     assert {Method(decode_meta(message[-1]).compression).name.lower() for message in heard} == {method}
 
 
@@ -223,7 +222,7 @@ def test_secrets_that_make_no_sense_are_one_sentence(
 ) -> None:
     security = secrets(tmp_path, **given)
     with pytest.raises(CommandError, match=sentence) as raised:
-        send(protocol, tmp_path, SendOptions("h:1", rate=1, security=security))
+        to(protocol, "h:1", RateSource(1, 1, 300), security)
     assert raised.value.status == 2
 
 

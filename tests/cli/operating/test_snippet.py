@@ -66,7 +66,7 @@ def test_an_option_is_one_that_the_protocols_page_explains(name: str) -> None:
 
 def test_the_addresses_are_the_stacks(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
     path = running(services={"lumberjack": {"listen": "127.0.0.1:6044", "ca": "/x/ca.pem", "keys": None}}).path
-    assert snippet("filebeat", path, "") == 0
+    assert snippet("filebeat", path) == 0
     assert '"127.0.0.1:6044"' in capsys.readouterr().out
     assert snippet("logstash", path, "logs.example.org") == 0
     out = capsys.readouterr().out
@@ -78,7 +78,7 @@ def test_an_address_that_nobody_can_connect_to_is_replaced(
     running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = running(services={"forward": {"listen": "0.0.0.0:24224", "ca": None}}).path
-    assert snippet("fluentd", path, "") == 0
+    assert snippet("fluentd", path) == 0
     assert "0.0.0.0" not in capsys.readouterr().out
 
 
@@ -86,15 +86,15 @@ def test_a_stack_that_cannot_serve_the_client(running: Running) -> None:
     logjam = {"listen": "127.0.0.1:9604", "ca": None, "keys": "/x"}
     path = running(services={"logjam": logjam, "forward": {"listen": "h:1", "ca": "/x"}}).path
     with pytest.raises(CommandError, match="speaks no CURVE"):
-        snippet("logjam", path, "")
+        snippet("logjam", path)
     with pytest.raises(CommandError, match="speaks no TLS"):
-        snippet("python", path, "")
+        snippet("python", path)
     with pytest.raises(CommandError, match="runs without lumberjack"):
-        snippet("filebeat", path, "")
+        snippet("filebeat", path)
 
 
 def test_without_a_stack_it_is_for_the_usual_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert snippet("filebeat", tmp_path, "") == 0
+    assert snippet("filebeat", tmp_path) == 0
     said = capsys.readouterr()
     assert "127.0.0.1:5044" in said.out
     assert "Nothing runs" in said.err

@@ -8,14 +8,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from headrace_reader.text import printable
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import CaOption, StateOption, examples
 from headrace_cli.wire.conform import probes
 from headrace_cli.wire.conform.bench import Bench, Finding, Probe, Storage, Verdict
 from headrace_cli.wire.target import ASKED, Security, target_of, why_not
@@ -54,25 +55,6 @@ PROBES: Final = (
 
 
 @dataclass(frozen=True)
-class ConformOptions:
-    """`wait`, `silence`: seconds, and `largest`, `inflated`: bytes, see `Bench`.
-
-    `hold`, `release`: commands for the shell. `only`: names of probes; all if empty.
-    """
-
-    target: str = ""
-    ca: str = ""
-    wait: float = 10.0
-    silence: float = 6.0
-    hold: str = ""
-    release: str = ""
-    largest: int = 4 << 20
-    inflated: int = 100 << 20
-    only: Sequence[str] = ()
-    style: str = "table"
-
-
-@dataclass(frozen=True)
 class Asked:
     """A probe, what it found, and how long that took, in seconds."""
 
@@ -81,32 +63,59 @@ class Asked:
     seconds: float
 
 
-def conform(protocol: str, state: Path, options: ConformOptions) -> int:
-    """Ask a server every probe, print the table, and return 1 if one finds something broken, else 0.
+app = typer.Typer()
 
-    Raises `CommandError` for what makes no sense, and if the server takes no connection or a command fails.
+
+@app.command(
+    epilog=examples(
+        "./headrace conform --protocol lumberjack",
+        "./headrace conform logs.example.org:24224 --protocol forward --ca ca.pem --format json",
+        "./headrace conform --protocol lumberjack --hold-command 'kill -STOP 4711' --release-command 'kill -CONT 4711'",
+    )
+)
+def conform(
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A server; default: the stack in --state.")] = "",
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="courier, forward or lumberjack.")] = "",
+    state: StateOption = DEFAULT_STATE,
+    ca: CaOption = "",
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="Time that the server has for each answer.")
+    ] = 10,
+    silence: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long to listen where it should say nothing."),
+    ] = 6,
+    hold: Annotated[
+        str, typer.Option("--hold-command", metavar="CMD", help="Stalls the server's storage, for the shell.")
+    ] = "",
+    release: Annotated[str, typer.Option("--release-command", metavar="CMD", help="Lets it go again.")] = "",
+    largest: Annotated[int, typer.Option(metavar="MIB", min=1, max=1024, help="Largest frame that is tried.")] = 4,
+    inflated: Annotated[
+        int, typer.Option(metavar="MIB", min=1, max=4096, help="What the compressed frame inflates to.")
+    ] = 100,
+    only: Annotated[list[str] | None, typer.Option(metavar="PROBE", help="Only this probe; may be repeated.")] = None,
+    style: Annotated[str, typer.Option("--format", metavar="FORMAT", help="table or json.")] = "table",
+) -> int:
+    """Ask any server when it acknowledges, and what bad input does to it. It sends events and harmful bytes; exit status 1
+    if the server breaks the promise.
     """
-    probes = chosen(protocol, options)
-    target = target_of(protocol, state, options.target, Security(options.ca))
-    storage = Storage(options.hold, options.release) if options.hold else None
-    bench = Bench(target, options.wait, options.silence, storage, options.largest, options.inflated)
+    check_known("--protocol", [protocol or "NAME"], sorted(ASKED))
+    check_known("--format", [style], FORMATS)
+    if bool(hold) != bool(release):
+        raise CommandError("--hold-command and --release-command: what is held must be released, name both.", status=2)
+    probes = [probe for probe in PROBES if protocol in probe.protocols]
+    check_known("--only", only or (), [probe.name for probe in probes])
+    probes = [probe for probe in probes if not only or probe.name in only]
+    storage = Storage(hold, release) if hold else None
+    bench = Bench(
+        target_of(protocol, state, target, Security(ca)), wait, silence, storage, largest << 20, inflated << 20
+    )
     asked = asyncio.run(_run(bench, probes))
-    if options.style == "json":
+    if style == "json":
         sys.stdout.write(json.dumps(_described(bench, asked), indent=1) + "\n")
     else:
         _print(bench, asked)
     return EXIT_FAILED if any(each.finding.verdict is Verdict.BROKEN for each in asked) else 0
-
-
-def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
-    """Return the probes of a run. Raises `CommandError`."""
-    check_known("--protocol", [protocol or "NAME"], sorted(ASKED))
-    check_known("--format", [options.style], FORMATS)
-    if bool(options.hold) != bool(options.release):
-        raise CommandError("--hold-command and --release-command: what is held must be released, name both.", status=2)
-    known = [probe for probe in PROBES if protocol in probe.protocols]
-    check_known("--only", options.only, [probe.name for probe in known])
-    return [probe for probe in known if not options.only or probe.name in options.only]
 
 
 async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:

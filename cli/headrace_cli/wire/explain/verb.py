@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from headrace_common.operations.settings import load
 from headrace_common.session.explain import Part, count
 from headrace_reader.text import printable
@@ -18,6 +18,7 @@ from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 from headrace_cli.operating.parts import settings_class
 from headrace_cli.operating.records import as_json, shown_value
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import examples
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary, stranger
 
 CHUNK: Final = 64 << 10
@@ -26,25 +27,38 @@ _BODY: Final = 300
 _PLACE: Final = "{:08x}"
 
 
-@dataclass(frozen=True)
-class ExplainOptions:
-    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown."""
-
-    protocol: str = ""
-    parts: int = 5
-    frames: int = 100
-    as_json: bool = False
+app = typer.Typer()
 
 
-def explain(name: str, options: ExplainOptions) -> int:
-    """Print what the bytes of a file, or of standard input (``-``), mean. Return 1 if they are not all understood.
-
-    Raises `CommandError` for what cannot be read, or is no protocol of ours.
-    """
-    check_known("--protocol", [options.protocol] if options.protocol else (), EXPLANATIONS)
-    explainer = Explainer(read(name), options.protocol, options.parts, lambda protocol: load(settings_class(protocol)))
+@app.command(
+    epilog=examples(
+        "./headrace explain capture.bin",
+        "./headrace quarantine show --raw NAME | ./headrace explain - --protocol logjam",
+        "HEADRACE_LIMITS__FRAME_BYTES=64MiB ./headrace explain capture.bin",
+    )
+)
+def explain(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE|-", help="Bytes that a client sent on one connection; - is standard input."),
+    ],
+    protocol: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="courier, forward, logjam, lumberjack or segment; default: the first bytes say."
+        ),
+    ] = "",
+    parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show at most N events and entries of a frame.")] = 5,
+    frames: Annotated[int, typer.Option(min=0, help="Show at most N frames; all are counted.")] = 100,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each frame, then one with the totals.")
+    ] = False,
+) -> int:
+    """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
+    check_known("--protocol", [protocol] if protocol else (), EXPLANATIONS)
+    explainer = Explainer(read(file), protocol, parts, lambda name: load(settings_class(name)))
     found = explainer.run(time.time_ns() // 1_000_000)
-    (_print_json if options.as_json else _print)(explainer.summary, found, options.frames)
+    (_print_json if as_json else _print)(explainer.summary, found, frames)
     return 0 if explainer.summary.fine else EXIT_FAILED
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, client_arguments, describe, explain
@@ -25,11 +26,24 @@ from headrace_reader.tables import connect
 from headrace_reader.text import printable
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import console
-from headrace_cli.wire.quarantined.items import Item, Reader, Wanted
-from headrace_cli.wire.quarantined.verbs import Source
+from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
+from headrace_cli.wire.quarantined.items import Item, Reader
+from headrace_cli.wire.quarantined.verbs import (
+    ProtocolOption,
+    ReasonOption,
+    SinceOption,
+    Source,
+    TopicOption,
+    UntilOption,
+    app,
+    quarantine,
+    wanted_of,
+)
+
+__all__ = ["app"]
 
 AT_ONCE: Final = 2_000
 """The most events that are looked up and published together, or `AT_ONCE_BYTES` of them."""
@@ -37,16 +51,6 @@ AT_ONCE_BYTES: Final = 16 << 20
 
 _SOURCE: Final = EventHeader.SOURCE
 Publish = Callable[[Sequence[Published]], Counter[str]]
-
-
-@dataclass(frozen=True)
-class ReplayOptions:
-    """`apply`: publish, not only count. `blind`: do not look into the lake. `config`: a YAML file with settings."""
-
-    apply: bool = False
-    blind: bool = False
-    config: Path | None = None
-    as_json: bool = False
 
 
 @dataclass
@@ -76,34 +80,57 @@ class Total:
         return sum(row.events - row.in_the_lake for row in self.rows.values())
 
 
-def replay(source: Source, wanted: Wanted, options: ReplayOptions) -> int:
-    """Read the items once more and print what came of it; with `apply` publish the events. Return 1 if Kafka refused one.
-
-    Raises `CommandError`, `ConfigError`, `DeliveryError`.
-    """
+@quarantine.command(
+    epilog=examples(
+        "HEADRACE_LIMITS__EVENT_BYTES=4MiB ./headrace quarantine replay --reason oversized",
+        "./headrace quarantine replay --reason internal --since 7d --apply",
+    )
+)
+def replay(
+    state: StateOption = DEFAULT_STATE,
+    lake: LakeOption = None,
+    topic: TopicOption = False,
+    kafka: KafkaOption = None,
+    reason: ReasonOption = None,
+    protocol: ProtocolOption = None,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Publish the events; without it they are only counted.")
+    ] = False,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="Do without a lake: what it has already is published again.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> int:
+    """Read it once more, with this version and the settings now given, and publish what is understood, with the same ids."""
+    wanted, source = wanted_of(reason, protocol, since, until), Source(state, lake, kafka, topic)
     total = Total()
     with ExitStack() as stack:
-        look = None if options.blind else _lake_of(source)
+        look = None if blind else _lake_of(source)
         publish = None
-        if options.apply:
-            publish = stack.enter_context(publishing(kafka_settings(source.state, source.kafka)))
-        for batch in _batches(_read(source.items(wanted, content=True), Reader(options.config), total)):
+        if apply:
+            publish = stack.enter_context(publishing(kafka_settings(state, kafka)))
+        for batch in _batches(_read(source.items(wanted, content=True), Reader(config), total)):
             _settle(batch, look, publish, total)
-    if options.as_json:
+    if as_json:
         sys.stdout.write(json.dumps(_described(total)) + "\n")
     else:
-        _print(total, options)
+        _print(total, applied=apply)
     return EXIT_FAILED if total.refused else 0
 
 
 def _lake_of(source: Source) -> LakeAddress:
     try:
-        landed(source.lake, [])
+        landed(source.tables, [])
     except CommandError as error:
         raise CommandError(
             f"{str(error).rstrip('.')}. A lake says what was replayed before: --lake names one, --blind does without."
         ) from error
-    return source.lake
+    return source.tables
 
 
 def _read(items: Iterable[Item], reader: Reader, total: Total) -> Iterator[tuple[Row, Replayed]]:
@@ -159,7 +186,7 @@ def _described(total: Total) -> dict[str, Any]:
     }
 
 
-def _print(total: Total, options: ReplayOptions) -> None:
+def _print(total: Total, *, applied: bool) -> None:
     if not total.rows:
         console.OUT.print("Nothing is in quarantine that fits.")
         return
@@ -172,7 +199,7 @@ def _print(total: Total, options: ReplayOptions) -> None:
             f"{row.in_the_lake:,}", Text(printable("; ".join(rest))),
         )  # fmt: skip
     console.OUT.print(table, soft_wrap=False)
-    if options.apply:
+    if applied:
         console.ERR.print(f"{total.published:,} events were published; what is in quarantine stays there.")
     elif total.new:
         console.ERR.print(f"--apply publishes {total.new:,} events; nothing was changed.")

@@ -7,20 +7,25 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
+from headrace_common.protocol import installed
+from headrace_common.record.contract import Reason, RecordFault
 from headrace_reader.address import LakeAddress
 from headrace_reader.text import json_value, printable, text
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
-from headrace_cli.operating.records import as_json
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
+from headrace_cli.operating.records import as_json as json_line
+from headrace_cli.operating.records import parse_moment
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
+from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
 from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake, of_topic
 
 SHOWN_BYTES: Final = 4096
@@ -30,31 +35,75 @@ _WIDTH: Final = 16
 
 @dataclass(frozen=True)
 class Source:
-    """Where to look: the tables in `lake`, or, if `topic`, the topic of the stack in `state` or at `kafka`."""
+    """Where to look: the tables in `lake`, by default those in `state`, or, if `topic`, the topic of that stack or at `kafka`."""
 
     state: Path
-    lake: LakeAddress
+    lake: LakeAddress | None = None
     kafka: str | None = None
     topic: bool = False
 
-    def items(self, wanted: Wanted, *, content: bool) -> Iterator[Item]:
-        """Return the newest first from the lake, the oldest first from the topic. Raises `CommandError`, `DeliveryError`."""
-        if self.topic or self.kafka is not None:
-            return gathered(of_topic(kafka_settings(self.state, self.kafka), wanted, content=content))
-        return gathered(of_lake(self.lake, wanted, content=content))
+    @property
+    def tables(self) -> LakeAddress:
+        return self.lake or self.state / "lake"
 
     @property
-    def newest_first(self) -> bool:
-        return not self.topic and self.kafka is None
+    def is_topic(self) -> bool:
+        return self.topic or self.kafka is not None
+
+    def items(self, wanted: Wanted, *, content: bool) -> Iterator[Item]:
+        """Return the newest first from the lake, the oldest first from the topic. Raises `CommandError`, `DeliveryError`."""
+        if self.is_topic:
+            return gathered(of_topic(kafka_settings(self.state, self.kafka), wanted, content=content))
+        return gathered(of_lake(self.tables, wanted, content=content))
 
 
-def list_items(source: Source, wanted: Wanted, limit: int, *, as_lines: bool) -> int:
-    """Print the newest `limit` items, the newest first. Return 0."""
+app = typer.Typer()
+quarantine = typer.Typer(
+    name="quarantine",
+    help="List, show, export and replay what could not be understood: from the lake, or with --topic or --kafka from the topic.",
+    no_args_is_help=True,
+)
+app.add_typer(quarantine)
+
+TopicOption = Annotated[bool, typer.Option("--topic", help="Look at the topic, not at the lake.")]
+ReasonOption = Annotated[
+    list[str] | None, typer.Option("--reason", metavar="REASON", help="Only this reason; may be repeated.")
+]
+ProtocolOption = Annotated[
+    list[str] | None, typer.Option("--protocol", metavar="NAME", help="Only this protocol; may be repeated.")
+]
+SinceOption = Annotated[
+    str, typer.Option("--since", metavar="TIME", help="Only from here on: an ISO time, or 10m, 1d ago.")
+]
+UntilOption = Annotated[str, typer.Option("--until", metavar="TIME", help="Only before this time.")]
+
+
+@quarantine.command(
+    "list",
+    epilog=examples(
+        "./headrace quarantine list --reason bad_json --since 1d",
+        "./headrace quarantine list --topic --json | jq .source",
+    ),
+)
+def list_(
+    state: StateOption = DEFAULT_STATE,
+    lake: LakeOption = None,
+    topic: TopicOption = False,
+    kafka: KafkaOption = None,
+    reason: ReasonOption = None,
+    protocol: ProtocolOption = None,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most N, the newest.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
+) -> int:
+    """List what is in quarantine, the newest first."""
+    wanted, source = wanted_of(reason, protocol, since, until), Source(state, lake, kafka, topic)
     found = source.items(wanted, content=False)
-    items = list(islice(found, limit)) if source.newest_first else list(reversed(deque(found, maxlen=limit)))
-    if as_lines:
+    items = list(reversed(deque(found, maxlen=limit))) if source.is_topic else list(islice(found, limit))
+    if as_json:
         for item in items:
-            sys.stdout.buffer.write(as_json(item.described()) + b"\n")
+            sys.stdout.buffer.write(json_line(item.described()) + b"\n")
         sys.stdout.flush()
         return 0
     if not items:
@@ -79,14 +128,25 @@ def _heading(item: Item) -> Text:
     return shown
 
 
-def show_item(source: Source, name: str, *, raw: bool) -> int:
-    """Print what is known about an item and its bytes, or with `raw` the bytes alone. Return 1 if they are not all there.
-
-    Raises `CommandError` if there is no such item.
-    """
+@quarantine.command(
+    epilog=examples(
+        "./headrace quarantine show u.0123456789abcdef0123456789abcdef",
+        "./headrace quarantine show --raw NAME > bytes",
+    )
+)
+def show(
+    name: Annotated[str, typer.Argument(help="The item's name, as `list` has it.")],
+    state: StateOption = DEFAULT_STATE,
+    lake: LakeOption = None,
+    topic: TopicOption = False,
+    kafka: KafkaOption = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the bytes alone, as the client sent them.")] = False,
+) -> int:
+    """Show one item with its bytes. Exit status 1 if a part of it is missing."""
+    source = Source(state, lake, kafka, topic)
     item = next(source.items(Wanted(name=name), content=True), None)
     if item is None:
-        where = "the topic" if source.topic or source.kafka is not None else source.lake
+        where = "the topic" if source.is_topic else source.tables
         raise CommandError(f"{where} has no {name} in quarantine; `quarantine list` shows the names.")
     problem, content = item.problem(), item.content()
     if raw:
@@ -116,11 +176,25 @@ def dump(content: bytes) -> Iterator[str]:
         yield f"{at:08x}  {piece.hex(' '):<{3 * _WIDTH - 1}}  {plain}"
 
 
-def export_items(source: Source, wanted: Wanted, folder: Path) -> int:
-    """Write each item's bytes to ``NAME.bin`` and a line about it to ``index.jsonl`` in `folder`, which must be new or empty.
-
-    Return 1 if an item is not whole; its line says why. Raises `CommandError`.
-    """
+@quarantine.command(
+    epilog=examples(
+        "./headrace quarantine export bad-json --reason bad_json",
+        "./headrace quarantine export today --topic --since 1d",
+    )
+)
+def export(
+    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    state: StateOption = DEFAULT_STATE,
+    lake: LakeOption = None,
+    topic: TopicOption = False,
+    kafka: KafkaOption = None,
+    reason: ReasonOption = None,
+    protocol: ProtocolOption = None,
+    since: SinceOption = "",
+    until: UntilOption = "",
+) -> int:
+    """Write each item's bytes to a file, and index.jsonl with what is known about them."""
+    wanted, source = wanted_of(reason, protocol, since, until), Source(state, lake, kafka, topic)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -143,21 +217,16 @@ def export_items(source: Source, wanted: Wanted, folder: Path) -> int:
     return EXIT_FAILED if broken else 0
 
 
-def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) -> Wanted:
+def wanted_of(reasons: list[str] | None, protocols: list[str] | None, since: str, until: str) -> Wanted:
     """Return the options as what is wanted. Raises `CommandError` for a time that is none, or a reason or protocol that nobody
     has.
     """
-    from headrace_common.protocol import installed
-    from headrace_common.record.contract import Reason, RecordFault
-
-    from headrace_cli.operating.records import parse_moment
-
-    check_known("--reason", reasons, [*Reason, *RecordFault])
-    check_known("--protocol", protocols, [each.name for each in installed()])
+    check_known("--reason", reasons or (), [*Reason, *RecordFault])
+    check_known("--protocol", protocols or (), [each.name for each in installed()])
     now = datetime.now(UTC)
-    found = Wanted(reasons, protocols)
-    if since:
-        found = replace(found, since=parse_moment(since, "--since", now))
-    if until:
-        found = replace(found, until=parse_moment(until, "--until", now))
-    return found
+    return Wanted(
+        reasons or (),
+        protocols or (),
+        parse_moment(since, "--since", now) if since else None,
+        parse_moment(until, "--until", now) if until else None,
+    )

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_reader.against_kafka import held
@@ -28,7 +29,7 @@ from headrace_cli.verbs import console, query
 from headrace_cli.verbs.running import down
 from headrace_cli.verbs.up import start
 from headrace_cli.wire.send.source import ShopSource
-from headrace_cli.wire.send.verb import SendOptions, watched
+from headrace_cli.wire.send.verb import watched
 from headrace_cli.wire.target import Target, client_of, parse_address
 
 CONNECTIONS: Final = 4
@@ -37,8 +38,17 @@ LANDING_SECONDS: Final = 300.0
 """Time limit of the landing job, from the last acknowledgement on. On a busy machine its first batch takes minutes."""
 
 
-def demo(events: int, protocol: str) -> int:
-    """Run the demo. Return 0 if as many events were acknowledged, stored and landed as were sent."""
+app = typer.Typer()
+
+
+@app.command()
+def demo(
+    events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
+    protocol: Annotated[
+        str, typer.Option(help="The protocol to send with: courier, forward, logjam, lumberjack or segment.")
+    ] = "forward",
+) -> int:
+    """Start a stack, send events through it and count them at every step."""
     client_of(protocol)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
@@ -92,7 +102,7 @@ def _show_logs(state: StateFolder) -> None:
 def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple[dict[str, int], list[Row]]:
     """Return how many events have reached each step, and the first rows."""
     target = Target(protocol, *parse_address(record["services"][protocol]["listen"]))
-    tally = asyncio.run(watched(target, ShopSource(events), SendOptions(connections=CONNECTIONS)))
+    tally = asyncio.run(watched(target, ShopSource(events), CONNECTIONS))
     if not (tally.fine and tally.complete):
         raise CommandError(f"{next(iter(tally.problems), 'Not all was sent')}.")
     took = f"{tally.acknowledged} events over {CONNECTIONS} connections acknowledged in {tally.took:.1f} s"

@@ -7,8 +7,9 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from headrace_common.kafka.client import describe
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
@@ -27,11 +28,21 @@ AGAIN: Final = 0.5
 """Seconds until a Kafka that could not be reached is asked again."""
 
 
-def smoke(targets: Sequence[str], *, ca: Path | None, seconds: float) -> int:
-    """Try each of `targets` (``protocol=host:port``). Return 0 if every event was acknowledged and is on the topic, else 1.
+app = typer.Typer()
 
-    Raises `CommandError` for targets that make no sense, `ConfigError` for wrong settings of Kafka.
-    """
+
+@app.command()
+def smoke(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="PROTOCOL=HOST:PORT...", help="Receivers, for example forward=localhost:24224."),
+    ],
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to wait for each answer, and for the events.")] = 60,
+) -> int:
+    """Send an event by each protocol and find it on the topic. HEADRACE_KAFKA__BOOTSTRAP_SERVERS says where Kafka is."""
     tls = Security("" if ca is None else str(ca)).context()
     kafka = environments_kafka()
     return EXIT_FAILED if asyncio.run(_try_all(kafka, parse(targets, tls), seconds)) else 0

@@ -10,23 +10,29 @@ import time
 
 # ruff: noqa: S608  (the SQL is assembled from constants, numbers and a run's own hex digits)
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from headrace_common.session.client import Compression
 from headrace_reader.address import LakeAddress, located
 from headrace_reader.text import printable
 from rich.live import Live
 from rich.text import Text
 
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
+from headrace_cli.operating.records import parse_span
 from headrace_cli.verbs import console, query
+from headrace_cli.verbs.options import CaOption, LakeOption, StateOption, examples
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LineSource, RateSource, Source
-from headrace_cli.wire.target import Security, Target, client_of, target_of
+from headrace_cli.wire.target import Security, Target, client_of, compression_of, target_of
 
+ANSWER_SECONDS: Final = 60.0
+"""Time that a receiver has for each acknowledgement."""
 PATIENCE: Final = 120.0
 """Seconds without another event in the lake after which no more is waited for."""
 LISTED: Final = 10
@@ -56,13 +62,13 @@ class Landed:
         yield "missing, double", f"{self.missing:,}, {self.double:,}"
 
     def problems(self) -> Iterator[str]:
-        for number, what, examples in (
+        for number, what, some in (
             (self.missing, "were acknowledged and are not in the lake", self.missing_examples),
             (self.double, "are in the lake more than once", self.double_examples),
         ):
             if number:
-                named = ", ".join(map(str, examples))
-                yield f"{number:,} events {what}: number {named}{' …' if number > len(examples) else ''}."
+                named = ", ".join(map(str, some))
+                yield f"{number:,} events {what}: number {named}{' …' if number > len(some) else ''}."
 
 
 def _of(run: str) -> str:
@@ -111,37 +117,104 @@ def _count(lake: LakeAddress, run: str, condition: str = "true") -> int:
 _EVERY: Final = 0.25
 
 
-@dataclass(frozen=True)
-class SendOptions:
-    """`rate`: events a second, None for lines of `file` (None: standard input). `lake`: where `check` looks. Times in seconds."""
-
-    target: str = ""
-    file: Path | None = None
-    rate: float | None = None
-    duration: float = 10.0
-    size: int = 300
-    connections: int = 1
-    batch: int = 100
-    security: Security = field(default_factory=Security)
-    compression: Compression | None = None
-    timeout: float = 60.0
-    lake: LakeAddress | None = None
-    as_json: bool = False
+app = typer.Typer()
 
 
-def send(protocol: str, state: Path, options: SendOptions) -> int:
-    """Send, and print what became of it. Return 0 if all was acknowledged (with `lake`: and landed once), else 1.
-
-    Raises `CommandError` for what makes no sense, and if nothing could be sent at all.
-    """
+@app.command(
+    epilog=examples(
+        "tail -f access.log | ./headrace send forward",
+        "./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check",
+        "./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem",
+        "./headrace send forward logs.example.org:24224 --rate 100 --login secrets",
+        "./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check",
+    )
+)
+def send(
+    protocol: Annotated[
+        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, logjam, lumberjack or segment.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A receiver; default: the stack in --state.")] = "",
+    state: StateOption = DEFAULT_STATE,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Send its lines; default: standard input, unless there is a --rate."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", min=0.1, max=10_000_000, help="Send N events a second instead.")
+    ] = None,
+    duration: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="With --rate: for this time, as 30s or 5m (10s).")
+    ] = "",
+    size: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=1_000_000, help="With --rate: bytes of an event's JSON, about (300)."),
+    ] = None,
+    connections: Annotated[int, typer.Option(min=1, max=1000, help="Connections, which share the events.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Most events in a frame.")] = 100,
+    ca: CaOption = "",
+    cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Show this certificate (PEM, with its key, not encrypted).")
+    ] = None,
+    login: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Secrets, as lines of NAME=VALUE: of Forward shared_key, user, password; of Logjam curve_server, curve_key.",
+        ),
+    ] = None,
+    compression: Annotated[
+        str,
+        typer.Option(
+            metavar="METHOD[:LEVEL]",
+            help="Courier: zlib; Forward: none, gzip or zstd; Logjam: none, zlib, snappy or lz4; Lumberjack: none or zlib.",
+        ),
+    ] = "",
+    then_check: Annotated[
+        bool,
+        typer.Option("--then-check", help="Then find every event in the lake, and say which are missing or double."),
+    ] = False,
+    lake: LakeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> int:
+    """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
     client_of(protocol)
-    if options.rate is not None and options.file is not None:
+    if lake is not None and not then_check:
+        raise CommandError("--lake: only --then-check looks there.", status=2)
+    if rate is None and (duration or size):
+        raise CommandError("--for and --size: only events that are made up (--rate N) have them.", status=2)
+    if rate is not None and file is not None:
         raise CommandError("--rate and --file: name one of them.", status=2)
-    target = target_of(protocol, state, options.target, options.security)
-    lake = None if options.lake is None else located(options.lake)
-    with ExitStack() as stack:
-        source = _opened(options, stack)
-        tally = asyncio.run(watched(target, source, options))
+    method, seconds = compression_of(compression, protocol), parse_span(duration or "10s", "--for")
+    receiver = target_of(protocol, state, target, Security(ca, cert, login))
+    tables = located(lake or state / "lake") if then_check else None
+    with nullcontext() if file is None else _opened(file) as stream:
+        source = LineSource(stream) if rate is None else RateSource(rate, seconds, size or 300)
+        return sent(receiver, source, connections, batch, compression=method, lake=tables, as_json=as_json)
+
+
+def _opened(file: Path) -> BufferedReader:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise CommandError(f"--file {file}: {error.strerror}.", status=2) from error
+
+
+def sent(
+    target: Target,
+    source: Source,
+    connections: int = 1,
+    batch: int = 100,
+    *,
+    compression: Compression | None = None,
+    lake: LakeAddress | None = None,
+    as_json: bool = False,
+) -> int:
+    """Send all that `source` has, and print what became of it. Return 0 if all was acknowledged (with `lake`: and landed once),
+    else 1.
+
+    Raises `CommandError` if nothing could be sent at all.
+    """
+    tally = asyncio.run(watched(target, source, connections, batch, compression))
     if source.problem:
         tally.problems[source.problem] += 1
         tally.complete = False
@@ -154,7 +227,7 @@ def send(protocol: str, state: Path, options: SendOptions) -> int:
             landed = look(lake, source.run, tally)
         except KeyboardInterrupt:
             unknown = True
-    if options.as_json:
+    if as_json:
         sys.stdout.write(json.dumps(_described(tally, source.run, landed)) + "\n")
     else:
         _print(tally, source.run, landed)
@@ -162,44 +235,29 @@ def send(protocol: str, state: Path, options: SendOptions) -> int:
     return 0 if fine else EXIT_FAILED
 
 
-def _opened(options: SendOptions, stack: ExitStack) -> Source:
-    if options.rate is not None:
-        return RateSource(options.rate, options.duration, options.size)
-    if options.file is None:
-        return LineSource()
-    try:
-        return LineSource(stack.enter_context(options.file.open("rb")))
-    except OSError as error:
-        raise CommandError(f"--file {options.file}: {error.strerror}.", status=2) from error
-
-
 async def run(
     target: Target,
     source: Source,
     tally: Tally,
     stop: asyncio.Event,
-    *,
     connections: int = 1,
     batch: int = 100,
-    patience: float = 60.0,
     compression: Compression | None = None,
+    patience: float | None = None,
 ) -> None:
     """Send all that `source` has over some connections, until `stop`; `tally` counts. Never raises for what servers do."""
-    common = (target, source, tally, batch, patience, compression)
+    common = (target, source, tally, batch, patience or ANSWER_SECONDS, compression)
     await asyncio.gather(*(Connection(*common).run(stop) for _ in range(connections)))
     tally.took = time.monotonic() - tally.began
 
 
-async def watched(target: Target, source: Source, options: SendOptions) -> Tally:
+async def watched(
+    target: Target, source: Source, connections: int, batch: int = 100, compression: Compression | None = None
+) -> Tally:
     """Send all that `source` has, and show on a terminal how far it is. Ctrl-C ends it."""
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    working = asyncio.create_task(
-        run(
-            target, source, tally, stop,
-            connections=options.connections, batch=options.batch, patience=options.timeout, compression=options.compression,
-        )
-    )  # fmt: skip
+    working = asyncio.create_task(run(target, source, tally, stop, connections, batch, compression))
     live = Live(console=console.ERR, auto_refresh=False, transient=True) if console.ERR.is_terminal else nullcontext()
     with live as shown:
         while not working.done():

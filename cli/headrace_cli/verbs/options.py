@@ -55,3 +55,9 @@ UrlOption = Annotated[
         help="Metrics of a part, also as NAME=dns://HOST:PORT; may be repeated. Default: the stack in --state.",
     ),
 ]
+CaOption = Annotated[
+    str,
+    typer.Option(
+        "--ca", metavar="FILE|system", help="Speak TLS, and trust the authorities in this PEM file, or this machine's."
+    ),
+]
