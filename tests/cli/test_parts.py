@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from headrace_cli.__main__ import app
@@ -28,11 +29,11 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     """Commands with their environments; each ends with 7."""
     found: Ran = []
 
-    def run(command: Sequence[str], *, env: Mapping[str, str], **_: Any) -> subprocess.CompletedProcess[bytes]:
-        found.append((command, env))
-        return subprocess.CompletedProcess(command, 7)
+    def become(program: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+        found.append((command, environment))
+        raise SystemExit(7)
 
-    monkeypatch.setattr(parts.subprocess, "run", run)
+    monkeypatch.setattr(os, "execve", become)
     monkeypatch.setattr(planning, "jars", lambda name: Path("/jars"))
     monkeypatch.setattr(planning, "java_home", lambda: Path("/java"))
     monkeypatch.delenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", raising=False)
@@ -75,6 +76,15 @@ def test_a_command_has_the_settings_of_the_stack(arguments: list[str], module: s
     assert environment.get("HEADRACE_LAKE__PATH") == (str(state.lake) if module == "headrace_lake" else None)
 
 
+def test_help_needs_no_stack(ran: Ran, tmp_path: Path) -> None:
+    for part in ("lake", "segment"):
+        result = CliRunner().invoke(
+            app, [part, "replay" if part == "lake" else "cat", "--state", str(tmp_path), "--help"]
+        )
+        assert result.exit_code == 7
+    assert [command[-1] for command, _ in ran] == ["--help", "--help"]
+
+
 def test_without_a_stack_the_environment_says_where_kafka_is(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +92,8 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
         parts.run("headrace_lake", ["erase"], tmp_path)
     assert (raised.value.status, ran) == (3, [])
     monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
-    assert parts.run("headrace_lake", ["erase"], tmp_path) == 7
+    with pytest.raises(SystemExit, match="7"):
+        parts.run("headrace_lake", ["erase"], tmp_path)
     assert ran[0][1]["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "kafka:9092"
     assert "HEADRACE_LAKE__PATH" not in ran[0][1]
 
@@ -90,7 +101,8 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
 def test_the_tables_of_a_stack_that_does_not_run(ran: Ran, tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
     state.lake.mkdir()
-    assert parts.run("headrace_lake", ["migrate"], tmp_path) == 7
+    with pytest.raises(SystemExit, match="7"):
+        parts.run("headrace_lake", ["migrate"], tmp_path)
     assert ran[0][1]["HEADRACE_LAKE__PATH"] == str(state.lake)
     with pytest.raises(CommandError):
         parts.run("headrace_segment", ["ls"], tmp_path)

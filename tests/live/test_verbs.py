@@ -31,7 +31,7 @@ def test_the_command_line_says_of_them_what_they_say() -> None:
 
 def test_they_take_the_place_of_the_command_line_with_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Sequence[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, command: ran.append([program, *command]))
+    monkeypatch.setattr(os, "execve", lambda program, command, _: ran.append([program, *command]))
     words = ["--url", "a=dns://b:1", "-h", "--port=1", "--no-samples", "--help"]
     for verb in ("live", "top"):
         CliRunner().invoke(command_line, [verb, *words])

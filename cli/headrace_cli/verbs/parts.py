@@ -5,7 +5,6 @@ the stack; ``live`` and ``top`` of the package that shows what runs.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,11 +36,11 @@ _PASSED: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "hel
 """Settings of a verb whose options, `--help` too, are its part's."""
 
 
-def run(module: str, arguments: Sequence[str], path: Path) -> int:
-    """Run a command of `module` with the settings of the stack in `path`; return its status.
+def run(module: str, arguments: Sequence[str], path: Path) -> NoReturn:
+    """Run a command of `module` in place of this process, with the settings of the stack in `path`.
 
     If no stack runs there, the environment says where Kafka is; the lake's commands do with the tables that a stack has left.
-    Raises `CommandError` if there is neither.
+    Raises `CommandError` if there is neither, unless help is asked for.
     """
     from headrace_common.operations.settings import environment
     from headrace_common.operations.variables import variable
@@ -55,33 +54,32 @@ def run(module: str, arguments: Sequence[str], path: Path) -> int:
     base: Mapping[str, str] = {}
     if record:
         base = base_environment(state, record["kafka"], embedded=bool(record["kafka_child"]))
-    elif variable("kafka", "bootstrap_servers") not in os.environ:
+    elif variable("kafka", "bootstrap_servers") not in os.environ and not {"-h", "--help"} & {*arguments}:
         if not (ours and state.lake.is_dir()):
             raise state.nothing_runs("say by HEADRACE_… where Kafka is")
         base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # migrate and erase do without Kafka
-    settings = {**os.environ, **(lake_environment(state, base) if ours and base else base)}
-    try:
-        return subprocess.run([*command_of(module), *arguments], env=settings, check=False).returncode
-    except KeyboardInterrupt:  # it has heard it, too
-        return 130
+    become(module, arguments, lake_environment(state, base) if ours and base else base)
 
 
-def _verb(module: str, name: str) -> Callable[..., int]:
+def _verb(module: str, name: str) -> Callable[..., None]:
     def verb(
         context: typer.Context,
         state: Annotated[Path, typer.Option("--state", envvar="HEADRACE_STATE")] = DEFAULT_STATE,
-    ) -> int:
-        return run(module, [name, *context.args], state)
+    ) -> None:
+        run(module, [name, *context.args], state)
 
     return verb
 
 
-def become(module: str, arguments: Sequence[str]) -> NoReturn:
-    """Run a module in place of this process, so that signals reach it. Raises `CommandError` if it is not installed."""
+def become(module: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> NoReturn:
+    """Run a module in place of this process, so that signals reach it, with `settings` beside the environment.
+
+    Raises `CommandError` if it is not installed.
+    """
     if find_spec(module) is None:
         raise CommandError(f"{arguments[0]} is of another package, which is not installed: {module.replace('_', '-')}.")
     program, *rest = command_of(module)
-    os.execv(program, [program, *rest, *arguments])  # noqa: S606
+    os.execve(program, [program, *rest, *arguments], {**os.environ, **(settings or {})})  # noqa: S606
 
 
 def _own_verb(module: str, name: str) -> Callable[[typer.Context], None]:
