@@ -123,3 +123,7 @@ def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
 def test_sparks_scratch_is_in_the_folder_unless_spark_splits_its_name(tmp_path: Path, name: str, own: bool) -> None:
     found = lake_environment(StateFolder(tmp_path / name), {}, tmp_path)
     assert ("SPARK_LOCAL_DIRS" in found) is own
+
+
+def test_java_reads_names_of_files_as_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
+    assert lake_environment(StateFolder(tmp_path), {}, tmp_path)["LC_ALL"] == "C.UTF-8"

@@ -237,6 +237,7 @@ def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Pa
     scratch = str(state.path / "run" / "spark")
     return {
         **base,
+        **LOCALE,
         **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars or jars("spark")),
         "JAVA_HOME": str(java_home()),
         **({} if "," in scratch else {"SPARK_LOCAL_DIRS": scratch}),  # a list, in which no comma can be escaped
