@@ -15,7 +15,8 @@ from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
 from headrace_common.operations.errors import ConfigError
 from headrace_lake.commands import migrate
-from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.configuration.places import within
+from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import altered, layout
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
@@ -137,6 +138,12 @@ def test_a_schema_is_a_plain_name(name: str) -> None:
 
 
 @pytest.mark.spark
+def test_spark_leaves_no_folder_where_it_is_started(spark: SparkSession) -> None:
+    place = location(str(spark.conf.get("spark.sql.warehouse.dir")))
+    assert not within(place, str(Path.cwd()))
+
+
+@pytest.mark.spark
 def test_a_catalog_that_spark_does_not_have_is_refused(spark: SparkSession, lake: Path) -> None:
     for name, reason in (
         ("logs", "no catalog that outlives it"),
@@ -151,7 +158,8 @@ import json, sys
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import LogSettings
 from headrace_lake.commands.migrate import prepare
-from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.configuration.places import within
+from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.engine import session
 from headrace_lake.spark.storage import Storage
 from tests.lake.lander import CLASSES

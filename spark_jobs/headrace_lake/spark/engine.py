@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
@@ -125,7 +126,8 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
             check_folder(name, location(path))
     given = _given() if submitted else {}
     role = web_identity(os.environ, {*given, *settings.spark, *settings.spark_secrets})
-    options = {**role, **session_options(given, settings.spark, settings.master)}
+    wanted = settings.spark if submitted else {**warehouse(settings), **settings.spark}
+    options = {**role, **session_options(given, wanted, settings.master)}
     builder = SparkSession.Builder().appName("headrace-lake")
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -156,6 +158,13 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     for name, secret in settings.spark_secrets.items():
         hadoop.set(name.removeprefix("spark.hadoop."), secret.get_secret_value())
     return spark
+
+
+def warehouse(settings: LakeSettings) -> dict[str, str]:
+    """Returns the option that names a folder that is there: Spark makes `spark-warehouse` where it was started, and nothing is
+    ever in it. A catalog's own stays.
+    """
+    return {} if settings.catalog_schema else {"spark.sql.warehouse.dir": tempfile.gettempdir()}
 
 
 def collector(*given: str) -> str:
