@@ -104,7 +104,7 @@ FILES = {
         ("tap --kafka no-such-host.invalid:9092", 1, "does not resolve"),
         ("tap --kafka 127.0.0.1:1", 1, "127.0.0.1:1 cannot be reached (Connection refused)."),
         ("tap --from soon", 2, "expected a time such as"),
-        ("tap --where n=1", 2, "expected PATH=VALUE"),
+        ("tap --where n=1", 2, "--where n=1: 'n' is none of"),
         ("tap --quarantine --where body.n=1", 2, "no body"),
         ("tap --last 3 --limit 3", 2, "leave out"),
         ("up --services forward,nonsense", 2, "--services nonsense: it is one of courier"),

@@ -28,16 +28,13 @@ from headrace_common.record.contract import (
     RecordFault,
     Rule,
 )
+from headrace_lake.commands.predicate import Condition
 from headrace_reader.text import json_value, printable, text
 from rich.text import Text
 
 from headrace_cli.ground import CommandError
 
-_STEP: Final = re.compile(r'\.?"((?:[^"\\]|\\.)*)"|\.?([^."\[\]=]+)|\[(\d{1,9})\]')
-_PATH: Final = re.compile(rf"(?:{_STEP.pattern})+(?==)")
-_ESCAPED: Final = re.compile(r"\\(.)")
-_ABSENT: Final = object()
-ROOTS: Final = ("body", "attributes")
+_STEP: Final = re.compile(r"\['([^']+)'\]|\[(\d+)\]")
 
 NOW: Final = "now"
 BEGINNING: Final = "beginning"
@@ -45,43 +42,29 @@ _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-@dataclass(frozen=True)
-class Where:
-    """That the value at a path in a row is this one: as JSON if it is some, or as text."""
+def parse_where(text: str) -> Condition:
+    """Read a condition as `lake erase` takes it: ``body.user.name=alice``, ``body['a.b'][0]=x``. Raises `CommandError`."""
+    try:
+        return Condition.parse(text)
+    except ValueError as error:
+        raise CommandError(f"--where {text}: {error}.", status=2) from error
 
-    path: tuple[str | int, ...]
-    value: str
 
-    def holds(self, row: Row) -> bool:
-        found: Any = row
-        for step in self.path:
-            if isinstance(found, dict):
-                found = found.get(step, _ABSENT)
-            elif isinstance(found, list) and isinstance(step, int):
-                found = found[step] if step < len(found) else _ABSENT
-            else:
-                return False
-        if isinstance(found, str) and found == self.value:
-            return True
-        try:
-            wanted = orjson.loads(self.value)
-        except orjson.JSONDecodeError:
+def _holds(condition: Condition, row: Row) -> bool:
+    """Return whether the row has the condition's value; what is no text is compared as JSON."""
+    found: Any = _identity(row) if condition.field == "id" else row.get(condition.field)
+    for name, number in _STEP.findall(condition.path):
+        if number and isinstance(found, list) and int(number) < len(found):
+            found = found[int(number)]
+        elif name and isinstance(found, dict) and name in found:
+            found = found[name]
+        else:
             return False
-        return type(found) is type(wanted) and bool(found == wanted)
+    return condition.value == (found if isinstance(found, str) else orjson.dumps(found).decode())
 
 
-def parse_where(text: str) -> Where:
-    """Read ``body.path=value``; a path has names, ``"quoted names"`` and ``[numbers]``. Raises `CommandError`."""
-    path = _PATH.match(text)
-    found = _STEP.findall(path[0]) if path is not None else []
-    if path is None or len(found) < 2 or found[0][1] not in ROOTS:
-        raise CommandError(
-            f"--where {text}: expected PATH=VALUE with a path that begins with {' or '.join(ROOTS)}, for example"
-            " body.user.name=alice.",
-            status=2,
-        )
-    steps = [int(number) if number else name or _ESCAPED.sub(r"\1", quoted) for quoted, name, number in found]
-    return Where(tuple(steps), text[path.end() + 1 :])
+def _identity(row: Row) -> str | None:
+    return row.get("event_id", row.get("id"))
 
 
 @dataclass(frozen=True)
@@ -92,7 +75,7 @@ class Filters:
     stream: str = ""
     source: str = ""
     id: str = ""
-    where: Sequence[Where] = ()
+    where: Sequence[Condition] = ()
 
     def __bool__(self) -> bool:
         return any((self.protocols, self.stream, self.source, self.id, self.where))
@@ -102,8 +85,8 @@ class Filters:
             (not self.protocols or row.get("protocol") in self.protocols)
             and (not self.stream or fnmatchcase(str(row.get("stream", "")), self.stream))
             and (not self.source or fnmatchcase(str(row.get("source", "")), self.source))
-            and (not self.id or self.id == row.get("event_id", row.get("id")))
-            and all(each.holds(row) for each in self.where)
+            and (not self.id or self.id == _identity(row))
+            and all(_holds(each, row) for each in self.where)
         )
 
 
@@ -169,7 +152,7 @@ def pretty(row: Row) -> Text:
     shown.append(printable(protocol), style=_COLORS.get(protocol, ""))
     shown.append(f" {printable(str(row.get('stream', '-')))}", style="bold")
     shown.append(f" {printable(str(row.get('source', '-')))} {row['partition']}@{row['offset']}", style="dim")
-    name = row.get("event_id", row.get("id"))
+    name = _identity(row)
     if name:
         shown.append(f" {printable(str(name))}", style="dim")
     if "reason" in row:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Self
 
 from headrace_lake.configuration.promotion import check_path, json_path
-from headrace_lake.rows.decode import quoted
+from headrace_lake.spark.literals import quoted
 
 _CONDITION: Final = re.compile(
     r"(?P<field>[a-z_]+)(?P<path>(?:\.[^.=\[\]]+|\[\d+\]|\['[^'\\]+'\])*)\s*=(?P<value>.*)", re.DOTALL
