@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
-from headrace_cli.verbs.query import meaning
+from headrace_cli.verbs.query import QUERIES
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comments
 from headrace_lake.tables.shape import Shape
 from headrace_reader.address import located, trouble
@@ -91,14 +91,12 @@ def test_what_a_store_said_is_one_sentence_without_secrets() -> None:
 
 
 def test_columns_are_shown_with_what_they_mean(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {(row["table"], row["column"]): (row["type"], row["meaning"]) for row in meaning(lake)}
+    found = {(row["table"], row["column"]): (row["type"], row["meaning"]) for row in query.run(QUERIES["schema"], lake)}
     assert found[EVENTS, ""] == ("", ABOUT[EVENTS])
     assert found[EVENTS, "event_id"] == ("varchar", comments(EVENTS, Shape())["event_id"])
     assert [column for table, column in found if table == BATCHES][1:] == SCHEMAS[BATCHES].names
-    assert query.query(lake=lake, as_json=True, explain_schema=True) == 0
-    told = capsys.readouterr()
-    assert len(json.loads(told.out)) == len(found)
-    assert "No meaning of batches, quarantine, gaps: " in told.err  # of this lake's; the job writes it into each
+    assert query.query(lake=lake, as_json=True, named="schema") == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(found)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +120,7 @@ class TestStore:
         for sql in ("select * from events order by all", "select * from gaps", *query.QUERIES.values()):
             assert query.run(sql, self.LAKE) == query.run(sql, lake)
         assert query.exactly_once(self.LAKE) == query.exactly_once(lake)
-        assert meaning(self.LAKE) == meaning(lake)
+        assert query.run(QUERIES["schema"], self.LAKE) == query.run(QUERIES["schema"], lake)
 
     def test_nothing_else_is_read(self, lake: Path) -> None:
         file = next((lake / EVENTS).rglob("*.parquet"))

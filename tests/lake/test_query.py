@@ -18,7 +18,6 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import console, query
-from headrace_cli.verbs.query import meaning
 from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
@@ -329,7 +328,7 @@ def test_the_proof_holds_with_a_route_and_after_an_erasure_from_it(lake: Path) -
     proof = query.exactly_once(lake)
     assert all(row["ok"] for row in proof), proof
     assert proof[-2]["detail"].endswith("events 1, quarantined 0, routed 1")
-    assert "order" in {row["table"] for row in meaning(lake)}
+    assert "order" in {row["table"] for row in query.run(query.QUERIES["schema"], lake)}
 
 
 @pytest.mark.parametrize("offsets", [(), (4, 4), (4, 5), (4, 1), (4, 2)])  # 1: before the route began; 2: not in events

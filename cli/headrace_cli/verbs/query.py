@@ -43,7 +43,7 @@ app = typer.Typer()
         './headrace query "select stream, count(*) from events group by all"',
         "./headrace query --named exactly-once --lake s3://bucket/lake",
         './headrace query "from events where day = today()" --output today.parquet',
-        "./headrace query --explain-schema",
+        "./headrace query --named schema",
     )
 )
 def query(
@@ -56,7 +56,7 @@ def query(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Run a prepared query: exactly-once (the proof), gaps, hours, resends, quarantine or erasures.",
+            help="Run a prepared query: exactly-once (the proof), schema, gaps, hours, resends, quarantine or erasures.",
         ),
     ] = None,
     format_: Annotated[
@@ -75,17 +75,10 @@ def query(
         bool,
         typer.Option("--content", help="With --named exactly-once: read every row, and compare it with what landed."),
     ] = False,
-    explain_schema: Annotated[
-        bool, typer.Option("--explain-schema", help="Show the tables and their columns, with what each means.")
-    ] = False,
 ) -> int:
     """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
     place = lake or state / "lake"
     wanted = _output_of(format_, output, as_json=as_json)
-    if explain_schema:
-        if sql is not None or named is not None or content:
-            raise CommandError("--explain-schema takes no query.", status=2)
-        return explain(place, wanted)
     if content and named != PROOF:
         raise CommandError(
             f"--content belongs to --named {PROOF}: it reads whether the rows are as they landed.", status=2
@@ -100,37 +93,6 @@ def query(
     count = _ask(QUERIES[named] if named is not None else sql or "", place, wanted)
     if not count:
         console.ERR.print(f"No rows. {_last_landing(place)}" if sql is not None else "No rows.", markup=False)
-    return 0
-
-
-_MEANT: Final = ("table", "column", "type", "meaning")
-
-_MEANING: Final = f"""
-    select view_name as "table", '' as "column", '' as "type", coalesce(comment, '') as meaning, -1 as place
-    from duckdb_views() where not internal and not temporary
-    union all
-    select table_name, column_name, lower(data_type), coalesce(comment, ''), column_index
-    from duckdb_columns() where not internal and table_name in (
-        select view_name from duckdb_views() where not internal and not temporary)
-    order by coalesce(list_position({list(TABLES)}, "table"), {len(TABLES)}), "table", place"""  # noqa: S608
-"""Temporary views are those of DuckDB's own that read an object store."""
-
-
-def meaning(lake: Path | str) -> list[Row]:
-    """Return a row for each table (without a column) and for each of its columns. Raises `CommandError`."""
-    with connect(lake) as connection:
-        return [{name: row[name] for name in _MEANT} for row in rows(connection, _MEANING)]
-
-
-def explain(lake: Path | str, output: Output) -> int:
-    """Write the tables and their columns, with what each means. Return 0. Raises `CommandError`."""
-    found = meaning(lake)
-    _show(found, output, _MEANT)
-    if missing := [row["table"] for row in found if not row["column"] and not row["meaning"]]:
-        console.ERR.print(
-            f"No meaning of {', '.join(missing)}: the landing job writes what it knows into the tables when it starts.",
-            markup=False,
-        )
     return 0
 
 
@@ -169,8 +131,19 @@ QUERIES: Final = {
     "quarantine": """
         select reason, protocol, count(*) as records, min(received_time) as first, max(received_time) as last
         from quarantine group by all order by records desc, reason, protocol""",
+    "schema": f"""
+        select "table", "column", "type", meaning from (
+            select view_name as "table", '' as "column", '' as "type", coalesce(comment, '') as meaning, -1 as place
+            from duckdb_views() where not internal and not temporary
+            union all
+            select table_name, column_name, lower(data_type), coalesce(comment, ''), column_index
+            from duckdb_columns() where not internal and table_name in (
+                select view_name from duckdb_views() where not internal and not temporary))
+        order by coalesce(list_position({list(TABLES)}, "table"), {len(TABLES)}), "table", place""",  # noqa: S608
 }
-"""The first queries that people need: erasures, missing offsets, events by hour, collapsed resends, quarantined records."""
+"""The first queries that people need: erasures, missing offsets, events by hour, collapsed resends, quarantined records, and what
+each table and column means. Temporary views are those of DuckDB's own that read an object store.
+"""
 
 NAMED: Final = (PROOF, *QUERIES)
 
@@ -183,10 +156,10 @@ def _last_landing(lake: Path | str) -> str:
     return f"The last batch landed {(datetime.now(UTC) - found).total_seconds():,.0f} s ago."
 
 
-def _show(found: Sequence[Row], output: Output, names: Sequence[str] = ()) -> None:
-    """Write rows that are there already. `names`: their columns, if there may be no row."""
+def _show(found: Sequence[Row], output: Output) -> None:
+    """Write rows that are there already."""
     if output.format not in (None, Format.TABLE):
-        write_rows(names or list(found[0] if found else ()), found, output)
+        write_rows(list(found[0]), found, output)
     elif output.format is None and not console.OUT.is_terminal:
         for row in found:
             sys.stdout.write("\t".join(text(value) for value in row.values()) + "\n")

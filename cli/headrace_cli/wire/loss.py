@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import Topic, describe, explain, make_consumer
+from headrace_common.kafka.client import describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 from headrace_common.record.contract import GapField, GapReason
@@ -48,10 +48,9 @@ LAG: Final = "lag"
 CHECKS: Final = (PROOF, KAFKA, GAPS, LOGJAM, QUARANTINE, UNACKNOWLEDGED, LAG)
 
 LOW: Final = 0.1
-"""Share of the retention below which a margin is a doubt, as the landing job warns."""
+"""Share of the retention, by time or by bytes, that the oldest record must have left, as the landing job warns."""
 READ_AGAIN: Final = 2_000
 """Most items of quarantine, the newest, that are read once more to see whether they were replayed."""
-_READ_MS: Final = 5_000
 
 
 app = typer.Typer()
@@ -266,20 +265,16 @@ def of_kafka(
     behind = asyncio.run(waiting(settings, landed, offsets))
     low = [each for each in behind if each.doubtful]
     if low:
-        worst = min(low, key=lambda each: each.margin if each.margin is not None else float("inf"))
-        when = f", within {max(0, worst.margin):,.0f} s" if worst.margin is not None else ""
+        worst = max(low, key=lambda each: each.count)
         reason = (
-            f"Kafka may soon delete what has not landed: {worst.count:,} records of {worst.place[0]}/{worst.place[1]}{when}"
+            f"Kafka may soon delete what has not landed: {worst.count:,} records of {worst.place[0]}/{worst.place[1]}"
             + (f", and of {len(low) - 1} other partitions" if len(low) > 1 else "")
         )
         return [
             ends,
             Finding(LAG, Verdict.DOUBT, reason, "raise the topic's retention now; then see why landing is slow"),
         ]
-    margins = [each.margin for each in behind if each.margin is not None]
-    left_over = f"; Kafka keeps the oldest for {min(margins) / 3600:,.1f} h more" if margins else ""
-    count = sum(each.count for each in behind)
-    return [ends, Finding(LAG, Verdict.FINE, f"{count:,} offsets wait to be landed{left_over}")]
+    return [ends, Finding(LAG, Verdict.FINE, f"{sum(each.count for each in behind):,} offsets wait to be landed")]
 
 
 def of_parts(scrapes: Sequence[Scrape], landed_unasked: Mapping[str, int] | None = None) -> Finding:
@@ -310,25 +305,11 @@ def of_parts(scrapes: Sequence[Scrape], landed_unasked: Mapping[str, int] | None
 
 @dataclass(frozen=True)
 class Waiting:
-    """Records of a partition that have not landed. `margin`: seconds until the topic's retention may delete the oldest.
-
-    `retention`: seconds; None if it has no limit, or we may not read it. `ahead`: offsets that Kafka still holds in front of
-    the oldest. `full`: the topic has a limit in bytes, too, and Kafka has begun to delete.
-    """
+    """Records of a partition that have not landed. `doubtful`: Kafka may soon delete the oldest."""
 
     place: Place
     count: int
-    retention: float | None
-    margin: float | None
-    ahead: int
-    full: bool
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether Kafka may delete the oldest before it lands."""
-        if self.margin is not None and self.retention is not None and self.margin < LOW * self.retention:
-            return True
-        return self.full and self.ahead < LOW * (self.ahead + self.count)
+    doubtful: bool
 
 
 async def waiting(
@@ -338,47 +319,37 @@ async def waiting(
 
     Raises `CommandError`, `DeliveryError`.
     """
-    topics = {topic.name: topic for topic in await describe(settings)}
-    behind = {
-        place: max(first, landed.get(place, first))
-        for place, (first, end) in offsets.items()
-        if end > max(first, landed.get(place, first))
-    }
-    if not behind:
-        return []
+    topics = {topic.name: topic.configuration for topic in await describe(settings)}
+    oldest = {place: max(first, landed.get(place, first)) for place, (first, _) in offsets.items()}
+    behind = [place for place, (_, end) in offsets.items() if end > oldest[place]]
+    moments = {}
+    for place in behind:
+        retention = int(topics.get(place[0], {}).get("retention.ms", "-1"))
+        if retention >= 0:
+            moments[TopicPartition(*place)] = int(1000 * time.time() - (1 - LOW) * retention)
+    young = await _first_since(settings, moments) if moments else {}
+    found = []
+    for place in behind:
+        first, end = offsets[place]
+        by_time = place in young and young[place] > oldest[place]
+        full = first > 0 and int(topics.get(place[0], {}).get("retention.bytes", "-1")) >= 0
+        found.append(Waiting(place, end - oldest[place], by_time or (full and is_near(first, oldest[place], end))))
+    return found
+
+
+def is_near(first: int, oldest: int, end: int) -> bool:
+    """Return whether a partition that is full and begins at `first` may soon be without the record at `oldest`."""
+    return oldest - first < LOW * (end - first)
+
+
+async def _first_since(settings: KafkaSettings, moments: Mapping[TopicPartition, int]) -> dict[Place, float]:
+    """Return the first offset of each partition that was stored since its moment, in Unix milliseconds; infinite if none was."""
     consumer = make_consumer(settings, auto_offset_reset="earliest")
     try:
         await consumer.start()
-        return [
-            await _waiting(consumer, topics.get(place[0]), place, at, offsets[place]) for place, at in behind.items()
-        ]
+        found = await consumer.offsets_for_times(moments)
+        return {tuple(place): float("inf") if at is None else at.offset for place, at in found.items()}
     except KafkaError as error:
         raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
     finally:
         await consumer.stop()
-
-
-async def _waiting(
-    consumer: AIOKafkaConsumer, topic: Topic | None, place: Place, oldest: int, held: tuple[int, int]
-) -> Waiting:
-    configuration = topic.configuration if topic is not None else {}
-    limit = int(configuration.get("retention.ms", "-1"))
-    retention = limit / 1000 if limit >= 0 else None
-    margin = None
-    if retention is not None:
-        stored = await _timestamp(consumer, TopicPartition(*place), oldest)
-        margin = None if stored is None else stored + retention - time.time()
-    full = held[0] > 0 and int(configuration.get("retention.bytes", "-1")) >= 0
-    return Waiting(place, held[1] - oldest, retention, margin, oldest - held[0], full)
-
-
-async def _timestamp(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> float | None:
-    """Return the Unix time when the first record from `offset` on was stored; None if none comes in time."""
-    consumer.assign([place])
-    consumer.seek(place, offset)
-    try:
-        async with asyncio.timeout(_READ_MS / 1000):
-            record = await consumer.getone(place)
-    except TimeoutError:
-        return None
-    return float(record.timestamp) / 1000
