@@ -187,7 +187,8 @@ def test_what_has_not_landed_is_measured_against_the_topics_retention(
         kafka.bootstrap, TopicSettings(events_partitions=1, segments_partitions=0, events_retention=3600)
     )
     stored = int(1000 * (time.time() - 3600 + left))
-    put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(3)], timestamp=stored)
+    put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(2)], timestamp=stored)
+    put(topics, topics.events_topic, [(b"{}", event_headers(2))])
     place = (topics.events_topic, 0)
     assert asyncio.run(waiting(topics, {place: 1}, {place: (0, 3)})) == [Waiting(place, 2, doubtful)]
     assert asyncio.run(waiting(topics, {place: 3}, {place: (0, 3)})) == []
