@@ -32,7 +32,7 @@ from headrace_cli.operating.records import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import query
 from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
-from headrace_cli.wire.quarantined.items import Item, Reader, Wanted, gathered, of_lake
+from headrace_cli.wire.quarantined.items import Item, Reader, Wanted, items_of
 from headrace_cli.wire.quarantined.replay import landed
 
 # ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
@@ -202,7 +202,7 @@ def replayed(lake: LakeAddress, since: datetime | None = None) -> Counter[tuple[
     reader = Reader(wide=True)
     events: dict[str, list[str]] = {}
     items: dict[str, Item] = {}
-    for item in islice(gathered(of_lake(lake, Wanted(landed_since=since), content=True)), READ_AGAIN):
+    for item in islice(items_of(lake, Wanted(landed_since=since), content=True), READ_AGAIN):
         found = reader.read(item)
         if found.events and not found.rejects and not found.impossible:
             key = f"{item.name} {item.sha256}"

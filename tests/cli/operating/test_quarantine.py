@@ -15,9 +15,6 @@ from headrace_cli.wire.quarantined import items
 from headrace_cli.wire.quarantined.items import gathered, name_of
 from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, export, list_, show
 
-from tests.cli.operating.topics import lead_to, put, reject_headers
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.topic import own_topics
 from tests.lake.test_query import make, reject
 
 MOMENT = datetime(2026, 5, 6, 12, tzinfo=UTC)
@@ -162,29 +159,3 @@ def test_two_items_with_one_id_and_one_that_is_not_whole(tmp_path: Path) -> None
     files = {path.read_bytes() for path in (tmp_path / "out").glob("*.bin")}
     assert files == {b"one", b"other", b"part"}
     assert "1 of 2 parts are missing" in (tmp_path / "out" / "index.jsonl").read_text()
-
-
-@pytest.mark.kafka
-def test_the_topics_items(
-    kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    topics = own_topics(kafka.bootstrap)
-    lead_to(topics, monkeypatch)
-    names = [named(n).encode() for n in range(3)]
-    records = [
-        (b"one", reject_headers("bad_json", name=names[0])),
-        (WHOLE[:100], reject_headers("bad_record", part=b"1/2", name=names[1], sha256=SHA.encode())),
-        (WHOLE[100:], reject_headers("bad_record", part=b"2/2", name=names[1], sha256=SHA.encode())),
-        (b"three", reject_headers("bad_json", "courier", name=names[2])),
-    ]
-    put(topics, topics.quarantine_topic, records)
-    source: dict[str, Any] = {"state": tmp_path, "topic": True}
-    assert [item["name"] for item in listed(capsysbinary, **source)] == [named(2), named(1), named(0)]
-    assert [item["name"] for item in listed(capsysbinary, **source, limit=1)] == [named(2)]
-    assert [item["name"] for item in listed(capsysbinary, **source, protocol=["courier"])] == [named(2)]
-    later = datetime.now(UTC) + timedelta(hours=1)
-    assert listed(capsysbinary, **source, since=later.isoformat()) == []
-    assert show(named(1), **source, raw=True) == 0
-    assert capsysbinary.readouterr().out == WHOLE
-    assert export(tmp_path / "out", tmp_path, kafka=kafka.bootstrap, reason=["bad_record"]) == 0
-    assert (tmp_path / "out" / f"{named(1)}.bin").read_bytes() == WHOLE

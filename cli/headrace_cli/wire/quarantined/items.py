@@ -1,13 +1,12 @@
-"""Items of quarantine: put together from rows of the lake or of the topic, and read once more with the settings now given."""
+"""Items of quarantine: put together from rows of the lake, and read once more with the settings now given."""
 
 # ruff: noqa: S608  (the SQL is assembled from constants; values are parameters)
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import struct
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Final
 import duckdb
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.settings import KafkaSettings, ServiceSettings, Settings, load
+from headrace_common.operations.settings import ServiceSettings, Settings, load
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.session.again import ImpossibleError, Rejected, Replayed, whole_record
@@ -26,8 +25,7 @@ from headrace_reader.tables import connect, first_line
 
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.parts import as_environment, settings_class
-from headrace_cli.operating.records import BEGINNING, Row, reject
-from headrace_cli.operating.topic import reading
+from headrace_cli.operating.records import Row
 from headrace_cli.verbs.console import format_size
 
 _WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 1 << 30, "depth": 200}
@@ -203,7 +201,7 @@ def _item(key: tuple[str, str], row: Row) -> Item:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows: all of what is given must hold. `name`: of one item. `landed_since`: of the lake alone."""
+    """Which rows: all of what is given must hold. `name`: of one item."""
 
     reasons: Sequence[str] = ()
     protocols: Sequence[str] = ()
@@ -211,6 +209,11 @@ class Wanted:
     until: datetime | None = None
     name: str = ""
     landed_since: datetime | None = None
+
+
+def items_of(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Item]:
+    """Return the newest first. Without `content` only their sizes are known. Raises `CommandError`."""
+    return gathered(of_lake(lake, wanted, content=content))
 
 
 def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row]:
@@ -259,38 +262,3 @@ def _parsed(text: object) -> Any:
         return orjson.loads(text) if isinstance(text, str) else None
     except orjson.JSONDecodeError:
         return text
-
-
-def of_topic(settings: KafkaSettings, wanted: Wanted, *, content: bool) -> Iterator[Row]:
-    """Yield the rows of the quarantine topic as it is now, the oldest first. Raises `CommandError`, `DeliveryError`."""
-    rows = _of_topic(settings, wanted, content=content)
-
-    async def following() -> Row | None:
-        return await anext(rows, None)
-
-    with asyncio.Runner() as runner:
-        try:
-            while (row := runner.run(following())) is not None:
-                yield row
-        finally:
-            runner.run(rows.aclose())
-
-
-async def _of_topic(settings: KafkaSettings, wanted: Wanted, *, content: bool) -> AsyncGenerator[Row, None]:
-    async with reading(settings, quarantine=True) as reader:
-        await reader.begin_at(wanted.since or BEGINNING)
-        while not await reader.at_the_end():
-            for record in await reader.step():
-                row = reject(record)
-                if reader.before_the_end(record) and _passes(row, wanted):
-                    yield row if content else {**row, "raw": None, "size": len(record.value or b"")}
-
-
-def _passes(row: Row, wanted: Wanted) -> bool:
-    return (
-        (not wanted.reasons or row.get("reason") in wanted.reasons)
-        and (not wanted.protocols or row.get("protocol") in wanted.protocols)
-        and (wanted.since is None or row["received_time"] >= wanted.since)
-        and (wanted.until is None or row["received_time"] < wanted.until)
-        and (not wanted.name or wanted.name in (row.get("id"), _place(row)))
-    )

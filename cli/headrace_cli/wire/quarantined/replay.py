@@ -8,7 +8,7 @@ import sys
 from binascii import crc32
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -30,13 +30,11 @@ from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
-from headrace_cli.wire.quarantined.items import Item, Reader
+from headrace_cli.wire.quarantined.items import Item, Reader, items_of
 from headrace_cli.wire.quarantined.verbs import (
     ProtocolOption,
     ReasonOption,
     SinceOption,
-    Source,
-    TopicOption,
     UntilOption,
     app,
     quarantine,
@@ -79,6 +77,18 @@ class Total:
         """Events that the lake does not have."""
         return sum(row.events - row.in_the_lake for row in self.rows.values())
 
+    def count(self, item: Item, found: Replayed) -> Row:
+        """Count an item's outcome; return its row."""
+        row = self.rows.setdefault((item.reason, item.protocol), Row())
+        row.items += 1
+        row.events += len(found.events)
+        row.still += found.rejects
+        if found.impossible:
+            row.impossible[found.impossible] += 1
+        elif not found.rejects:
+            row.understood += 1
+        return row
+
 
 @quarantine.command(
     epilog=examples(
@@ -89,7 +99,6 @@ class Total:
 def replay(
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
-    topic: TopicOption = False,
     kafka: KafkaOption = None,
     reason: ReasonOption = None,
     protocol: ProtocolOption = None,
@@ -101,21 +110,28 @@ def replay(
     apply: Annotated[
         bool, typer.Option("--apply", help="Publish the events; without it they are only counted.")
     ] = False,
-    blind: Annotated[
-        bool, typer.Option("--blind", help="Do without a lake: what it has already is published again.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> int:
     """Read it once more, with this version and the settings now given, and publish what is understood, with the same ids."""
-    wanted, source = wanted_of(reason, protocol, since, until), Source(state, lake, kafka, topic)
-    total = Total()
-    with ExitStack() as stack:
-        look = None if blind else _lake_of(source)
-        publish = None
-        if apply:
-            publish = stack.enter_context(publishing(kafka_settings(state, kafka)))
-        for batch in _batches(_read(source.items(wanted, content=True), Reader(config), total)):
-            _settle(batch, look, publish, total)
+    wanted, tables = wanted_of(reason, protocol, since, until), lake or state / "lake"
+    total, reader = Total(), Reader(config)
+
+    def read() -> Iterator[tuple[Row, Published]]:
+        for item in items_of(tables, wanted, content=True):
+            found = reader.read(item)
+            row = total.count(item, found)
+            yield from ((row, event) for event in found.events)
+
+    with publishing(kafka_settings(state, kafka)) if apply else nullcontext() as publish:
+        for batch in _batches(read()):
+            there = landed(tables, [event.id for _, event in batch])
+            for row, event in batch:
+                row.in_the_lake += event.id in there
+            new = [event for _, event in batch if event.id not in there]
+            if publish is not None and new:
+                refused = publish(new)
+                total.refused += refused
+                total.published += len(new) - refused.total()
     if as_json:
         sys.stdout.write(json.dumps(_described(total)) + "\n")
     else:
@@ -123,55 +139,17 @@ def replay(
     return EXIT_FAILED if total.refused else 0
 
 
-def _lake_of(source: Source) -> LakeAddress:
-    try:
-        landed(source.tables, [])
-    except CommandError as error:
-        raise CommandError(
-            f"{str(error).rstrip('.')}. A lake says what was replayed before: --lake names one, --blind does without."
-        ) from error
-    return source.tables
-
-
-def _read(items: Iterable[Item], reader: Reader, total: Total) -> Iterator[tuple[Row, Replayed]]:
-    for item in items:
-        row = total.rows.setdefault((item.reason, item.protocol), Row())
-        row.items += 1
-        found = reader.read(item)
-        row.events += len(found.events)
-        row.still += found.rejects
-        if found.impossible:
-            row.impossible[found.impossible] += 1
-        elif not found.rejects:
-            row.understood += 1
-        yield row, found
-
-
-def _batches(found: Iterable[tuple[Row, Replayed]]) -> Iterator[list[tuple[Row, Published]]]:
+def _batches(events: Iterable[tuple[Row, Published]]) -> Iterator[list[tuple[Row, Published]]]:
     batch: list[tuple[Row, Published]] = []
     size = 0
-    for row, replayed in found:
-        for event in replayed.events:
-            batch.append((row, event))
-            size += len(event.value)
-            if len(batch) >= AT_ONCE or size >= AT_ONCE_BYTES:
-                yield batch
-                batch, size = [], 0
+    for row, event in events:
+        batch.append((row, event))
+        size += len(event.value)
+        if len(batch) >= AT_ONCE or size >= AT_ONCE_BYTES:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
-
-
-def _settle(
-    batch: list[tuple[Row, Published]], look: LakeAddress | None, publish: Publish | None, total: Total
-) -> None:
-    there = landed(look, [event.id for _, event in batch]) if look is not None else set()
-    for row, event in batch:
-        row.in_the_lake += event.id in there
-    new = [event for _, event in batch if event.id not in there]
-    if publish is not None and new:
-        refused = publish(new)
-        total.refused += refused
-        total.published += len(new) - refused.total()
 
 
 def _described(total: Total) -> dict[str, Any]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -16,56 +14,29 @@ from typing import Annotated, Final
 import typer
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason, RecordFault
-from headrace_reader.address import LakeAddress
 from headrace_reader.text import json_value, printable, text
 from rich.text import Text
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.operating.records import as_json as json_line
 from headrace_cli.operating.records import parse_moment
-from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
-from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
-from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake, of_topic
+from headrace_cli.verbs.options import LakeOption, StateOption, examples
+from headrace_cli.wire.quarantined.items import Item, Wanted, items_of
 
 SHOWN_BYTES: Final = 4096
 """Most bytes of an item that `show` prints as a dump."""
 _WIDTH: Final = 16
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where to look: the tables in `lake`, by default those in `state`, or, if `topic`, the topic of that stack or at `kafka`."""
-
-    state: Path
-    lake: LakeAddress | None = None
-    kafka: str | None = None
-    topic: bool = False
-
-    @property
-    def tables(self) -> LakeAddress:
-        return self.lake or self.state / "lake"
-
-    @property
-    def is_topic(self) -> bool:
-        return self.topic or self.kafka is not None
-
-    def items(self, wanted: Wanted, *, content: bool) -> Iterator[Item]:
-        """Return the newest first from the lake, the oldest first from the topic. Raises `CommandError`, `DeliveryError`."""
-        if self.is_topic:
-            return gathered(of_topic(kafka_settings(self.state, self.kafka), wanted, content=content))
-        return gathered(of_lake(self.tables, wanted, content=content))
-
-
 app = typer.Typer()
 quarantine = typer.Typer(
     name="quarantine",
-    help="List, show, export and replay what could not be understood: from the lake, or with --topic or --kafka from the topic.",
+    help="List, show, export and replay what could not be understood and has landed. tap --quarantine shows what comes.",
     no_args_is_help=True,
 )
 app.add_typer(quarantine)
 
-TopicOption = Annotated[bool, typer.Option("--topic", help="Look at the topic, not at the lake.")]
 ReasonOption = Annotated[
     list[str] | None, typer.Option("--reason", metavar="REASON", help="Only this reason; may be repeated.")
 ]
@@ -82,14 +53,12 @@ UntilOption = Annotated[str, typer.Option("--until", metavar="TIME", help="Only 
     "list",
     epilog=examples(
         "./headrace quarantine list --reason bad_json --since 1d",
-        "./headrace quarantine list --topic --json | jq .source",
+        "./headrace quarantine list --json | jq .source",
     ),
 )
 def list_(
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
-    topic: TopicOption = False,
-    kafka: KafkaOption = None,
     reason: ReasonOption = None,
     protocol: ProtocolOption = None,
     since: SinceOption = "",
@@ -98,23 +67,22 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> int:
     """List what is in quarantine, the newest first."""
-    wanted, source = wanted_of(reason, protocol, since, until), Source(state, lake, kafka, topic)
-    found = source.items(wanted, content=False)
-    items = list(reversed(deque(found, maxlen=limit))) if source.is_topic else list(islice(found, limit))
+    wanted = wanted_of(reason, protocol, since, until)
+    found = list(islice(items_of(lake or state / "lake", wanted, content=False), limit))
     if as_json:
-        for item in items:
+        for item in found:
             sys.stdout.buffer.write(json_line(item.described()) + b"\n")
         sys.stdout.flush()
         return 0
-    if not items:
+    if not found:
         console.OUT.print("Nothing is in quarantine that fits.")
         return 0
-    for item in items:
+    for item in found:
         console.OUT.print(_heading(item))
         console.OUT.print(
             f"  {printable(item.source)} {printable(item.stream)}: {printable(item.detail)}", markup=False
         )
-    console.ERR.print(f"{len(items)} shown; `quarantine show NAME` has the bytes")
+    console.ERR.print(f"{len(found)} shown; `quarantine show NAME` has the bytes")
     return 0
 
 
@@ -138,16 +106,13 @@ def show(
     name: Annotated[str, typer.Argument(help="The item's name, as `list` has it.")],
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
-    topic: TopicOption = False,
-    kafka: KafkaOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the bytes alone, as the client sent them.")] = False,
 ) -> int:
     """Show one item with its bytes. Exit status 1 if a part of it is missing."""
-    source = Source(state, lake, kafka, topic)
-    item = next(source.items(Wanted(name=name), content=True), None)
+    tables = lake or state / "lake"
+    item = next(items_of(tables, Wanted(name=name), content=True), None)
     if item is None:
-        where = "the topic" if source.is_topic else source.tables
-        raise CommandError(f"{where} has no {name} in quarantine; `quarantine list` shows the names.")
+        raise CommandError(f"{tables} has no {name} in quarantine; `quarantine list` shows the names.")
     problem, content = item.problem(), item.content()
     if raw:
         sys.stdout.buffer.write(content)
@@ -179,29 +144,27 @@ def dump(content: bytes) -> Iterator[str]:
 @quarantine.command(
     epilog=examples(
         "./headrace quarantine export bad-json --reason bad_json",
-        "./headrace quarantine export today --topic --since 1d",
+        "./headrace quarantine export today --since 1d",
     )
 )
 def export(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
-    topic: TopicOption = False,
-    kafka: KafkaOption = None,
     reason: ReasonOption = None,
     protocol: ProtocolOption = None,
     since: SinceOption = "",
     until: UntilOption = "",
 ) -> int:
     """Write each item's bytes to a file, and index.jsonl with what is known about them."""
-    wanted, source = wanted_of(reason, protocol, since, until), Source(state, lake, kafka, topic)
+    wanted = wanted_of(reason, protocol, since, until)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise CommandError(f"{folder} is not empty: name another folder.", status=2)
         written = broken = 0
         with (folder / "index.jsonl").open("w", encoding="utf-8") as index:
-            for item in source.items(wanted, content=True):
+            for item in items_of(lake or state / "lake", wanted, content=True):
                 problem, content = item.problem(), item.content()
                 file = f"{item.name}.bin"
                 if (folder / file).exists():  # the same id with other bytes
