@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from headrace_cli.verbs import query
 from headrace_common.operations.errors import ConfigError
 from headrace_lake.commands import migrate
+from headrace_lake.configuration import promotion
 from headrace_lake.configuration.promotion import Promotion, split
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.rows import decode
@@ -22,6 +23,7 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.shape import BODY_VARIANT, Shape, of_table, parse_all, settled
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.lake.records import LANDED, TOPICS, Record, frame
@@ -159,6 +161,27 @@ def test_nothing_is_lost_in_variant(spark: SparkSession) -> None:
         assert json.loads(row["value"], parse_float=decimal.Decimal) == json.loads(body, parse_float=decimal.Decimal)
     for body, row in zip(INEXACT, rows[len(EXACT) :], strict=True):
         assert row["body"] == body.decode()
+
+
+@pytest.mark.spark
+def test_new_tables_may_have_columns_of_every_kind_and_so_may_existing_ones(
+    spark: SparkSession, tmp_path: Path, empty_tables: Path
+) -> None:
+    kinds = [*dict.fromkeys(promotion._KINDS.values()), "decimal(10,2)"]
+    asked = ", ".join(f"body.a as of_{number} {kind}" for number, kind in enumerate(kinds))
+    shape = migrate.prepare(Storage(spark), LakeSettings(path=str(tmp_path), promote=asked))
+    assert [each.kind for each in shape.promoted] == kinds
+    older = Path(shutil.copytree(empty_tables, tmp_path / "older"))
+    assert migrate.migrate(spark, LakeSettings(path=str(older)), promotions(asked), variant=False) == shape
+
+
+@pytest.mark.spark
+def test_a_table_that_cannot_be_made_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    statement = (
+        f"CREATE TABLE delta.`{tmp_path}/t` (ok boolean) USING delta TBLPROPERTIES ('{layout.STATISTICS}' = 'ok')"
+    )
+    with pytest.raises(PySparkException, match=r"(?i)boolean"):
+        layout.make(Storage(spark), f"{tmp_path}/t", statement)
 
 
 @pytest.mark.spark

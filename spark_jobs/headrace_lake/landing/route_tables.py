@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterable, Mapping
 
 from headrace_common.operations.errors import ConfigError
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.routes import RouteSettings
@@ -22,7 +20,7 @@ from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.altered import Properties, change_properties, properties_of, set_properties
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, PROPERTIES, STATISTICS
+from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, PROPERTIES, STATISTICS, make
 from headrace_lake.tables.properties import ROUTES, VACUUMED_AT, route_names
 
 
@@ -76,13 +74,12 @@ def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool)
     columns = ", ".join(f"`{name}` {kind} COMMENT {quoted(text)}" for name, (kind, text) in table.kinds.items())
     listed = ", ".join(f"'{key}' = {quoted(value)}" for key, value in properties.items())
     about = "Headrace: the events of a route, with parts of their bodies as columns. Written by the landing job alone"
-    try:
-        storage.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta PARTITIONED BY ({DAY}) "
-            f"COMMENT {quoted(about)} TBLPROPERTIES ({listed})"
-        )
-    except (PySparkException, Py4JJavaError):
-        storage.spark.read.format("delta").load(path)  # raises unless another job has just created it
+    make(
+        storage,
+        path,
+        f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta PARTITIONED BY ({DAY}) "
+        f"COMMENT {quoted(about)} TBLPROPERTIES ({listed})",
+    )
     made = RouteTable.of(table.name, properties_of(storage.spark, path))
     if made is None:
         raise HaltError(f"the table {path} is not a route's: somebody made it at this moment")

@@ -193,7 +193,8 @@ def statistics_before(name: str, shape: Shape) -> dict[str, str]:
 
 
 def _statistics(name: str, shape: Shape, skipped_by: Iterable[str]) -> dict[str, str]:
-    promoted = [promotion.name for promotion in shape.promoted] if name == EVENTS else []
+    kept = (promotion.name for promotion in shape.promoted if promotion.kind != "boolean")  # of these Delta keeps none
+    promoted = kept if name == EVENTS else ()
     own = [column for column in skipped_by if column in SCHEMAS[name].names]
     return {STATISTICS: ",".join([*own, *promoted])}
 
@@ -236,8 +237,16 @@ def create(storage: Storage, lake: str, shape: Shape = _PLAIN, *, change_feed: b
             f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({listed_columns}) USING delta {partitioned} "
             f"COMMENT {quoted(ABOUT[name])} TBLPROPERTIES ({listed})"
         )
-        try:
-            storage.spark.sql(statement)
-        except (PySparkException, Py4JJavaError):
-            storage.spark.read.format("delta").load(path)  # raises unless another job has just created it
+        make(storage, path, statement)
     return there
+
+
+def make(storage: Storage, path: str, statement: str) -> None:
+    """Makes the table at `path` by `statement`, unless another job makes it at this moment. Blocks on storage."""
+    try:
+        storage.spark.sql(statement)
+    except (PySparkException, Py4JJavaError) as error:
+        try:
+            storage.spark.read.format("delta").load(path)
+        except (PySparkException, Py4JJavaError):
+            raise error from None
