@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 from headrace_cli.ground import CommandError
-from headrace_cli.stack.broker import answers, reason
+from headrace_cli.machine.child import ProbeResult
+from headrace_cli.stack.broker import Broker, answers, cluster_at, reason
+from headrace_cli.stack.reach import kafka_probe
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.waiting import PATIENCE, wait_for
@@ -61,3 +63,10 @@ def test_answers_wants_a_broker(kafka: EmbeddedKafka) -> None:
         assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)
         silent.listen()  # it accepts a connection and stays silent
         assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)
+
+
+async def test_another_kafka_at_its_port_is_not_the_stacks(kafka: EmbeddedKafka) -> None:
+    own = Broker(kafka.folder, kafka.port, 0).cluster
+    wait_for(lambda: cluster_at("127.0.0.1", kafka.port) == own, "its own cluster's id")
+    assert await kafka_probe("127.0.0.1", kafka.port, own)() == ProbeResult(True)
+    assert not (await kafka_probe("127.0.0.1", kafka.port, "another")()).ready

@@ -389,7 +389,7 @@ def test_logs_show_each_process_with_its_name(run: Start) -> None:
         ("7", "7"),
         ("Traceback", "Traceback"),
         (
-            "java.io.IOException: No such file\n\tat java.base/x.Y.z(Y.java:1)\n\tat a.B",
+            "java.io.IOException: No such file\n\tat java.base/x.Y.z(Y.java:1)\n\tat a.B\n\t... 18 more",
             "java.io.IOException: No such file",
         ),
     ],

@@ -255,7 +255,7 @@ def last_line(path: Path) -> str:
             lines = log.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    said = [line for line in lines if line.strip() and not line.startswith("\tat ")]
+    said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "\t... "))]
     return _told(said[-1].strip())[:300] if said else ""
 
 

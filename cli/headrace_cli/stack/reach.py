@@ -42,12 +42,14 @@ def http_probe(host: str, port: int) -> Probe:
     return probe
 
 
-def kafka_probe(host: str, port: int) -> Probe:
-    """Return a probe that sends the broker a request."""
+def kafka_probe(host: str, port: int, cluster: str) -> Probe:
+    """Return a probe that asks the broker for its cluster: another stack's may have the port, and ours end at its start."""
 
     async def probe() -> ProbeResult:
-        answers = await asyncio.to_thread(broker.answers, host, port, _TIMEOUT)
-        return ProbeResult(answers, "" if answers else "no answer")
+        found = await asyncio.to_thread(broker.cluster_at, host, port, _TIMEOUT)
+        if found is None:
+            return ProbeResult(False, "no answer")
+        return ProbeResult(found == cluster, "" if found == cluster else f"another Kafka answers at {host}:{port}")
 
     return probe
 

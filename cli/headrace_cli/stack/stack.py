@@ -139,7 +139,7 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     bootstrap = options.kafka or f"{HOST}:{kafka_port}"
     base = base_environment(state, bootstrap, embedded=broker is not None)
     if broker is not None:
-        probe = kafka_probe(HOST, kafka_port)
+        probe = kafka_probe(HOST, kafka_port, broker.cluster)
         kafka = ProcessSpec("kafka", tuple(broker.command()), {**base, **LOCALE}, state.log("kafka"), probe, grace=20)
     defaults: dict[str, object] = {"events_partitions": EVENTS_PARTITIONS, "segments_partitions": SEGMENTS_PARTITIONS}
     if broker is not None:
