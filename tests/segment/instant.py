@@ -17,9 +17,8 @@ from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
     AttributeRead,
-    BlockStored,
     BytesRead,
-    ChangeQuestion,
+    ChangeSegment,
     DescribeSegment,
     NoSegment,
     OpenSession,
@@ -34,7 +33,7 @@ from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import Limits
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Outcome
+from headrace_segment.store.outcomes import Appended, Outcome
 from headrace_segment.store.reading import Gathering
 from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
@@ -99,7 +98,7 @@ class InstantStore:
     def answer(self, question: StoreQuestion) -> object:
         if isinstance(question, RepliesLeft):
             return None
-        if isinstance(question, OpenSession | AppendBlock | ChangeQuestion):
+        if isinstance(question, OpenSession | AppendBlock | ChangeSegment):
             return self._becomes(question)
         there = self.fold.segments.get(question.segment)
         if there is None:
@@ -114,7 +113,7 @@ class InstantStore:
         at_tail = question.offset + len(data) >= there.length
         return BytesRead(data, at_tail, at_tail and there.sealed)
 
-    def _becomes(self, question: OpenSession | AppendBlock | ChangeQuestion) -> object:
+    def _becomes(self, question: OpenSession | AppendBlock | ChangeSegment) -> object:
         """What becomes of its record, if it becomes one."""
         record: records.Record | None
         if isinstance(question, OpenSession):
@@ -254,7 +253,7 @@ class Driven:
                         outcome.conditional.add(question.segment)
                 answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
                 published = isinstance(question, AppendBlock) and question.expected == records.ANY_LENGTH
-                if published and not isinstance(answer, BlockStored):
+                if published and not isinstance(answer, Appended):
                     asked = question.segment, question.writer, question.before, question.after
                     outcome.refused.add(self._published[asked])
                 try:

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_segment.questions import BytesRead, Lost, OpenSession, ReadBytes, SessionOpened
+from headrace_segment.questions import BytesRead, Lost, OpenSession, ReadBytes
 from headrace_segment.replica import log_reader
 from headrace_segment.replica import partition as partition_module
 from headrace_segment.replica import tail as tail_module
@@ -28,7 +28,7 @@ from headrace_segment.replica.tail import Tail
 from headrace_segment.serving import ServedSessions
 from headrace_segment.store.early import OwnRecord, fold_early
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Outcome
+from headrace_segment.store.outcomes import Opened, Outcome
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import Create, Numbering, Seal
@@ -217,10 +217,10 @@ async def test_own_records_are_answered_before_they_are_read_and_passed_over_the
     partition = bench.partition
     opened = partition.serving.open(OpenSession(1, "s", W1, Numbering.BYTES), caller, 0)
     partition.stored(0, [(b"s", opened.encode())], 9)
-    assert caller.heard == [(1, SessionOpened(opened.session, 0))]
+    assert caller.heard == [(1, Opened("s", W1, opened.session, 0))]
     assert partition.fold.segments["s"].modified == partition.log_time == 9
     await bench.brings(Record(0, b"s", opened.encode()), *read(1))
-    assert caller.heard == [(1, SessionOpened(opened.session, 0))]
+    assert caller.heard == [(1, Opened("s", W1, opened.session, 0))]
     assert len(bench.judged) == partition.fold.next_offset == 2
 
 

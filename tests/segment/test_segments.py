@@ -18,7 +18,7 @@ from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import Runtime
 from headrace_segment import look
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.questions import CreateSegment, Limited, Lost, OpenSession, SealSegment
+from headrace_segment.questions import ChangeSegment, Limited, Lost, OpenSession
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.segments import LOOK, STUCK_TIME, Segments
@@ -83,12 +83,12 @@ class Bench:
 
 async def test_what_is_asked_early_is_appended_in_order_as_soon_as_the_partition_is_live() -> None:
     bench, caller = Bench(), Hears("a")
-    bench.segments.ask(CreateSegment(1, "s"), caller)
-    bench.segments.ask(SealSegment(2, "s"), caller)
+    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
+    bench.segments.ask(ChangeSegment(2, "s", Seal(b"")), caller)
     bench.segments.ask(OpenSession(3, "s", W1, Numbering.EVENTS), caller)
     assert bench.produced.records == []
     assert [type(record) for record in bench.goes_live()] == [Create, Seal, Open]
-    bench.segments.ask(SealSegment(4, "s"), caller)
+    bench.segments.ask(ChangeSegment(4, "s", Seal(b"")), caller)
     assert len(bench.produced.records) == 4
     assert caller.heard == []
 
@@ -120,8 +120,8 @@ async def test_partitions_that_were_added_are_noticed_at_the_start() -> None:
 
 async def test_who_has_gone_meanwhile_is_not_appended() -> None:
     bench, gone, other = Bench(), Hears("gone"), Hears("other")
-    bench.segments.ask(CreateSegment(1, "s"), gone)
-    bench.segments.ask(SealSegment(1, "s"), other)
+    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), gone)
+    bench.segments.ask(ChangeSegment(1, "s", Seal(b"")), other)
     bench.segments.ended(gone)
     assert gone.heard == [(1, Lost())]
     assert [type(record) for record in bench.goes_live()] == [Seal]
@@ -142,15 +142,15 @@ async def test_who_leaves_at_the_first_answer_is_not_appended_any_more() -> None
     bench, caller = Bench(segments=1), Leaves("a")
     caller.bench = bench
     bench.partition.fold.apply(0, b"there", Create(bytes(16)).encode(), 1)
-    bench.segments.ask(CreateSegment(1, "s"), caller)
-    bench.segments.ask(SealSegment(2, "there"), caller)
+    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
+    bench.segments.ask(ChangeSegment(2, "there", Seal(b"")), caller)
     assert bench.goes_live() == []
     assert caller.heard == [(1, Limited("SEGMENT__SEGMENTS")), (2, Lost())]
 
 
 async def test_who_has_waited_for_too_long_hears_so() -> None:
     bench, caller = Bench(), Hears("a")
-    bench.segments.ask(CreateSegment(1, "s"), caller)
+    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
     asked = bench.segments._clock()
     bench.segments._end_early(asked - 1)
     assert caller.heard == []

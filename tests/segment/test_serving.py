@@ -8,27 +8,11 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from headrace_segment.questions import (
-    AppendBlock,
-    BlockStored,
-    CreateSegment,
-    DeleteSegment,
-    Lost,
-    NoSegment,
-    OpenSession,
-    Refused,
-    Sealed,
-    SealSegment,
-    SegmentChanged,
-    SegmentExists,
-    SessionLost,
-    SessionOpened,
-    TruncateSegment,
-)
+from headrace_segment.questions import AppendBlock, ChangeSegment, Lost, OpenSession, SessionLost
 from headrace_segment.serving import ServedSessions
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Refusal
-from headrace_segment.store.records import Create, Delete, Numbering, Open, Record, Renew, Seal
+from headrace_segment.store.outcomes import Appended, NotAppended, Opened, Refusal
+from headrace_segment.store.records import Change, Create, Delete, Numbering, Open, Record, Renew, Seal, Truncate
 
 from tests.driving import traced
 from tests.segment.instant import Hears
@@ -51,11 +35,14 @@ class Bench:
     def opened(self, caller: Hears) -> bytes:
         self.reads(self.open(caller))
         ((_, answer),) = caller.takes()
-        assert isinstance(answer, SessionOpened)
+        assert isinstance(answer, Opened)
         return answer.session
 
     def open(self, caller: Hears, now: float = 0) -> Open:
         return self.serving.open(OpenSession(0, "a", W1, Numbering.BYTES), caller, now)
+
+    def change(self, ticket: int, change: Change, caller: Hears, now: float = 0) -> Change:
+        return self.serving.change(ChangeSegment(ticket, "a", change), caller, now)
 
     def append(self, caller: Hears, session: bytes, before: int, data: bytes, ticket: int = 1, now: float = 0) -> Any:
         return self.serving.append(
@@ -71,6 +58,10 @@ def bench() -> Bench:
 ME, OTHER = "me", "other"
 
 
+def outcomes(caller: Hears) -> list[Any]:
+    return [(ticket, answer.why, answer.length) for ticket, answer in caller.takes()]
+
+
 def test_what_others_produce_answers_nobody_here(bench: Bench) -> None:
     me = Hears(ME)
     session = bench.opened(me)
@@ -78,7 +69,7 @@ def test_what_others_produce_answers_nobody_here(bench: Bench) -> None:
     bench.reads(Open(b"other writer....", b"s" * 16, Numbering.BYTES), Seal(b"r" * 16))
     assert me.takes() == []
     bench.reads(late)
-    assert me.takes() == [(1, Sealed(0))]
+    assert me.takes() == [(1, NotAppended("a", W1, session, 3, Refusal.SEALED, 0))]
 
 
 def test_a_block_that_comes_back_twice_answers_no_later_one(bench: Bench) -> None:
@@ -86,12 +77,12 @@ def test_a_block_that_comes_back_twice_answers_no_later_one(bench: Bench) -> Non
     session = bench.opened(me)
     one = bench.append(me, session, 0, b"one")
     bench.reads(one)
-    assert me.takes() == [(1, BlockStored(3, 3))]
+    assert me.takes() == [(1, Appended("a", W1, session, 3, 3))]
     two = bench.append(me, session, 3, b"two", 2)
     bench.reads(one)  # Kafka has stored it again
     assert me.takes() == []
     bench.reads(two)
-    assert me.takes() == [(2, BlockStored(6, 6))]
+    assert me.takes() == [(2, Appended("a", W1, session, 6, 6))]
 
 
 def test_a_foreign_open_takes_a_session_over(bench: Bench) -> None:
@@ -101,9 +92,9 @@ def test_a_foreign_open_takes_a_session_over(bench: Bench) -> None:
     bench.reads(Open(W1, b"foreign.........", Numbering.BYTES))
     assert me.takes() == [SessionLost(W1, session)]
     assert bench.append(me, session, 3, b"two", 2) is None
-    assert me.takes() == [(2, Refused(Refusal.SESSION))]
+    assert me.takes() == [(2, NotAppended("a", W1, session, 6, Refusal.SESSION))]
     bench.reads(late)
-    assert me.takes() == [(1, Refused(Refusal.SESSION))]
+    assert me.takes() == [(1, NotAppended("a", W1, session, 3, Refusal.SESSION, 0))]
     assert len(bench.serving) == 0
 
 
@@ -122,7 +113,7 @@ def test_an_open_that_is_under_way_outlives_a_foreign_one_that_lands_before_it(b
     me = Hears(ME)
     mine = bench.open(me)
     bench.reads(Open(W1, b"foreign.........", Numbering.BYTES, create=True), mine)
-    assert me.takes() == [(0, SessionOpened(mine.session, 0))]
+    assert me.takes() == [(0, Opened("a", W1, mine.session, 0))]
 
 
 def test_a_repeat_in_its_own_session_is_stored(bench: Bench) -> None:
@@ -132,7 +123,7 @@ def test_a_repeat_in_its_own_session_is_stored(bench: Bench) -> None:
     bench.reads(block)
     bench.append(me, session, 0, b"one", 2)
     bench.reads(block)
-    assert me.takes() == [(1, BlockStored(3, 3)), (2, BlockStored(3, 3))]
+    assert me.takes() == [(1, Appended("a", W1, session, 3, 3)), (2, Appended("a", W1, session, 3, 3))]
 
 
 def test_who_has_gone_is_answered_all_the_same(bench: Bench) -> None:
@@ -142,7 +133,7 @@ def test_who_has_gone_is_answered_all_the_same(bench: Bench) -> None:
     bench.serving.ended(me)
     assert len(bench.serving) == 1
     bench.reads(late)
-    assert me.takes() == [(1, BlockStored(3, 3))]
+    assert me.takes() == [(1, Appended("a", W1, session, 3, 3))]
     assert len(bench.serving) == 0
     bench.opened(me)
     bench.serving.ended(me)
@@ -153,7 +144,7 @@ def test_a_lost_producer_ends_every_session_and_change(bench: Bench) -> None:
     me, other = Hears(ME), Hears(OTHER)
     session = bench.opened(me)
     late = bench.append(me, session, 0, b"one")
-    bench.serving.change(SealSegment(2, "a"), other, 0)
+    bench.change(2, Seal(b""), other)
     bench.serving.producer_lost()
     assert me.takes() == ["producer", (1, Lost())]
     assert other.takes() == ["producer", (2, Lost())]
@@ -166,7 +157,7 @@ def test_who_waits_too_long_is_ended_and_its_record_may_still_land(bench: Bench)
     me, other, changes = Hears(ME), Hears(OTHER), Hears("changes")
     late = [
         bench.append(me, bench.opened(me), 0, b"one", now=5),
-        bench.serving.change(SealSegment(1, "a"), changes, now=5),
+        bench.change(1, Seal(b""), changes, now=5),
     ]
     bench.open(other, now=9)
     bench.serving.overdue(5)
@@ -181,20 +172,20 @@ def test_who_waits_too_long_is_ended_and_its_record_may_still_land(bench: Bench)
 
 def test_who_changes_a_segment_hears_of_the_own_change(bench: Bench) -> None:
     me, other = Hears(ME), Hears(OTHER)
-    mine = bench.serving.change(CreateSegment(7, "a"), me, 0)
-    theirs = bench.serving.change(CreateSegment(8, "a"), other, 0)
+    mine = bench.change(7, Create(b""), me)
+    theirs = bench.change(8, Create(b""), other)
     assert me.takes() == []
     bench.reads(Create(b"elsewhere......."), Delete(b"elsewhere......."), mine, theirs)
-    assert me.takes() == [(7, SegmentChanged(0))]
-    assert other.takes() == [(8, SegmentExists())]
+    assert outcomes(me) == [(7, None, 0)]
+    assert outcomes(other) == [(8, Refusal.EXISTS, 0)]
     session = bench.opened(me)
-    bench.reads(bench.append(me, session, 0, b"one"), bench.serving.change(TruncateSegment(2, "a", 4), other, 0))
-    assert other.takes() == [(2, Refused(Refusal.NONSENSE))]
-    bench.reads(bench.serving.change(TruncateSegment(3, "a", 3), other, 0))
-    bench.reads(bench.serving.change(SealSegment(4, "a"), other, 0))
-    bench.reads(bench.serving.change(DeleteSegment(5, "a"), other, 0))
-    bench.reads(bench.serving.change(DeleteSegment(6, "a"), other, 0))
-    assert other.takes() == [(3, SegmentChanged(3)), (4, SegmentChanged(3)), (5, SegmentChanged(3)), (6, NoSegment())]
+    bench.reads(bench.append(me, session, 0, b"one"), bench.change(2, Truncate(b"", 4), other))
+    assert outcomes(other) == [(2, Refusal.NONSENSE, 3)]
+    bench.reads(bench.change(3, Truncate(b"", 3), other))
+    bench.reads(bench.change(4, Seal(b""), other))
+    bench.reads(bench.change(5, Delete(b""), other))
+    bench.reads(bench.change(6, Delete(b""), other))
+    assert outcomes(other) == [(3, None, 3), (4, None, 3), (5, None, 3), (6, Refusal.NO_SEGMENT, 0)]
 
 
 def test_a_quiet_writer_is_renewed_while_its_session_is_open(bench: Bench) -> None:

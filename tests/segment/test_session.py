@@ -16,11 +16,11 @@ from headrace_segment.questions import (
     ReadBytes,
     RepliesLeft,
     SessionLost,
-    SessionOpened,
 )
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS
 from headrace_segment.session.original import OriginalSession
 from headrace_segment.store import records
+from headrace_segment.store.outcomes import Opened
 from headrace_segment.wire.codes import Kind
 from headrace_segment.wire.original import (
     AT_TAIL,
@@ -350,5 +350,5 @@ def test_many_refusals_end_a_conversation_once() -> None:
 
 
 def test_a_block_far_below_the_level_is_acknowledged_again() -> None:
-    driven = Driven(answer=lambda question: SessionOpened(b"s" * 16, 1 << 40))
+    driven = Driven(answer=lambda question: Opened("a", W1, b"s" * 16, 1 << 40))
     assert driven.hear(setup(), block(0, HELLO)) == replies(AppendSetup("a", W1, 1 << 40)) + level(1 << 40)

@@ -334,7 +334,7 @@ def test_what_changes_a_segment_waits_for_the_appends_before_it_and_appends_for_
     slow.store()
     assert isinstance(slow.questions[0], ask.AppendBlock)
     slow.answer()
-    assert [type(question) for question in slow.questions] == [ask.SealSegment]
+    assert [type(question) for question in slow.questions] == [ask.ChangeSegment]
     assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
     slow.store()
     slow.answer()  # the block is refused, and then the reads go
@@ -376,7 +376,7 @@ def test_other_segments_do_not_wait() -> None:
     store.append("b", records.Create(bytes(16)))
     slow = Slow(store)
     slow.hear(HELLO, setup(), seal("b"), info())
-    assert [type(question) for question in slow.questions] == [ask.OpenSession, ask.SealSegment]
+    assert [type(question) for question in slow.questions] == [ask.OpenSession, ask.ChangeSegment]
     assert slow.session.status().waiting_bytes
     assert not slow.session.status().idle
 

@@ -148,7 +148,7 @@ def test_what_comes_behind_it_waits_for_it() -> None:
     assert not slow.questions
     slow.store()
     slow.answer()
-    assert [type(question) for question in slow.questions] == [ask.SealSegment]
+    assert [type(question) for question in slow.questions] == [ask.ChangeSegment]
     assert store.content("a").endswith(events(b"x", b"y"))
 
 

@@ -13,13 +13,13 @@ from headrace_common.kafka.client import Topic
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.questions import CreateSegment, Lost, OpenSession, SealSegment
+from headrace_segment.questions import ChangeSegment, Lost, OpenSession
 from headrace_segment.replica import upkeep
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.topics import MESSAGE_BYTES
 from headrace_segment.replica.upkeep import LAST_PAUSE, MOST, Upkeep
 from headrace_segment.settings import SegmentSection
-from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Truncate, decode
+from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Seal, Truncate, decode
 from typing_extensions import override
 
 from tests.segment.instant import Hears
@@ -194,8 +194,8 @@ async def test_without_a_retention_nothing_ages() -> None:
 
 async def test_changes_that_nobody_waits_for_do_not_pile_up_while_nothing_is_produced() -> None:
     bench, caller = Bench(), Hears("a")
-    bench.segments.ask(CreateSegment(1, "s"), caller)
-    bench.segments.ask(SealSegment(2, "s"), caller)
+    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
+    bench.segments.ask(ChangeSegment(2, "s", Seal(b"")), caller)
     serving = bench.partition.serving
     bench.producer.forget(0, serving.serves)
     assert len(bench.waiting()) == 2

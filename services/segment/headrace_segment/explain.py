@@ -14,6 +14,7 @@ from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, Uni
 from headrace_segment import questions
 from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.settings import FRAME_BYTES, SegmentSection, SegmentSettings, limits_of
+from headrace_segment.store.outcomes import Appended, Changed, Opened
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
@@ -94,14 +95,15 @@ def _stream(most: int, given: SegmentSettings | None) -> tuple[SegmentWalker, Se
 def _answer(question: object) -> object:
     """Answers as a store does whose segments are new and empty."""
     if isinstance(question, questions.OpenSession):
-        return questions.SessionOpened(_SESSION, question.numbering.first)
+        return Opened(question.segment, question.writer, _SESSION, question.numbering.first)
     if isinstance(question, questions.AppendBlock):
-        return questions.BlockStored(question.after, len(question.data))
+        return Appended(question.segment, question.writer, _SESSION, question.after, len(question.data))
     if isinstance(question, questions.ReadBytes):
         return questions.BytesRead(b"", at_tail=True, end_of_segment=False)
     if isinstance(question, questions.DescribeSegment):
         return questions.SegmentDescription(0, 0, sealed=False, modified=0, writers=0)
-    return questions.SegmentChanged()
+    assert isinstance(question, questions.ChangeSegment)
+    return Changed(question.segment, question.change)
 
 
 def _begins(data: bytes) -> bool:

@@ -25,14 +25,16 @@ from headrace_common.publishing.partitions import partition_of
 from headrace_common.session.interface import Peer, Ticket
 from typing_extensions import override
 
-from headrace_segment.questions import DeleteSegment, NoSegment, SealSegment, SegmentChanged
+from headrace_segment.questions import ChangeSegment
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.segments import new_id
 from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSettings
+from headrace_segment.store.outcomes import Changed
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.recent import RecentBlocks
+from headrace_segment.store.records import Delete, Seal
 from headrace_segment.store.state import Segment
 
 PIECE: Final = 1 << 20
@@ -221,8 +223,8 @@ async def _cat(reader: LogReader, partition: Partition, name: str, offset: int |
 async def _change(settings: SegmentSettings, partition: Partition, name: str, verb: str) -> None:
     """Appends the record and waits until it is read back."""
     asker = _Asker()
-    question = SealSegment(0, name) if verb == "seal" else DeleteSegment(0, name)
-    record = partition.serving.change(question, asker, 0)
+    change = Seal(b"") if verb == "seal" else Delete(b"")
+    record = partition.serving.change(ChangeSegment(0, name, change), asker, 0)
     kafka = settings.kafka
     producer = make_producer(kafka, kafka.batch_bytes)
     try:
@@ -235,8 +237,8 @@ async def _change(settings: SegmentSettings, partition: Partition, name: str, ve
         answer = await asyncio.wait_for(asker.answer, PATIENCE)
     except TimeoutError:
         raise DeliveryError("Kafka did not answer in time", DeliveryPolicy.RETRY) from None
-    if isinstance(answer, NoSegment):
-        raise DeliveryError(f"there is no segment {name}", DeliveryPolicy.REFUSED)
-    if not isinstance(answer, SegmentChanged):
+    if not isinstance(answer, Changed):
         raise DeliveryError(f"nobody knows whether it is done: {partition.problem}", DeliveryPolicy.RETRY)
+    if answer.why is not None:
+        raise DeliveryError(f"there is no segment {name}", DeliveryPolicy.REFUSED)
     print(f"{name}: {'sealed' if verb == 'seal' else 'deleted'}")

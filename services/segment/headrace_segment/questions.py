@@ -1,4 +1,7 @@
-"""The questions of a session to the store, and their answers. Both share these words and know nothing else of each other."""
+"""The questions of a session to the store, and their answers. Both share these words and know nothing else of each other.
+
+What becomes a record of the log is answered by the record's outcome (`headrace_segment.store.outcomes`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from typing import ClassVar, Final
 
 from headrace_common.session.interface import Ticket
 
-from headrace_segment.store.outcomes import Refusal
-from headrace_segment.store.records import ANY_LENGTH, Numbering
+from headrace_segment.store.records import ANY_LENGTH, Change, Numbering
 
 OVERHEAD: Final = 512
 """Bytes that a question costs beyond its data."""
@@ -25,7 +27,8 @@ class OfSegment:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession(OfSegment):
-    """May this writer append? Answered by `SessionOpened`, `NoSegment`, `Refused`, `Limited` or `Lost`.
+    """May this writer append? Answered by `Opened`: blocks count from its level on, in its session and in no other; by
+    `NotOpened`, `Limited` or `Lost`.
 
     A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`.
     """
@@ -37,8 +40,8 @@ class OpenSession(OfSegment):
 
 @dataclass(slots=True)  # not frozen: one for each block
 class AppendBlock:
-    """Append this. Its events are stored. Answered by `BlockStored`, `Sealed`, `NoSegment`, `Refused` or `Lost`, in the
-    order of asking within a session.
+    """Append this. Its events are stored. Answered by `Appended`, which also says of a repeat that all up to its level is
+    stored, for ever; by `NotAppended` or `Lost`, in the order of asking within a session.
     """
 
     ticket: Ticket
@@ -78,43 +81,19 @@ class RepliesLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSegment(OfSegment):
-    """Begin a segment. Answered by `SegmentChanged`, `SegmentExists`, `Limited` or `Lost`."""
+class ChangeSegment(OfSegment):
+    """Create, seal, truncate or delete a segment, or set an attribute of it. Answered by `Changed`, `Limited` or `Lost`.
 
-
-@dataclass(frozen=True, slots=True)
-class SealSegment(OfSegment):
-    """Let nothing be appended any more. Answered by `SegmentChanged`, also if it is sealed already; `NoSegment` or `Lost`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TruncateSegment(OfSegment):
-    """Remove what lies before `offset`. Answered by `SegmentChanged`, also if it has gone already; `Refused` if `offset` lies
-    behind the segment's end; `NoSegment` or `Lost`.
+    `change` becomes a record of its own, with a request's id for its empty one. Changes are independent of each other and of the
+    sessions: one that needs an order waits.
     """
 
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteSegment(OfSegment):
-    """Remove the segment and its writers. Answered by `SegmentChanged`, `NoSegment` or `Lost`."""
+    change: Change
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeSegment(OfSegment):
     """Asks for the present state of a segment. Answered by `SegmentDescription`, `NoSegment` or `Lost`."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateAttribute(OfSegment):
-    """Give an attribute this value, if it has the `expected` one. Answered by `SegmentChanged`; `Refused` if it has another;
-    `Sealed`, `NoSegment`, `Limited` or `Lost`.
-    """
-
-    attribute: bytes
-    value: int
-    expected: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,31 +103,10 @@ class ReadAttribute(OfSegment):
     attribute: bytes
 
 
-ChangeQuestion = CreateSegment | SealSegment | TruncateSegment | DeleteSegment | UpdateAttribute
-"""Each becomes a record of its own. They are independent of each other and of the sessions: one that needs an order waits."""
+AboutSegment = ReadBytes | ChangeSegment | DescribeSegment | ReadAttribute
+"""A question that is about a segment and about no writer."""
 
-StoreQuestion = OpenSession | AppendBlock | ReadBytes | RepliesLeft | ChangeQuestion | DescribeSegment | ReadAttribute
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
-    """Blocks count from `level` on, in this session and in no other.
-
-    `place`, `era`: see `headrace_segment.store.state.Writer`.
-    """
-
-    session: bytes
-    level: int
-    place: int = 0
-    era: int = 0
-
-
-@dataclass(slots=True)  # not frozen: one for each block
-class BlockStored:
-    """All up to `level` is stored, for ever. `length`: the segment's."""
-
-    level: int
-    length: int
+StoreQuestion = OpenSession | AppendBlock | RepliesLeft | AboutSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,26 +127,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class NoSegment:
-    """There is no such segment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """Nothing can be appended any more. `length`: the segment's."""
-
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentChanged:
-    """It is as was asked. `length`: the segment's."""
-
-    length: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentExists:
-    """There is such a segment already."""
+    """There is no such segment to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +153,6 @@ class Limited:
     """It would exceed a limit of the service: nothing was done. `setting`: the limit's name."""
 
     setting: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """It counts for nobody, and will not if it comes again in this session."""
-
-    why: Refusal
 
 
 @dataclass(frozen=True, slots=True)

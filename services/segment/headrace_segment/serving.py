@@ -7,43 +7,16 @@ answers follow from these outcomes alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from headrace_common.connection.backend import Caller
 from headrace_common.session.interface import Ticket
 
-from headrace_segment.questions import (
-    AppendBlock,
-    BlockStored,
-    ChangeQuestion,
-    CreateSegment,
-    Lost,
-    NoSegment,
-    OpenSession,
-    Refused,
-    Sealed,
-    SealSegment,
-    SegmentChanged,
-    SegmentExists,
-    SessionLost,
-    SessionOpened,
-    TruncateSegment,
-    UpdateAttribute,
-)
+from headrace_segment.questions import AppendBlock, ChangeSegment, Lost, OpenSession, SessionLost
 from headrace_segment.session.fifo import Fifo
 from headrace_segment.store.outcomes import Appended, Changed, NotAppended, NotOpened, Opened, Outcome, Refusal
-from headrace_segment.store.records import (
-    Block,
-    Change,
-    Create,
-    Delete,
-    Open,
-    Renew,
-    Seal,
-    SetAttribute,
-    Truncate,
-)
+from headrace_segment.store.records import Block, Change, Open, Renew
 
 K = TypeVar("K")
 
@@ -119,7 +92,8 @@ class ServedSessions:
         """Returns the record to produce. None: the session is over, and the caller has heard it."""
         served = self._by_id.get(question.session)
         if served is None or served.over:
-            caller.answered(question.ticket, Refused(Refusal.SESSION))
+            segment, writer, session, after = question.segment, question.writer, question.session, question.after
+            caller.answered(question.ticket, NotAppended(segment, writer, session, after, Refusal.SESSION))
             return None
         served.asked.append(_Asked(question.ticket, now, question.after))
         return Block(
@@ -132,17 +106,11 @@ class ServedSessions:
             question.expected,
         )
 
-    def change(self, question: ChangeQuestion, caller: Caller, now: float) -> Change:
+    def change(self, question: ChangeSegment, caller: Caller, now: float) -> Change:
         """Returns the record to produce."""
         request = self._new_id()
         self._changes[request] = _Change(caller, question.ticket, now)
-        if isinstance(question, CreateSegment):
-            return Create(request)
-        if isinstance(question, TruncateSegment):
-            return Truncate(request, question.offset)
-        if isinstance(question, UpdateAttribute):
-            return SetAttribute(request, question.attribute, question.value, question.expected)
-        return Seal(request) if isinstance(question, SealSegment) else Delete(request)
+        return replace(question.change, request=request)
 
     def renewals(self, touched: Callable[[str, bytes], int | None], before: int) -> list[tuple[str, Renew]]:
         """Returns the records, by segment, for open sessions whose writers were last heard before that time of the log.
@@ -158,26 +126,18 @@ class ServedSessions:
     def read_back(self, outcome: Outcome) -> None:
         """Takes the outcome of the next record of the log, which any replica may have produced."""
         if isinstance(outcome, Changed):
-            self._changed(outcome)
+            if (asked := self._changes.pop(outcome.record.request, None)) is not None:
+                asked.caller.answered(asked.ticket, outcome)
         elif isinstance(outcome, Opened):
             self._opened(outcome)
         elif isinstance(outcome, NotOpened):
-            self._answer(outcome.session, None, _refusal(outcome.why, 0))
+            self._answer(outcome, None)
         elif isinstance(outcome, Appended):
-            self._answer(outcome.session, outcome.level, BlockStored(outcome.level, outcome.length))
+            self._answer(outcome, outcome.level)
         elif isinstance(outcome, NotAppended):
+            segment, writer, session, after = outcome.segment, outcome.writer, outcome.session, outcome.after
             repeat = outcome.why is Refusal.REPEAT
-            stored = BlockStored(outcome.after, outcome.length)
-            self._answer(outcome.session, outcome.after, stored if repeat else _refusal(outcome.why, outcome.length))
-
-    def _changed(self, outcome: Changed) -> None:
-        asked = self._changes.pop(outcome.record.request, None)
-        if asked is None:
-            return
-        answer: object = SegmentChanged(outcome.length)
-        if outcome.why is not None:
-            answer = SegmentExists() if outcome.why is Refusal.EXISTS else _refusal(outcome.why, outcome.length)
-        asked.caller.answered(asked.ticket, answer)
+            self._answer(Appended(segment, writer, session, after, outcome.length) if repeat else outcome, after)
 
     def _opened(self, outcome: Opened) -> None:
         winner = self._by_id.get(outcome.session)
@@ -188,10 +148,10 @@ class ServedSessions:
                     served.caller.tell(SessionLost(served.writer, served.id))
         if winner is not None:
             winner.opened = True
-        self._answer(outcome.session, None, SessionOpened(outcome.session, outcome.level, outcome.place, outcome.era))
+        self._answer(outcome, None)
 
-    def _answer(self, session: bytes, after: int | None, answer: object) -> None:
-        served = self._by_id.get(session)
+    def _answer(self, answer: Opened | NotOpened | Appended | NotAppended, after: int | None) -> None:
+        served = self._by_id.get(answer.session)
         if served is None or (oldest := served.asked.oldest) is None or oldest.after != after:
             return
         served.asked.popleft()
@@ -252,9 +212,3 @@ def _take_out(lists: dict[K, list[_Served]], key: K, served: _Served) -> None:
     lists[key].remove(served)
     if not lists[key]:
         del lists[key]
-
-
-def _refusal(why: Refusal, length: int) -> object:
-    if why is Refusal.NO_SEGMENT:
-        return NoSegment()
-    return Sealed(length) if why is Refusal.SEALED else Refused(why)

@@ -127,7 +127,7 @@ MUTANTS: Final = (
     Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.stored(ticket, self._units._entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
     Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
-    Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, BlockStored(question.after, 0))\n", "segment"),
+    Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, Appended(question.segment, question.writer, question.session, question.after, 0))\n", "segment"),
     Mutant("of blocks that go together the first alone is stored", _WRITERS, 'b"".join(run.data for run in runs)', "first.data", "segment"),
     Mutant("own records are folded over others'", _EARLY, "    if fold.next_offset != first:\n        return None\n", "    if fold.next_offset > first:\n        return None\n    fold.next_offset = first\n", "segment"),
     Mutant("a device that is heard first is handed out at once", _CONSUMER, "                    self._unwritten = True\n", "", "logjam"),

@@ -21,15 +21,7 @@ from headrace_common.session.interface import Question
 from typing_extensions import override
 
 from headrace_segment.metrics import STORED, SegmentMetrics, named
-from headrace_segment.questions import (
-    AppendBlock,
-    ChangeQuestion,
-    CreateSegment,
-    Limited,
-    Lost,
-    OpenSession,
-    UpdateAttribute,
-)
+from headrace_segment.questions import AppendBlock, ChangeSegment, Limited, Lost, OpenSession
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.producing import LogProducer
@@ -42,7 +34,7 @@ from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.early import OwnRecord
 from headrace_segment.store.outcomes import Appended, NotAppended, Outcome
 from headrace_segment.store.recent import RecentBlocks
-from headrace_segment.store.records import Record
+from headrace_segment.store.records import Create, Record, SetAttribute
 
 LOOK: Final = 1.0
 RETRY: Final = 1.0
@@ -52,8 +44,7 @@ STUCK_TIME: Final = 30.0
 LOOKED: Final = 500
 """Names of segments that are looked at before the event loop turns."""
 
-Appending = OpenSession | AppendBlock | ChangeQuestion
-_LIMITED: Final = OpenSession | CreateSegment | UpdateAttribute
+Appending = OpenSession | AppendBlock | ChangeSegment
 
 
 def new_id() -> bytes:
@@ -249,18 +240,19 @@ class Segments(Backend, Own):
 
     def _limit(self, partition: Partition, question: Appending) -> str | None:
         """Returns the limit that the question exceeds. Replicas that are asked at once may go a little beyond it together."""
-        if isinstance(question, AppendBlock) or not isinstance(question, _LIMITED):
+        if isinstance(question, AppendBlock):
             return None
+        change = question.change if isinstance(question, ChangeSegment) else None
         section = self._settings.segment
         segment = partition.fold.segments.get(question.segment)
-        if isinstance(question, UpdateAttribute):
+        if isinstance(change, SetAttribute):
             known = segment.attributes if segment is not None else {}
-            new = question.attribute not in known
+            new = change.attribute not in known
             return "SEGMENT__ATTRIBUTES" if new and len(known) >= section.attributes else None
-        if segment is None:
+        if segment is None and isinstance(change, Create | None):
             count = sum(len(each.fold.segments) for each in self._partitions)
             return "SEGMENT__SEGMENTS" if count >= section.segments else None
-        if isinstance(question, OpenSession) and question.writer not in segment.writers:
+        if segment is not None and isinstance(question, OpenSession) and question.writer not in segment.writers:
             return "SEGMENT__WRITERS" if len(segment.writers) >= section.writers else None
         return None
 

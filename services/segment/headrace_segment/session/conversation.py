@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Generic
 
 from headrace_common.operations.errors import ProtocolError
@@ -19,25 +19,22 @@ from typing_extensions import override
 
 from headrace_segment.events import Run
 from headrace_segment.questions import (
+    AboutSegment,
     AppendBlock,
-    BlockStored,
     BytesRead,
     Limited,
     Lost,
-    NoSegment,
     OpenSession,
     ReadBytes,
-    Refused,
     RepliesLeft,
-    Sealed,
     SessionLost,
-    SessionOpened,
 )
 from headrace_segment.session.fifo import Fifo
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, Limits
-from headrace_segment.session.order import AboutSegment, SegmentOrder
+from headrace_segment.session.order import SegmentOrder
 from headrace_segment.session.requests import Asked, Echo, Read, fault_of
 from headrace_segment.session.writers import B, Publishing, Setup, Waiting, Writer
+from headrace_segment.store.outcomes import Appended, NotAppended, NotOpened, Opened, Refusal
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.decoder import Decoder
 from headrace_segment.wire.layout import Table
@@ -55,7 +52,7 @@ class Conversation(ByteSession, Generic[B]):
         self._messages = messages
         self._numbering = numbering
         self._writers: dict[bytes, Writer[B]] = {}
-        self._orders: dict[str, SegmentOrder] = {}
+        self._orders: dict[str, SegmentOrder[B]] = {}
         self._waiting_bytes = 0
         self._numbers = itertools.count()
         self._tickets = itertools.count()
@@ -124,27 +121,32 @@ class Conversation(ByteSession, Generic[B]):
 
     def _writer_answered(self, asked: Asked[B], writer: Writer[B], answer: object) -> None:
         question = asked.question
-        if isinstance(answer, SessionOpened):
+        if isinstance(answer, Opened):
             writer.opened(answer.session, answer.level, answer.place, answer.era)
             self._replies.append(self._append_setup(question.segment, asked.request, writer))
-        elif isinstance(answer, BlockStored):
+        elif isinstance(answer, Appended):
             self._acknowledge(writer, answer, asked.request)
-        elif isinstance(answer, NoSegment):
+        elif isinstance(answer, Limited):
+            raise ProtocolError(f"SetupAppend exceeds {answer.setting}", limit=answer.setting)
+        else:
+            assert isinstance(answer, NotOpened | NotAppended), answer
+            self._not_done(asked, writer, answer.why)
+
+    def _not_done(self, asked: Asked[B], writer: Writer[B], why: Refusal) -> None:
+        question = asked.question
+        if why is Refusal.NO_SEGMENT:
             writer.session = None
             reply = self._no_such_segment(question.segment, asked.request)
             if isinstance(question, OpenSession):
                 self._replies.append(reply)
             else:
                 self._say_once(reply)
-        elif isinstance(answer, Sealed):
+        elif why is Refusal.SEALED:
             assert isinstance(question, AppendBlock)
             writer.sealed = True
             self._say_once(self._is_sealed(question.segment, asked.request, question.after))
-        elif isinstance(answer, Limited):
-            raise ProtocolError(f"SetupAppend exceeds {answer.setting}", limit=answer.setting)
         else:
-            assert isinstance(answer, Refused), answer
-            self._refused(asked, writer, answer)
+            self._refused(asked, writer, why)
 
     @override
     def told(self, word: object) -> None:
@@ -197,7 +199,7 @@ class Conversation(ByteSession, Generic[B]):
         """Takes the answer to a question that is of no writer. Raises `ProtocolError`."""
 
     @abstractmethod
-    def _refused(self, asked: Asked[B], writer: Writer[B], answer: Refused) -> None:
+    def _refused(self, asked: Asked[B], writer: Writer[B], why: Refusal) -> None:
         """Answers a block or a SetupAppend that is refused, or raises `ProtocolError`."""
 
     @abstractmethod
@@ -205,7 +207,7 @@ class Conversation(ByteSession, Generic[B]):
         """Raises `ProtocolError`: another connection has the writer."""
 
     @abstractmethod
-    def _acknowledge(self, writer: Writer[B], stored: BlockStored, request: int) -> None:
+    def _acknowledge(self, writer: Writer[B], stored: Appended, request: int) -> None:
         """Acknowledges all up to a level. Levels of one writer that nothing stands between are said as one."""
 
     @abstractmethod
@@ -252,7 +254,7 @@ class Conversation(ByteSession, Generic[B]):
                 f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed"
             )
 
-    def _order(self, segment: str) -> SegmentOrder:
+    def _order(self, segment: str) -> SegmentOrder[B]:
         if segment not in self._orders:
             self._orders[segment] = SegmentOrder()
         return self._orders[segment]
@@ -301,14 +303,13 @@ class Conversation(ByteSession, Generic[B]):
             order.done(number)
         self._release(writer.segment)
 
-    def _about(
-        self, segment: str, request: int, question: Callable[[Ticket], AboutSegment], *, changes: bool = False
-    ) -> None:
+    def _about(self, question: AboutSegment, request: int) -> None:
         """Takes a request that is of no writer. Raises `ProtocolError`."""
+        segment = question.segment
         self._check_name(segment)
         if len(self._reads) >= READS:
             raise self._decode.refuse(f"more than {READS} reads wait for their turn")
-        self._order(segment).hold(next(self._numbers), request, question, changes=changes)
+        self._order(segment).hold(Asked(question, next(self._numbers), request))
         self._waiting_bytes += WAITING
         self._release(segment)
 
@@ -316,9 +317,8 @@ class Conversation(ByteSession, Generic[B]):
         order = self._orders.get(segment)
         if order is None:
             return
-        for held in order.released():
+        for asked in order.released():
             self._waiting_bytes -= WAITING
-            asked: Asked[B] = Asked(held.question(next(self._question_tickets)), held.number, held.request)
             if isinstance(asked.question, ReadBytes):
                 self._reads.append(asked)
                 self._next_reads()

@@ -14,33 +14,21 @@ Reads keep nobody waiting: one at the tail takes as long as nothing comes.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Generic
 
-from headrace_common.session.interface import Ticket
-
-from headrace_segment.questions import ChangeQuestion, DescribeSegment, ReadAttribute, ReadBytes
-
-AboutSegment = ReadBytes | ChangeQuestion | DescribeSegment | ReadAttribute
-"""A question that is about a segment and about no writer."""
+from headrace_segment.questions import ChangeSegment
+from headrace_segment.session.requests import Asked
+from headrace_segment.session.writers import B
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A request that becomes a question when those before it are done. `request`: the client's own number for it."""
-
-    number: int
-    request: int
-    question: Callable[[Ticket], AboutSegment]
-
-
-class SegmentOrder:
+class SegmentOrder(Generic[B]):
     """The unfinished requests about one segment, each by its number on the connection; they rise."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, None] = OrderedDict()  # appends and changes
         self._changes: OrderedDict[int, None] = OrderedDict()
-        self._held: deque[Held] = deque()
+        self._held: deque[Asked[B]] = deque()
 
     def __bool__(self) -> bool:
         """Whether anything is not done."""
@@ -50,11 +38,11 @@ class SegmentOrder:
         """Queues what a writer does."""
         self._open[number] = None
 
-    def hold(self, number: int, request: int, question: Callable[[Ticket], AboutSegment], *, changes: bool) -> None:
+    def hold(self, asked: Asked[B]) -> None:
         """Queues something else. `released` gives it back when its turn has come."""
-        if changes:
-            self._open[number] = self._changes[number] = None
-        self._held.append(Held(number, request, question))
+        if isinstance(asked.question, ChangeSegment):
+            self._open[asked.number] = self._changes[asked.number] = None
+        self._held.append(asked)
 
     def may_append(self, number: int) -> bool:
         """Returns whether all changes before it are done."""
@@ -70,7 +58,7 @@ class SegmentOrder:
             del self._changes[number]
         return changed
 
-    def released(self) -> Iterator[Held]:
+    def released(self) -> Iterator[Asked[B]]:
         """Yields the requests that wait no more."""
         while self._held and (not self._open or next(iter(self._open)) >= self._held[0].number):
             yield self._held.popleft()

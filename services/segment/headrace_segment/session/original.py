@@ -19,19 +19,18 @@ client comes back, and resumes from its level. Writers do not wait for each othe
 
 from __future__ import annotations
 
-from functools import partial
-
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import Peer
 from typing_extensions import override
 
 from headrace_segment.events import ByteRun
-from headrace_segment.questions import BlockStored, BytesRead, NoSegment, ReadBytes, Refused, Truncated
+from headrace_segment.questions import BytesRead, NoSegment, ReadBytes, Truncated
 from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import WAITING, Limits
 from headrace_segment.session.requests import Asked, Echo, Read
 from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
+from headrace_segment.store.outcomes import Appended, Refusal
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.original import (
     AT_TAIL,
@@ -80,8 +79,8 @@ class OriginalSession(Conversation[Block]):
             elif isinstance(request, ReadSegment):
                 self._check(Right.READ, request.segment)
                 length = min(request.length, self._limits.reply_bytes)
-                read = partial(ReadBytes, segment=request.segment, offset=request.offset, length=length)
-                self._about(request.segment, NO_REQUEST, read)
+                ticket = next(self._question_tickets)
+                self._about(ReadBytes(ticket, request.segment, request.offset, length), NO_REQUEST)
             elif isinstance(request, BeginAppendBlock):
                 if request.writer not in self._writers:
                     raise self._decoder.refuse("a block of a writer that is not set up")
@@ -122,8 +121,8 @@ class OriginalSession(Conversation[Block]):
         raise ProtocolError("a block of a writer that is not set up")
 
     @override
-    def _refused(self, asked: Asked[Block], writer: Writer[Block], answer: Refused) -> None:
-        raise ProtocolError(f"an append is refused: {answer.why.value}")
+    def _refused(self, asked: Asked[Block], writer: Writer[Block], why: Refusal) -> None:
+        raise ProtocolError(f"an append is refused: {why.value}")
 
     @override
     def _taken_over(self, writer: Writer[Block]) -> None:
@@ -132,7 +131,7 @@ class OriginalSession(Conversation[Block]):
     # What we answer
 
     @override
-    def _acknowledge(self, writer: Writer[Block], stored: BlockStored, request: int) -> None:
+    def _acknowledge(self, writer: Writer[Block], stored: Appended, request: int) -> None:
         writer.level = stored.level
         self._say_level(writer)
 

@@ -8,8 +8,7 @@ from typing import Generic, ParamSpec
 
 from headrace_common.operations.errors import ProtocolError
 
-from headrace_segment.questions import AppendBlock, OpenSession
-from headrace_segment.session.order import AboutSegment
+from headrace_segment.questions import AboutSegment, AppendBlock, OpenSession
 from headrace_segment.session.writers import B, Writer
 
 P = ParamSpec("P")

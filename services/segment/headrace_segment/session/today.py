@@ -37,7 +37,6 @@ Sources: `AppendProcessor`, `PravegaRequestProcessor`, `SegmentOutputStreamImpl`
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
@@ -48,12 +47,11 @@ from headrace_segment import questions as ask
 from headrace_segment.events import EventRun
 from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import Limits
-from headrace_segment.session.order import AboutSegment
 from headrace_segment.session.requests import Asked, Read
 from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
-from headrace_segment.store.outcomes import Refusal
-from headrace_segment.store.records import Numbering
+from headrace_segment.store.outcomes import Appended, Changed, Refusal
+from headrace_segment.store.records import Change, Create, Delete, Numbering, Seal, SetAttribute, Truncate
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported, operation
 
@@ -74,16 +72,15 @@ _NEEDED: Final[dict[type, Right]] = {
     said.UpdateSegmentAttribute: Right.APPEND,
 }
 
-_ASKED: Final[dict[type, tuple[Callable[..., AboutSegment], bool, tuple[str, ...]]]] = {
-    said.GetSegmentInfo: (ask.DescribeSegment, False, ()),
-    said.CreateSegment: (ask.CreateSegment, True, ()),
-    said.SealSegment: (ask.SealSegment, True, ()),
-    said.TruncateSegment: (ask.TruncateSegment, True, ("offset",)),
-    said.DeleteSegment: (ask.DeleteSegment, True, ()),
-    said.GetSegmentAttribute: (ask.ReadAttribute, False, ("attribute",)),
-    said.UpdateSegmentAttribute: (ask.UpdateAttribute, True, ("attribute", "value", "expected")),
+_UNASKED: Final = b""
+_CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
+    said.CreateSegment: lambda asked: Create(_UNASKED),
+    said.SealSegment: lambda asked: Seal(_UNASKED),
+    said.TruncateSegment: lambda asked: Truncate(_UNASKED, asked.offset),
+    said.DeleteSegment: lambda asked: Delete(_UNASKED),
+    said.UpdateSegmentAttribute: lambda asked: SetAttribute(_UNASKED, asked.attribute, asked.value, asked.expected),
 }
-"""The question that a request becomes, whether it changes the segment, and what is the same in both beside the segment."""
+"""The record that a request becomes, but for the id by which the replica knows its own."""
 
 
 class TodaySession(Conversation[Append]):
@@ -128,16 +125,18 @@ class TodaySession(Conversation[Append]):
 
     def _asks(self, request: Any) -> None:
         """Takes a request about a segment that belongs to no writer."""
+        ticket, segment = next(self._question_tickets), request.segment
+        question: ask.AboutSegment
         if isinstance(request, said.ReadSegment):
             length = min(max(request.length, LEAST), self._limits.reply_bytes)
-            read = partial(ask.ReadBytes, segment=request.segment, offset=request.offset, length=length)
-            self._about(request.segment, request.request, read)
-            return
-        question, changes, more = _ASKED[type(request)]
-        arguments = {name: getattr(request, name) for name in more}
-        self._about(
-            request.segment, request.request, partial(question, segment=request.segment, **arguments), changes=changes
-        )
+            question = ask.ReadBytes(ticket, segment, request.offset, length)
+        elif isinstance(request, said.GetSegmentInfo):
+            question = ask.DescribeSegment(ticket, segment)
+        elif isinstance(request, said.GetSegmentAttribute):
+            question = ask.ReadAttribute(ticket, segment, request.attribute)
+        else:
+            question = ask.ChangeSegment(ticket, segment, _CHANGES[type(request)](request))
+        self._about(question, request.request)
 
     # Appends
 
@@ -212,15 +211,15 @@ class TodaySession(Conversation[Append]):
         self._answered_here(writer, number)
 
     @override
-    def _refused(self, asked: Asked[Append], writer: Writer[Append], answer: ask.Refused) -> None:
+    def _refused(self, asked: Asked[Append], writer: Writer[Append], why: Refusal) -> None:
         question = asked.question
-        if answer.why is Refusal.CONDITION and isinstance(question, ask.AppendBlock):
+        if why is Refusal.CONDITION and isinstance(question, ask.AppendBlock):
             writer.place -= question.events
             self._check_failed(writer, question.after, asked.request)
             return
-        if answer.why is Refusal.SESSION and isinstance(question, ask.AppendBlock):
+        if why is Refusal.SESSION and isinstance(question, ask.AppendBlock):
             self._invalid(writer, question.after, asked.request)
-        raise ProtocolError(f"an append is refused: {answer.why.value}")
+        raise ProtocolError(f"an append is refused: {why.value}")
 
     @override
     def _taken_over(self, writer: Writer[Append]) -> None:
@@ -233,7 +232,7 @@ class TodaySession(Conversation[Append]):
     # What we answer
 
     @override
-    def _acknowledge(self, writer: Writer[Append], stored: ask.BlockStored, request: int) -> None:
+    def _acknowledge(self, writer: Writer[Append], stored: Appended, request: int) -> None:
         previous, writer.level = writer.level, stored.level
         last = None if writer.alone else self._replies.newest  # one that was alone has its own reply
         if (
@@ -269,16 +268,15 @@ class TodaySession(Conversation[Append]):
             offset = question.offset if isinstance(question, ask.ReadBytes) else -1
             self._replies.append(said.NoSuchSegment(request, question.segment, _NO_TRACE, offset))
         elif isinstance(answer, ask.Limited):
-            what = "UpdateSegmentAttribute" if isinstance(question, ask.UpdateAttribute) else "CreateSegment"
+            assert isinstance(question, ask.ChangeSegment)
+            what = "CreateSegment" if isinstance(question.change, Create) else "UpdateSegmentAttribute"
             raise ProtocolError(f"{what} exceeds {answer.setting}", limit=answer.setting)
-        elif isinstance(answer, ask.Sealed):
-            self._replies.append(said.SegmentIsSealed(request, question.segment, _NO_TRACE, answer.length))
-        elif isinstance(answer, ask.Refused) and isinstance(question, ask.UpdateAttribute):
-            self._replies.append(said.SegmentAttributeUpdated(request, False))
-        elif isinstance(answer, ask.Refused):
-            assert isinstance(question, ask.TruncateSegment)
+        elif isinstance(answer, Changed) and answer.why is Refusal.NONSENSE:
+            assert isinstance(answer.record, Truncate)
             describe = ask.DescribeSegment(next(self._question_tickets), question.segment)
-            self._ask(Asked(describe, asked.number, request, offset=question.offset))
+            self._ask(Asked(describe, asked.number, request, offset=answer.record.offset))
+        elif isinstance(answer, Changed):
+            self._replies.append(_changed(answer, question.segment, request))
         elif isinstance(answer, ask.SegmentDescription) and asked.offset is not None:
             self._replies.append(
                 said.SegmentIsTruncated(request, question.segment, answer.start, _NO_TRACE, asked.offset)
@@ -289,34 +287,39 @@ class TodaySession(Conversation[Append]):
             self._replies.append(_reply(question, request, answer))
 
 
-def _reply(question: AboutSegment, request: int, answer: object) -> object:
-    """Returns the reply if the request was done, or was impossible in the segment's state."""
+def _reply(question: ask.AboutSegment, request: int, answer: object) -> object:
+    """Returns the reply to what is only read."""
     segment = question.segment
-    if isinstance(question, ask.ReadBytes):
-        if isinstance(answer, ask.Truncated):
-            return said.SegmentIsTruncated(request, segment, answer.start, _NO_TRACE, question.offset)
-        assert isinstance(answer, ask.BytesRead)
-        at_tail = answer.at_tail and not answer.end_of_segment
-        return said.SegmentRead(segment, question.offset, at_tail, answer.end_of_segment, answer.data, request)
-    if isinstance(question, ask.DescribeSegment):
-        assert isinstance(answer, ask.SegmentDescription)
+    if isinstance(answer, ask.SegmentDescription):
         return said.SegmentInfo(
             request, segment, True, answer.sealed, False, answer.modified, answer.length, answer.start
         )
-    if isinstance(question, ask.ReadAttribute):
-        assert isinstance(answer, ask.AttributeRead)
+    if isinstance(answer, ask.AttributeRead):
         return said.SegmentAttribute(request, answer.value)
-    if isinstance(answer, ask.SegmentExists):
+    assert isinstance(question, ask.ReadBytes)
+    if isinstance(answer, ask.Truncated):
+        return said.SegmentIsTruncated(request, segment, answer.start, _NO_TRACE, question.offset)
+    assert isinstance(answer, ask.BytesRead)
+    at_tail = answer.at_tail and not answer.end_of_segment
+    return said.SegmentRead(segment, question.offset, at_tail, answer.end_of_segment, answer.data, request)
+
+
+def _changed(answer: Changed, segment: str, request: int) -> object:
+    """Returns the reply if a change was done, or was impossible in the segment's state."""
+    if answer.why is Refusal.NO_SEGMENT:
+        return said.NoSuchSegment(request, segment)
+    if answer.why is Refusal.SEALED:
+        return said.SegmentIsSealed(request, segment, _NO_TRACE, answer.length)
+    if answer.why is Refusal.EXISTS:
         return said.SegmentAlreadyExists(request, segment)
-    assert isinstance(answer, ask.SegmentChanged)
-    if isinstance(question, ask.UpdateAttribute):
-        return said.SegmentAttributeUpdated(request, True)
-    return _DONE[type(question)](request, segment)
+    if isinstance(answer.record, SetAttribute):
+        return said.SegmentAttributeUpdated(request, answer.why is None)
+    return _DONE[type(answer.record)](request, segment)
 
 
 _DONE: Final[dict[type, Callable[[int, str], object]]] = {
-    ask.CreateSegment: said.SegmentCreated,
-    ask.SealSegment: said.SegmentSealed,
-    ask.TruncateSegment: said.SegmentTruncated,
-    ask.DeleteSegment: said.SegmentDeleted,
+    Create: said.SegmentCreated,
+    Seal: said.SegmentSealed,
+    Truncate: said.SegmentTruncated,
+    Delete: said.SegmentDeleted,
 }
