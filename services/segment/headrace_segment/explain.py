@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -12,9 +11,10 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, Unit, cut_text, fields
 
 from headrace_segment import questions
-from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.session.dialects import HELLO, SegmentSession
 from headrace_segment.settings import FRAME_BYTES, SegmentSection, SegmentSettings, limits_of
 from headrace_segment.store.outcomes import Appended, Changed, Opened
+from headrace_segment.store.records import NO_VALUE
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
@@ -22,9 +22,6 @@ from headrace_segment.wire.layout import Table
 from headrace_segment.wire.stream import MessageStream
 
 _SESSION: Final = bytes(16)
-
-
-_HELLO: Final = struct.pack(">i", Kind.HELLO)
 
 
 class SegmentWalker:
@@ -46,9 +43,9 @@ class SegmentWalker:
             return
         if self._table is None:
             self._first += data
-            if len(self._first) < len(_HELLO):
+            if len(self._first) < len(HELLO):
                 return
-            self._table = today.MESSAGES if self._first.startswith(_HELLO) else original.MESSAGES
+            self._table = today.MESSAGES if self._first.startswith(HELLO) else original.MESSAGES
             data = self._first
         self._stream.feed(data)
         try:
@@ -102,6 +99,8 @@ def _answer(question: object) -> object:
         return questions.BytesRead(b"", at_tail=True, end_of_segment=False)
     if isinstance(question, questions.DescribeSegment):
         return questions.SegmentDescription(0, 0, sealed=False, modified=0, writers=0)
+    if isinstance(question, questions.ReadAttribute):
+        return questions.AttributeRead(NO_VALUE)
     assert isinstance(question, questions.ChangeSegment)
     return Changed(question.segment, question.change)
 

@@ -19,6 +19,7 @@ from headrace_courier import wire as courier
 from headrace_forward import wire as forward
 from headrace_logjam import wire as logjam
 from headrace_lumberjack import wire as lumberjack
+from headrace_segment.wire import messages as today
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,6 +150,26 @@ def test_the_answers_of_a_segments_conversation_are_of_one_dialect(explained: Ex
     assert hello["replies"] == ["HELLO high 17, low 5"]
     (answer,) = setup["replies"]
     assert answer.startswith("APPEND_SETUP request 4294967298, ")
+
+
+def test_each_question_of_a_segments_client_is_answered(explained: Explained) -> None:
+    asked: list[Any] = [
+        today.Hello(17, 5),
+        today.CreateSegment(1, "a", 0, 0),
+        today.GetSegmentInfo(2, "a"),
+        today.ReadSegment("a", 0, 8),
+        today.GetSegmentAttribute(3, "a", NONCE),
+        today.UpdateSegmentAttribute(4, "a", NONCE, 1, 0),
+        today.TruncateSegment(5, "a", 0),
+        today.SealSegment(6, "a"),
+    ]
+    status, frames, _ = explained(b"".join(map(today.MESSAGES.encode, asked)))
+    assert status == 0
+    replies = [reply.split()[0] for frame in frames for reply in frame["replies"]]
+    assert replies == [
+        "HELLO", "SEGMENT_CREATED", "SEGMENT_INFO", "SEGMENT_READ", "SEGMENT_ATTRIBUTE", "SEGMENT_ATTRIBUTE_UPDATED",
+        "SEGMENT_TRUNCATED", "SEGMENT_SEALED",
+    ]  # fmt: skip
 
 
 def test_a_logjam_message(explained: Explained) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.closed import CLOSED_SESSION
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
@@ -16,7 +17,7 @@ from headrace_segment.session.rights import EVERYTHING, Rights
 from headrace_segment.session.today import TodaySession
 from headrace_segment.wire.codes import Kind
 
-_HELLO: Final = struct.pack(">i", Kind.HELLO)
+HELLO: Final = struct.pack(">i", Kind.HELLO)
 
 
 class SegmentSession(ByteSession):
@@ -31,15 +32,15 @@ class SegmentSession(ByteSession):
         self._limits = limits
         self._rights = rights
         self._first = b""
-        self._session: ByteSession | None = None
+        self._session: ByteSession = CLOSED_SESSION  # until it is known
 
     @override
     def receive(self, data: bytes, now_ms: int) -> None:
-        if self._session is None:
+        if self._session is CLOSED_SESSION:
             self._first += data
-            if len(self._first) < len(_HELLO):
+            if len(self._first) < len(HELLO):
                 return
-            if self._first.startswith(_HELLO):
+            if self._first.startswith(HELLO):
                 self._session = TodaySession(self._peer, self._limits, self._rights)
             else:
                 self._session = OriginalSession(
@@ -50,46 +51,39 @@ class SegmentSession(ByteSession):
 
     @override
     def eof(self) -> None:
-        if self._session is not None:
-            self._session.eof()
-        elif self._first:
+        self._session.eof()
+        if self._first:
             raise ProtocolError("the stream ends inside its first message", offset=0, sample=self._first)
 
     @override
     def frames(self) -> Iterator[Frame]:
-        return iter(()) if self._session is None else self._session.frames()
+        return self._session.frames()
 
     @override
     def questions(self) -> Iterator[Question]:
-        return iter(()) if self._session is None else self._session.questions()
+        return self._session.questions()
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._chosen.stored(ticket, stored, whole)
+        self._session.stored(ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        self._chosen.abandon(ticket)
+        self._session.abandon(ticket)
 
     @override
     def answered(self, ticket: Ticket, answer: object) -> None:
-        self._chosen.answered(ticket, answer)
+        self._session.answered(ticket, answer)
 
     @override
     def told(self, word: object) -> None:
-        self._chosen.told(word)
+        self._session.told(word)
 
     @override
     def outgoing(self) -> bytes:
-        return b"" if self._session is None else self._session.outgoing()
+        return self._session.outgoing()
 
     @override
     def status(self) -> Status:
-        if self._session is not None:
-            return self._session.status()
-        return Status(partial_bytes=len(self._first), idle=not self._first)
-
-    @property
-    def _chosen(self) -> ByteSession:
-        assert self._session is not None
-        return self._session
+        first = self._first
+        return Status(partial_bytes=len(first), idle=False) if first else self._session.status()
