@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 from headrace_common.kafka.client import make_producer
 from headrace_common.operations.settings import KafkaSettings
+from headrace_segment.client import Replies
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
@@ -28,7 +29,6 @@ from headrace_segment.store.fold import Fold
 from headrace_segment.store.snapshots import snapshot
 from headrace_segment.wire import original as wire
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.replies import Replies
 
 from tests.constants import told
 

@@ -20,8 +20,8 @@ from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import run
 from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.session.client import Answer
+from headrace_segment.client import Replies
 from headrace_segment.wire import original as segment
-from headrace_segment.wire.replies import Replies
 
 EVENTS = 50
 PAUSE = 0.05

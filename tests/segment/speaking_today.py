@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace_segment.store.records import Numbering
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import Kind
 from headrace_segment.wire.messages import MESSAGES, append_block
@@ -13,6 +14,7 @@ from tests.segment.speaking import event, events, raw
 say = MESSAGES.encode
 HELLO = say(said.Hello(NEWEST, OLDEST))
 REQUEST = (7 << 32) + 1
+NO_LEVEL = Numbering.EVENTS.first
 
 
 def setup(segment: str = "a", writer: bytes = W1, request: int = REQUEST, token: str = "") -> bytes:

@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.wire import messages as said
-from headrace_segment.wire.today import NO_LEVEL
 
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import events
@@ -17,6 +16,7 @@ from tests.contract.waiting import until
 from tests.segment.client import ClosedError, TodayClient, new_writer, restart
 from tests.segment.speaking import events as framed
 from tests.segment.speaking_today import (
+    NO_LEVEL,
     REQUEST,
     append,
     append_if,

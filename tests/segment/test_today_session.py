@@ -15,7 +15,6 @@ from headrace_segment.store import records
 from headrace_segment.wire import messages as said
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.today import NO_LEVEL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from tests.segment.speaking import events, raw
 from tests.segment.speaking_today import (
     HELLO,
     KEEP_ALIVE,
+    NO_LEVEL,
     REQUEST,
     append,
     append_bytes,
@@ -190,6 +190,15 @@ def test_a_segment_that_is_not_there() -> None:
     assert talk.outcome.parts == []
 
 
+def test_what_the_state_of_a_segment_does_not_allow() -> None:
+    _, talk = created()
+    talk.hear(setup(), append(1, b"x"))
+    assert talk.says(create()) == [said.SegmentAlreadyExists(REQUEST, "a")]
+    assert talk.says(truncate(9)) == [said.SegmentTruncated(REQUEST, "a")]
+    assert talk.says(truncate(10)) == [said.SegmentIsTruncated(REQUEST, "a", 9, "", 10)]
+    assert talk.outcome.error is None
+
+
 def test_a_sealed_segment() -> None:
     store, talk = created()
     talk.hear(setup(), append(1, b"x"))
@@ -207,6 +216,9 @@ def test_a_segment_that_is_deleted_under_a_writer() -> None:
     talk.hear(setup(), append(1, b"x"))
     store.append("a", records.Delete(bytes(16)))
     assert talk.says(append(2, b"y") + append(3, b"z")) == [said.NoSuchSegment(REQUEST, "a")]
+    published = len(talk.outcome.parts)
+    assert talk.says(append(4, b"z")) == [said.NoSuchSegment(REQUEST, "a")]
+    assert len(talk.outcome.parts) == published  # it is known by then
     assert talk.says(create(), setup()) == [said.SegmentCreated(REQUEST, "a"), SET_UP]
     assert talk.says(append(4, b"new")) == [appended(4, NO_LEVEL, 11)]
 

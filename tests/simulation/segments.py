@@ -14,7 +14,6 @@ from typing import Any, cast
 from headrace_segment.store import records
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
-from headrace_segment.wire.today import NO_LEVEL
 
 from tests.contract.topic import Stored as Read
 from tests.segment import speaking, speaking_today
@@ -202,7 +201,7 @@ class TodayWriter(Client):
             answer = await client.ask(speaking_today.create(self.segment))
             assert isinstance(answer, today.SegmentCreated | today.SegmentAlreadyExists), answer
             level = await client.setup(self.segment, writer)
-            self._hears(0 if level == NO_LEVEL else level + 1)
+            self._hears(0 if level == records.Numbering.EVENTS.first else level + 1)
             sent = self.stored
             while self.stored < len(self.data):
                 while sent < len(self.data) and sent - self.stored < UNDER_WAY:

@@ -36,7 +36,6 @@ from headrace_segment.wire.original import (
     AT_TAIL,
     END_OF_SEGMENT,
     MESSAGES,
-    MESSAGES_IN_BYTES,
     AppendSetup,
     BeginAppendBlock,
     Block,
@@ -48,7 +47,6 @@ from headrace_segment.wire.original import (
     SegmentIsSealed,
     SegmentIsTruncated,
     SegmentRead,
-    SegmentReadInBytes,
     SetupAppend,
 )
 
@@ -62,12 +60,11 @@ class OriginalSession(Conversation[Block]):
     def __init__(
         self, peer: Peer, limits: Limits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
     ) -> None:
-        """`flags_in_bytes`: SegmentRead has a byte for each of its flags."""
+        """`flags_in_bytes`: see `SegmentRead`."""
         self._rights = rights
         self._decoder = OriginalDecoder(limits.frame_bytes)
         self._flags_in_bytes = flags_in_bytes
-        messages = MESSAGES_IN_BYTES if flags_in_bytes else MESSAGES
-        super().__init__(peer, limits, self._decoder, messages, Numbering.BYTES)
+        super().__init__(peer, limits, self._decoder, MESSAGES, Numbering.BYTES)
 
     @override
     def receive(self, data: bytes, now_ms: int) -> None:
@@ -157,13 +154,11 @@ class OriginalSession(Conversation[Block]):
     def _segment_answered(self, asked: Asked[Block], answer: object) -> None:
         question = asked.question
         assert isinstance(question, ReadBytes)
-        if isinstance(answer, BytesRead) and self._flags_in_bytes:
-            at_tail, at_end = int(answer.at_tail), int(answer.end_of_segment)
-            in_bytes = SegmentReadInBytes(question.segment, question.offset, at_tail, at_end, answer.data)
-            self._replies.append(Read(in_bytes, len(answer.data)))
-        elif isinstance(answer, BytesRead):
-            flags = AT_TAIL * answer.at_tail | END_OF_SEGMENT * answer.end_of_segment
-            read = SegmentRead(question.segment, question.offset, flags, answer.data)
+        if isinstance(answer, BytesRead):
+            flags, data = AT_TAIL * answer.at_tail | END_OF_SEGMENT * answer.end_of_segment, answer.data
+            if self._flags_in_bytes:
+                flags, data = int(answer.at_tail), bytes((answer.end_of_segment,)) + data
+            read = SegmentRead(question.segment, question.offset, flags, data)
             self._replies.append(Read(read, len(answer.data)))
         elif isinstance(answer, Truncated):
             self._replies.append(SegmentIsTruncated(question.segment, answer.start))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from headrace_common.record.event import Envelope
 from headrace_common.session.interface import Frame, Peer, Ticket
@@ -18,21 +18,11 @@ from headrace_segment.events import NEXT_OVERHEAD, BlockFrame, Run, envelope
 from headrace_segment.questions import AppendBlock
 from headrace_segment.session.fifo import Fifo
 from headrace_segment.session.limits import AHEAD, LITTLE, TOGETHER, WAITING, Limits
+from headrace_segment.wire.original import Block
+from headrace_segment.wire.today import Append
 
-
-class AppendedBlock(Protocol):
-    """A client's block, in either dialect."""
-
-    @property
-    def writer(self) -> bytes:
-        """Its writer's id."""
-
-    @property
-    def data(self) -> bytes:
-        """The bytes that it appends."""
-
-
-B = TypeVar("B", bound=AppendedBlock)
+B = TypeVar("B", bound=Block | Append)
+"""A client's block, in its dialect."""
 
 
 @dataclass(frozen=True, slots=True)

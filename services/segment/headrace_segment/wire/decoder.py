@@ -51,18 +51,15 @@ class Decoder(ABC, Generic[R]):
         except ProtocolError as error:
             problem = str(error), error.limit
         if problem is not None:  # outside of the handler: the fault must not hold on to what led to it
-            raise self._fault(*problem)
+            raise self.refuse(*problem)
         self.busy = not left
 
-    def refuse(self, problem: str) -> ProtocolError:
-        """Returns the fault of the request that was yielded last."""
-        return self._fault(problem)
-
-    @abstractmethod
     def cut_off(self) -> ProtocolError:
         """Returns the fault of a peer that ends inside a message or a block."""
+        return self.refuse("the stream ends inside a message or a block")
 
-    def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
+    def refuse(self, problem: str, limit: str | None = None) -> ProtocolError:
+        """Returns the fault of the request that was yielded last."""
         self._failed = self._stream.fault(problem, limit)
         self._forget()
         self.busy = False

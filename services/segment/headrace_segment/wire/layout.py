@@ -106,15 +106,15 @@ class Layout:
 
 
 class Table:
-    """All messages of a dialect that have a layout. `but`: another's, of which some differ."""
+    """All messages of a dialect that have a layout."""
 
-    def __init__(self, *, grows: bool, but: Table | None = None) -> None:
+    def __init__(self, *, grows: bool) -> None:
         self.grows = grows
-        self._by_kind: dict[int, Layout] = dict(but._by_kind) if but else {}
-        self._by_type: dict[type[Any], Layout] = dict(but._by_type) if but else {}
+        self._by_kind: dict[int, Layout] = {}
+        self._by_type: dict[type[Any], Layout] = {}
 
     def add(self, layout: Layout) -> None:
-        """Adds a message, which may replace another of its kind."""
+        """Adds a message."""
         self._by_kind[layout.kind] = self._by_type[layout.message_type] = layout
 
     def __contains__(self, kind: int) -> bool:

@@ -88,7 +88,9 @@ class ReadSegment:
 
 @wire(MESSAGES, Kind.SEGMENT_READ)
 class SegmentRead:
-    """`flags`: `AT_TAIL`, `END_OF_SEGMENT`."""
+    """`flags`: `AT_TAIL`, `END_OF_SEGMENT`. All code of that time wrote a byte for each flag instead, 0 or 1: `flags` is then the
+    first of them, and `data` begins with the other.
+    """
 
     segment: TEXT
     offset: I64
@@ -155,20 +157,6 @@ class SegmentIsTruncated:
     start: I64
 
 
-MESSAGES_IN_BYTES: Final = Table(grows=False, but=MESSAGES)
-
-
-@wire(MESSAGES_IN_BYTES, Kind.SEGMENT_READ)
-class SegmentReadInBytes:
-    """SegmentRead with a byte for each flag, 0 or 1, as all code of that time wrote them."""
-
-    segment: TEXT
-    offset: I64
-    at_tail: BYTE
-    end_of_segment: BYTE
-    data: REST
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """A complete block: `data` are its whole Event messages, `events` their number; `offset` is its writer's before them."""
@@ -228,7 +216,7 @@ class OriginalDecoder(Decoder[Request]):
     def cut_off(self) -> ProtocolError:
         """Returns the fault of a peer that ends inside a message or a block: of the block, if it is both."""
         in_block = self._state is not _State.IDLE
-        error = self._fault("the stream ends inside a message or a block")
+        error = super().cut_off()
         error.offset = self._began if in_block else error.offset
         return error
 

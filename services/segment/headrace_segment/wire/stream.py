@@ -30,13 +30,9 @@ class MessageStream:
         self._kind: int | None = None  # of the message whose body is under way
         self._left = 0
         self._body = bytearray()
-        self._offset = 0  # of the current message
-        self._sample = b""
-
-    @property
-    def offset(self) -> int:
+        self.offset = 0
         """Where the message begins that was looked at last, in bytes from the stream's start."""
-        return self._offset
+        self._sample = b""
 
     def partial_bytes(self) -> int:
         """Returns the bytes kept for what is not complete; more than nothing inside a message."""
@@ -87,7 +83,7 @@ class MessageStream:
 
     def _begin(self) -> None:
         kind, length = HEADER.unpack_from(self._data, self._at)
-        self._offset = self._base + self._at
+        self.offset = self._base + self._at
         self._sample = self._data[self._at : self._at + SAMPLE]
         if length > MAX_BODY:
             raise ProtocolError(f"a message of {length} bytes; the upper byte of a length is 0")
@@ -101,4 +97,4 @@ class MessageStream:
         """Returns a fault of the current message. What is kept goes."""
         self._data, self._at, self._kind = b"", 0, None
         self._body = bytearray()
-        return ProtocolError(problem, limit=limit, offset=self._offset, sample=self._sample)
+        return ProtocolError(problem, limit=limit, offset=self.offset, sample=self._sample)

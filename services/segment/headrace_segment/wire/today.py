@@ -19,9 +19,6 @@ from headrace_segment.wire.messages import MESSAGES
 
 OLDEST: Final = 5
 NEWEST: Final = 17
-NO_LEVEL: Final = -(1 << 63)
-"""The level of a writer that has stored nothing."""
-
 _REQUEST: Final = 8
 
 _END: Final = struct.Struct(">16sii")  # an AppendBlockEnd: writer, whole bytes, size of the data
@@ -111,10 +108,6 @@ class TodayDecoder(Decoder[Request]):
     @override
     def partial_bytes(self) -> int:
         return self._stream.partial_bytes() + (0 if self._block is None else 1 + len(self._block[1]))
-
-    @override
-    def cut_off(self) -> ProtocolError:
-        return self._fault("the stream ends inside a message or a block")
 
     @override
     def _forget(self) -> None:
