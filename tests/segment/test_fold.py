@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from headrace_common.operations.settings import KafkaSettings
+from headrace_segment.replica.snapshot_topic import SnapshotTopic
 from headrace_segment.store import state
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Appended, NotAppended, Opened, Refusal, Renewed
@@ -254,14 +256,30 @@ def test_a_set_below_the_start_of_the_log_is_of_no_use() -> None:
     assert restored(old + new, 61) is not None
 
 
-def test_old_sets_can_be_let_go() -> None:
-    _, old, new = two_sets()
-    snapshots = Snapshots(3)
-    for key, value in old + new:
-        snapshots.add(key, value)
-    assert snapshots.complete() == [61, 31]
-    assert sorted(snapshots.keys(31)) == sorted(key for key, _ in old)
-    for key in snapshots.keys(31):
-        snapshots.add(key, None)
-    assert snapshots.complete() == [61]
-    assert Snapshots(4).complete() == []
+def test_a_set_of_another_partition_is_none_of_ours() -> None:
+    _, _, new = two_sets()
+    other = Snapshots(4)
+    for record in new:
+        other.add(*record)
+    assert other.newest(0) is None
+
+
+def test_of_old_sets_the_manifest_goes_first() -> None:
+    """A set that lacks a part must not look complete. Two sets stay: the log begins behind the older one."""
+    fold, old, new = two_sets()
+    opened(fold, block(60, b"x"))
+    topic = SnapshotTopic(KafkaSettings(), 3)
+    for record in (*old, *new):
+        topic._note(*record)
+    assert topic.sets() == [61, 31]
+    assert topic._outdated() == []
+    for record in as_snapshot(fold):
+        topic._note(*record)
+    assert topic.sets() == [62, 61, 31]
+    outdated = topic._outdated()
+    assert sorted(outdated) == sorted(key for key, _ in old)
+    assert outdated[0] == b"3/31/manifest"
+    for key in outdated:
+        topic._note(key, None)
+    assert topic.sets() == [62, 61]
+    assert topic._outdated() == []

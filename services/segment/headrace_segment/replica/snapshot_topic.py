@@ -11,7 +11,7 @@ from headrace_common.kafka.client import make_consumer, make_producer, start_at
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.snapshots import MANIFEST, Snapshots
+from headrace_segment.store.snapshots import MANIFEST, Snapshots, parsed
 
 KEPT: Final = 2
 """Complete sets that are kept: the log begins behind the older one."""
@@ -68,12 +68,9 @@ class SnapshotTopic:
             await consumer.stop()
 
     def _note(self, key: bytes | None, value: bytes | None) -> None:
-        try:
-            _, offset, part = (key or b"").decode().split("/")
-            number = int(offset)
-        except ValueError:
+        partition, number, part = parsed(key)
+        if not partition or key is None:
             return
-        assert key is not None
         if value is not None:
             self._keys.setdefault(number, set()).add(key)
             if part == MANIFEST:

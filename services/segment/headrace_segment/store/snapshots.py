@@ -45,6 +45,15 @@ def key(partition: int, offset: int, part: int | str) -> bytes:
     return f"{partition}/{offset}/{part}".encode()
 
 
+def parsed(record_key: bytes | None) -> tuple[str, int, str]:
+    """Returns what `key` was made of. No partition: it is none of ours."""
+    try:
+        partition, offset, part = (record_key or b"").decode().split("/")
+        return partition, int(offset), part
+    except ValueError:
+        return "", 0, ""
+
+
 def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[bytes, bytes]]:
     """Yields the keys and values of a set, in the order in which they are to be stored. The fold must not move meanwhile."""
     digest = blake2b(digest_size=16)
@@ -108,25 +117,13 @@ class Snapshots:
 
     def add(self, record_key: bytes | None, value: bytes | None) -> None:
         """Adds a record of the topic, in any order. None as value: it is gone."""
-        try:
-            partition, offset, part = (record_key or b"").decode().split("/")
-            number = int(offset)
-        except ValueError:
-            return
+        partition, number, part = parsed(record_key)
         if partition != self._partition:
             return
         if value is None:
             self._parts.get(number, {}).pop(part, None)
         else:
             self._parts.setdefault(number, {})[part] = value
-
-    def complete(self) -> list[int]:
-        """Returns the offsets of the sets whose manifest and parts are all there, the newest first."""
-        return [offset for offset in sorted(self._parts, reverse=True) if self._read(offset) is not None]
-
-    def keys(self, offset: int) -> list[bytes]:
-        """Returns the keys of what is there of one set, to delete it."""
-        return [f"{self._partition}/{offset}/{part}".encode() for part in self._parts.get(offset, {})]
 
     def newest(self, log_start: int) -> Fold | None:
         """Returns the state to start from: the newest complete set from which the log can be read on. None: there is none."""
