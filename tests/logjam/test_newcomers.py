@@ -15,7 +15,6 @@ import pytest
 from headrace_common.connection import messages
 from headrace_logjam import sockets
 from headrace_logjam.peers.newcomers import AT_ONCE, MESSAGES, PART, Newcomers, Question
-from headrace_logjam.sockets import RouterSocket
 
 from tests.common.kafkaless import until
 from tests.contract.logjam import GREETING, READY, message
@@ -288,7 +287,7 @@ async def test_a_client_is_read_beside_others_that_come_with_each_message(monkey
     """libzmq reads a new connection first: as long as one came for each message, four clients waited."""
     monkeypatch.setattr(sockets, "AHEAD", 1)
     monkeypatch.setattr(messages, "STALL", 3600.0)
-    service = Service(RouterSocket, 0)
+    service = Service(answers=True)
     service.publisher = publisher = Slow()
     service.receiver.publisher = publisher  # type: ignore[assignment]
     port = await service.start()

@@ -22,7 +22,7 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     from headrace_logjam.devices.endpoints import Subscriptions
     from headrace_logjam.peers.access import AccessControl, Admission, Context, Curve, names_of
     from headrace_logjam.peers.doors import Doors
-    from headrace_logjam.sockets import BoundSocket, PubSocket, PullSocket, RouterSocket, Sockets, Surroundings
+    from headrace_logjam.sockets import BoundSocket, ProducerSocket, PubSocket, Sockets, Surroundings
 
     settings, logjam, metrics = runtime.settings, runtime.settings.logjam, LogjamMetrics(runtime.metrics)
     context: Context = zmq.Context()
@@ -32,9 +32,9 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     doors = Doors(context, runtime.receiver, metrics, logjam.peer_messages)
     around = Surroundings(runtime, metrics, context, doors, access, keys if logjam.curve_clients else None)
     pub = PubSocket(around) if logjam.pub_port else None
-    sockets: list[BoundSocket] = [RouterSocket(around, settings.listen.port or PORT, pub)]
+    sockets: list[BoundSocket] = [ProducerSocket(around, settings.listen.port or PORT, pub, answers=True)]
     if logjam.pull_port:
-        sockets.append(PullSocket(around, pub))
+        sockets.append(ProducerSocket(around, logjam.pull_port, pub, answers=False))
     if pub is not None:
         sockets.append(pub)
     return Parts(sockets, Sockets(around, sockets, Subscriptions(runtime, metrics, context, keys)))

@@ -186,30 +186,25 @@ class PubSocket(BoundSocket):
 
 
 class ProducerSocket(BoundSocket):
-    """Where producers connect. `pub`: where what they send is published."""
+    """Where producers connect. `answers`: they can be answered. `pub`: where what they send is published."""
 
-    kind = zmq.ROUTER
-
-    def __init__(self, around: Surroundings, port: int, setting: str, pub: PubSocket | None) -> None:
-        super().__init__(around, port, setting)
+    def __init__(self, around: Surroundings, port: int, pub: PubSocket | None, *, answers: bool) -> None:
+        super().__init__(around, port, "LISTEN" if answers else "LOGJAM__PULL_PORT")
+        self.name = "listen" if answers else "pull"
+        self.answers = answers
         ignored = around.runtime.metrics.messages_ignored
         ignored.labels(PING.decode())
         self._ignored = lambda what: ignored.labels(what).inc()
         self._newcomers = around.access.newcomers(self.domain)
-        self._read = ReadSocket(routed=self.answers, reads=self._reads)
+        self._read = ReadSocket(routed=answers, reads=self._reads)
         self._publish = None if pub is None else pub.publish
         self._opened: tuple[ProducerSession, Door, MessageConnection] | None = None
-
-    @property
-    def answers(self) -> bool:
-        """Whether producers can be answered."""
-        return self.kind == zmq.ROUTER
 
     @override
     def start(self) -> None:
         runtime, settings = self._around.runtime, self._around.settings
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
-        made, door = self.listen(self.kind, marks, self._read.empty)
+        made, door = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks, self._read.empty)
         door.spoken_ended = self._newcomers.ended
         self._read.heard = lambda messages: self._hear(door, messages)
         counted = {answer: self._around.metrics.answers.labels(answer) for answer in (*SAID.values(), LATE)}
@@ -272,25 +267,6 @@ class ProducerSocket(BoundSocket):
     @override
     def end(self) -> None:
         self._read.end()
-
-
-class RouterSocket(ProducerSocket):
-    """Producers that are answered."""
-
-    name = "listen"
-
-    def __init__(self, around: Surroundings, port: int, pub: PubSocket | None) -> None:
-        super().__init__(around, port, "LISTEN", pub)
-
-
-class PullSocket(ProducerSocket):
-    """Producers that are not answered."""
-
-    name = "pull"
-    kind = zmq.PULL
-
-    def __init__(self, around: Surroundings, pub: PubSocket | None) -> None:
-        super().__init__(around, around.settings.logjam.pull_port, "LOGJAM__PULL_PORT", pub)
 
 
 class Sockets(Own):
