@@ -16,15 +16,14 @@ from headrace_common.record.contract import GAP_TYPE
 from headrace_common.session.interface import Message
 from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.devices.gaps import Gap, Notice, Numbers, Told, _Device
-from headrace_logjam.devices.held import Held, Stored
+from headrace_logjam.devices.held import Held
 from headrace_logjam.devices.positions import Position, decode, encode
 from headrace_logjam.devices.subscription import Published, SubscriptionFrame
-from headrace_logjam.events import Limits
-from headrace_logjam.wire import HEARTBEAT, BodyLimits, Meta, encode_meta
+from headrace_logjam.wire import HEARTBEAT, Limits, Meta, encode_meta
 
 from tests.tiers import sized
 
-LIMITS = Limits(BodyLimits(1500, 3000, 1000), 5)
+LIMITS = Limits(1500, 3000, 1000, 5)
 HOUR, YEAR = 3_600_000, 31_557_600_000
 WRONG = (0, 0, 0, -HOUR, -5_000, 6_000, HOUR, 10 * YEAR, 1_700_000_000_000 * 999)
 """What producers' clocks are off by, in ms; the last one has microseconds."""
@@ -65,7 +64,7 @@ class Consumer:
         known = decode(self.committed).get("one", {})
         held = Held(self.name, known)
         for record in self.world.topic:
-            held.add(record)
+            held.add(*record)
         behind = held.behind()
         self.session = ConsumerSession(
             "one", self.name, LIMITS, now_ms=lambda: 0, known=known, held=behind, first=self._hears_first
@@ -180,12 +179,12 @@ class Consumer:
         if isinstance(item, Published):
             assert item.meta is not None
             about = {"device": 7, "sequence": item.meta.sequence, "consumer": self.name}
-            self.world.topic.append(Stored(b"", orjson.dumps(about), b"", received))
+            self.world.topic.append((b"", orjson.dumps(about), b"", received))
             self.stored[truth(item)] = received
             return
         assert isinstance(item, Gap)
         marker = {"consumer": self.name, "device": 7, "from": item.start, "to": item.end}
-        self.world.topic.append(Stored(GAP_TYPE.encode(), b"", orjson.dumps(marker), received))
+        self.world.topic.append((GAP_TYPE.encode(), b"", orjson.dumps(marker), received))
         if item.before_us:
             self.named_before_us = item.end
         elif item.before is None:  # found at a start: of one of the device's starts until then
@@ -231,7 +230,7 @@ class World:
         self.hiccups = chance.random() < 0.5  # messages come late and twice, by the same connection
         self.bridge = self.hiccups and chance.random() < 0.5  # … or by a later one
         self.wrong = chance.choice((0.0, 0.01, 0.3, 1.0))
-        self.topic: list[Stored] = []
+        self.topic: list[tuple[bytes, bytes, bytes, int]] = []
         self.life, self.sequence = 1, chance.choice((0, 0, 3, 400))
         self.consumers = [Consumer(self, name) for name in ("us", "other")]
 
@@ -310,7 +309,7 @@ def test_no_loss_is_silent_and_none_is_invented() -> None:
     [
         ((Numbers, "connection"), lambda self, *, sure: None),
         ((_Device, "is_duplicate"), lambda self, told: told.sequence in {seen for seen, _ in self._seen.values()}),
-        ((Held, "add"), lambda self, record: None),
+        ((Held, "add"), lambda *record: None),
         ((ConsumerSession, "_unwritten"), property(lambda self: False, lambda self, unwritten: None)),
     ],
     ids=[

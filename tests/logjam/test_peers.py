@@ -22,7 +22,7 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import doors
 from headrace_logjam.peers.access import AccessControl, Admission, Context, Curve
 from headrace_logjam.peers.doors import Door, Doors
-from headrace_logjam.peers.holding import AMPLIFIED, CONNECTION, OTHER, Holding, Limits, Peer
+from headrace_logjam.peers.holding import AMPLIFIED, CONNECTION, OTHER, Limits, Peer
 from headrace_logjam.peers.memory import used
 from headrace_logjam.reading import ReadSocket
 
@@ -54,7 +54,7 @@ def peer(held: int) -> Peer:
     ],
 )
 def test_a_peer_may_hold_a_message_or_what_zeromq_reads_ahead(held: int, empty: bool, excessive: bool) -> None:
-    assert Holding(LIMITS).excessive(peer(held), empty=empty) is excessive
+    assert LIMITS.excessive(peer(held), empty=empty) is excessive
 
 
 def test_what_was_delivered_and_what_the_kernel_has_is_not_held() -> None:
@@ -72,20 +72,18 @@ def test_what_was_delivered_and_what_the_kernel_has_is_not_held() -> None:
 def test_all_together_may_hold_the_budget_and_a_share_of_each() -> None:
     most = LIMITS.total + 3 * LIMITS.each
     peers = [peer(most // 4), peer(most // 2), peer(most - most // 2 - most // 4)]
-    holding = Holding(LIMITS)
-    assert holding.leaving(peers, lambda: 0) == []
+    assert LIMITS.leaving(peers, lambda: 0) == []
     peers[1].held += 1
-    assert holding.leaving(peers, lambda: 0) == peers[1:2]  # the largest, until half is left
+    assert LIMITS.leaving(peers, lambda: 0) == peers[1:2]  # the largest, until half is left
 
 
 def test_what_is_small_on_the_wire_may_not_become_large_in_memory() -> None:
     """Empty frames: two bytes each on the wire, 64 in memory."""
-    holding = Holding(LIMITS)
     few, many = [peer(LIMITS.total // AMPLIFIED)], [peer(LIMITS.total // AMPLIFIED + 1)]
     most = 2 * LIMITS.total + LIMITS.each + CONNECTION
-    assert holding.leaving(many, lambda: most) == []
-    assert holding.leaving(many, lambda: most + 1) == many
-    assert holding.leaving(few, lambda: most + 1) == []  # harmless: the memory is another's
+    assert LIMITS.leaving(many, lambda: most) == []
+    assert LIMITS.leaving(many, lambda: most + 1) == many
+    assert LIMITS.leaving(few, lambda: most + 1) == []  # harmless: the memory is another's
 
 
 def test_memory_that_is_freed_is_not_used() -> None:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import orjson
 from headrace_common.record.contract import GAP_TYPE, Attribute, GapField
 
 from headrace_logjam.devices.gaps import Behind, Ranges
 from headrace_logjam.devices.positions import Position
-
-
-class Stored(NamedTuple):
-    """A record as the topics have it, in bytes. `value`: of a marker; `attributes`: of any other."""
-
-    type: bytes
-    attributes: bytes
-    value: bytes
-    received: int
 
 
 class Held:
@@ -32,20 +22,19 @@ class Held:
         self._found: dict[int, set[tuple[int, int]]] = {}
         self._received: dict[int, int] = {}
 
-    def add(self, record: Stored) -> None:
-        """Adds a record of this endpoint. Any bytes will do.
+    def add(self, kind: bytes, attributes: bytes, value: bytes, received: int) -> None:
+        """Adds a record of this endpoint, of the type `kind`. Any bytes will do. `value`: of a marker; `attributes`: of another.
 
         A marker of what Kafka refused is stored later than its numbers came: the device may have started again in between.
         """
-        received = record.received
         try:
-            if record.type == GAP_TYPE.encode():
-                about = orjson.loads(record.value)
+            if kind == GAP_TYPE.encode():
+                about = orjson.loads(value)
                 consumer = about[GapField.CONSUMER]
                 device, start, end = (int(about[key]) for key in (GapField.DEVICE, GapField.FROM, GapField.TO))
                 received = min(received, int(about.get(GapField.BEFORE, received)))
             else:
-                about = orjson.loads(record.attributes)
+                about = orjson.loads(attributes)
                 consumer = about[Attribute.CONSUMER]
                 device, start = int(about[Attribute.DEVICE]), int(about[Attribute.SEQUENCE])
                 end = start + 1

@@ -13,7 +13,7 @@ from headrace_common.kafka.client import describe, make_consumer, start
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.event import source
 
-from headrace_logjam.devices.held import Held, Stored
+from headrace_logjam.devices.held import Held
 from headrace_logjam.devices.positions import Places
 from headrace_logjam.events import PROTOCOL
 
@@ -97,4 +97,4 @@ def add(record: ConsumerRecord, held: Found) -> None:
     part, _, parts = (headers.get("part") or b"").partition(b"/")
     if found is not None and record.timestamp_type == CREATED and part == parts:
         about = headers.get("ce_attributes") or headers.get("attributes") or b""
-        found.add(Stored(headers.get("ce_type") or b"", about, record.value or b"", record.timestamp))
+        found.add(headers.get("ce_type") or b"", about, record.value or b"", record.timestamp)

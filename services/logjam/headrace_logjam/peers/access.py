@@ -45,13 +45,6 @@ class Refusal(StrEnum):
     CONNECTIONS = "connections"  # LIMITS__CONNECTIONS are there, or LIMITS__CONNECTIONS_PER_ADDRESS of its address
 
 
-class Verdict(NamedTuple):
-    """`name`: who it is, in the source of its events. `refusal`: why it may not connect, if it may not."""
-
-    name: str = ""
-    refusal: Refusal | None = None
-
-
 class Admission:
     """Decides. Pure."""
 
@@ -60,17 +53,17 @@ class Admission:
         self._networks = networks
         self._names = names
 
-    def judge(self, address: str, mechanism: bytes, credentials: Sequence[bytes]) -> Verdict:
-        """Returns whether a client may connect."""
+    def judge(self, address: str, mechanism: bytes, credentials: Sequence[bytes]) -> tuple[str, Refusal | None]:
+        """Returns a client's name in the source of its events, and why it may not connect, if it may not."""
         address = normal(address)
         if self._networks and not within(address, self._networks):
-            return Verdict(address, Refusal.ADDRESS)
+            return address, Refusal.ADDRESS
         if mechanism != (b"CURVE" if self._names else b"NULL"):
-            return Verdict(address, Refusal.MECHANISM)
+            return address, Refusal.MECHANISM
         if not self._names:
-            return Verdict(address)
+            return address, None
         name = self._names.get(credentials[0]) if credentials else None
-        return Verdict(address, Refusal.KEY) if name is None else Verdict(name)
+        return (address, Refusal.KEY) if name is None else (name, None)
 
 
 class Curve(NamedTuple):

@@ -27,7 +27,7 @@ from zmq.utils.monitor import parse_monitor_message
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import CONNECTIONS, Context, Refusal, monitor
 from headrace_logjam.peers.descriptor import Descriptor
-from headrace_logjam.peers.holding import READ_AT_ONCE, Heard, Holding, Limits, Peer
+from headrace_logjam.peers.holding import READ_AT_ONCE, Heard, Limits, Peer
 from headrace_logjam.peers.memory import used
 
 LOOK: Final = 0.1
@@ -136,7 +136,7 @@ class Doors:
         self._context = context
         self._receiver = receiver
         self._metrics = metrics
-        self._holding = Holding(Limits.of(receiver.limits, peer_messages))
+        self._may_hold = Limits.of(receiver.limits, peer_messages)
         self._loop = asyncio.get_running_loop()
         self._doors: list[Door] = []
         self._taken = 0
@@ -289,12 +289,12 @@ class Doors:
             crowd.remove(guest.place)
         ahead = traffic.received - guest.delivered
         guest.seen(traffic.received, guest.descriptor.unread() if ahead > READ_AT_ONCE else 0)
-        if self._holding.excessive(guest, empty=empty):
+        if self._may_hold.excessive(guest, empty=empty):
             self._end(guest, FRAME_BYTES)
 
     def _together(self) -> None:
         there = [guest for door in self._doors for guest in door.guests.values() if not guest.left]
-        for guest in self._holding.leaving(there, used):
+        for guest in self._may_hold.leaving(there, used):
             self._end(guest, PROCESS_BUDGET)
 
     def _end(self, guest: Guest, limit: str) -> None:

@@ -42,22 +42,6 @@ AMPLIFIED: Final = 32
 """Bytes of memory that a byte on the wire can become: an empty frame is two bytes, and 64 in libzmq."""
 
 
-class Limits(NamedTuple):
-    """Bytes that may be held at most; see the table above."""
-
-    message: int
-    ahead: int
-    total: int
-    each: int
-
-    @classmethod
-    def of(cls, limits: LimitSettings, peer_messages: int) -> Limits:
-        """Returns the limits by the settings. `peer_messages`: see `LogjamSection`; two more may be on their way."""
-        message = limits.frame_bytes + OTHER
-        ahead = (peer_messages + 2) * message
-        return cls(message, ahead, limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
-
-
 class Heard(NamedTuple):
     """A whole message: the number of its connection's descriptor, and its bytes on the wire at most."""
 
@@ -86,27 +70,35 @@ class Peer:
 P = TypeVar("P", bound=Peer)
 
 
-class Holding:
-    """The messages that all peers hold."""
+class Limits(NamedTuple):
+    """Bytes that may be held at most; see the table above."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    message: int
+    ahead: int
+    total: int
+    each: int
+
+    @classmethod
+    def of(cls, limits: LimitSettings, peer_messages: int) -> Limits:
+        """Returns the limits by the settings. `peer_messages`: see `LogjamSection`; two more may be on their way."""
+        message = limits.frame_bytes + OTHER
+        ahead = (peer_messages + 2) * message
+        return cls(message, ahead, limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
 
     def excessive(self, peer: Peer, *, empty: bool) -> bool:
         """Returns whether a peer holds more than it may. `empty`: all that is whole was read."""
-        return peer.held > (self._limits.message if empty else self._limits.ahead)
+        return peer.held > (self.message if empty else self.ahead)
 
     def leaving(self, peers: Collection[P], memory: Callable[[], int]) -> list[P]:
         """Returns those that leave because all together hold too much, largest first, until half of it is left.
 
         `memory`: what the process uses.
         """
-        limits = self._limits
         total = sum(peer.held for peer in peers)
-        if total * AMPLIFIED <= limits.total:
+        if total * AMPLIFIED <= self.total:
             return []
-        most = limits.total + len(peers) * limits.each
-        if total <= most and memory() <= limits.total + most + len(peers) * CONNECTION:
+        most = self.total + len(peers) * self.each
+        if total <= most and memory() <= self.total + most + len(peers) * CONNECTION:
             return []
         leaving = []
         left = total
