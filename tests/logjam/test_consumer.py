@@ -12,8 +12,7 @@ from headrace_common.session.interface import Kept, Message
 from headrace_logjam.devices.consumer import AGAIN, ALL, Chosen, ConsumerSession
 from headrace_logjam.devices.gaps import Behind, Notice
 from headrace_logjam.devices.positions import Position, decode
-from headrace_logjam.events import Limits
-from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
+from headrace_logjam.wire import Limits, Meta, encode_meta, split
 
 from tests.driving import NOW_MS, Seen, parts_of
 from tests.fuzz.subjects import made
@@ -21,7 +20,7 @@ from tests.logjam.driving import event
 from tests.logjam.test_vectors import by_the_rule
 from tests.tiers import sized
 
-LIMITS = Limits(BodyLimits(1500, 3000, 1000), 5)
+LIMITS = Limits(1500, 3000, 1000, 5)
 CREATED = 1_700_000_000_123
 
 

@@ -13,8 +13,8 @@ from headrace_common.record.event import Envelope, Reject
 from headrace_common.session.inflate import LAST_WINDOW
 from headrace_common.session.interface import Pause
 from headrace_logjam.devices.subscription import SubscriptionFrame, SubscriptionMaker, read_published
-from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes, Limits
-from headrace_logjam.wire import BodyLimits, Compression, split
+from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes
+from headrace_logjam.wire import Compression, Limits, split
 
 from tests.driving import BARREN_ZLIB, NOW_MS, Seen, parts_of, without_chance
 from tests.logjam.driving import ADDRESS, APP_ENV, META, TOPIC, asking, drive, driven, event
@@ -106,7 +106,7 @@ def test_a_log_line_in_windows_1252_is_read_as_such() -> None:
 
 
 def test_what_a_device_publishes_in_windows_1252_is_read_as_such() -> None:
-    maker = SubscriptionMaker("east", "c", Limits(BodyLimits(1000, 1000, 1000), 64))
+    maker = SubscriptionMaker("east", "c", Limits(1000, 1000, 1000, 64))
     items = [read_published(event(body)) for body in (b'{"a":"\xe9"}', b"{}", b'{"a":\xe9}')]
     parts = [part for part in SubscriptionFrame(items, 0, NOW_MS, 0, maker, b"").parts() if not isinstance(part, Pause)]
     mended, plain, bad = parts
@@ -177,7 +177,7 @@ def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
     frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", Compression.ZLIB)[3]]
     found = driven()
     found.send(asking(frames))
-    maker = SubscriptionMaker("east", "c", Limits(BodyLimits(1000, 1000, 1000), 64))
+    maker = SubscriptionMaker("east", "c", Limits(1000, 1000, 1000, 64))
     for frame in (*found.turn(), SubscriptionFrame([read_published(frames)], 0, NOW_MS, 0, maker, b"")):
         *pauses, reject = frame.parts()
         assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW

@@ -11,15 +11,14 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject, event_id
 from headrace_common.record.steps import finish
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.events import Limits
-from headrace_logjam.wire import BodyLimits, Compression, decode_meta, encode_meta, inflate
+from headrace_logjam.wire import Compression, Limits, decode_meta, encode_meta, inflate
 
 from tests.driving import NOW_MS
 from tests.ids import hashed
 from tests.logjam.driving import asking, drive, event
 
 FOLDER = Path(__file__).parent / "vectors"
-LIMITS = BodyLimits(1 << 20, 1 << 26, 1000)
+LIMITS = Limits(1 << 20, 1 << 26, 1000, 64)
 CASES = [
     (path.stem, index, message)
     for path in sorted(FOLDER.glob("*.json"))
@@ -93,8 +92,7 @@ def test_the_twenty_of_devices_that_are_written_down(case: dict[str, Any]) -> No
     """Over the four frames as they came, so any consumer of any endpoint makes the same."""
     sent = frames_of(case)
     assert case["id"] == by_the_rule(*sent)
-    limits = Limits(LIMITS, 64)
     for endpoint, consumer in (("one", "a"), ("two", "b")):
-        part = finish(SubscriptionMaker(endpoint, consumer, limits).make(read_published(sent), NOW_MS))
+        part = finish(SubscriptionMaker(endpoint, consumer, LIMITS).make(read_published(sent), NOW_MS))
         assert not isinstance(part, Reject)
         assert event_id(part).decode() == case["id"]

@@ -16,8 +16,8 @@ from headrace_logjam.wire import (
     NAME_BYTES,
     SWAPPED_TAG,
     TAG,
-    BodyLimits,
     Compression,
+    Limits,
     Meta,
     compress,
     decode_meta,
@@ -31,10 +31,10 @@ from headrace_logjam.wire import (
     split,
 )
 
-LIMITS = BodyLimits(event=1000, inflated=2000, ratio=1000)
+LIMITS = Limits(event=1000, inflated=2000, ratio=1000, depth=64)
 
 
-def inflated(method: int, body: bytes, limits: BodyLimits) -> bytes:
+def inflated(method: int, body: bytes, limits: Limits) -> bytes:
     return finish(inflate(method, body, limits))
 
 

@@ -12,7 +12,8 @@ from headrace_common.session.again import Rejected, Replayed, as_it_is, own_ids,
 
 from headrace_logjam import wire as logjam
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.session import limits_of, maker
+from headrace_logjam.events import Maker
+from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings
 
 _CONSUMER: Final = "replay"
@@ -29,7 +30,7 @@ def read(item: Rejected, settings: LogjamSettings) -> Replayed:
     if Attribute.DEVICE.value in item.attributes:
         part = finish(SubscriptionMaker(origin, _CONSUMER, limits_of(limits)).make(read_published(frames), now))
         return read_again([part], own_ids(item))
-    make = maker(limits).make
+    make = Maker(limits_of(limits)).make
     messages = [logjam.split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
     parts = [finish(make(logjam.read_unanswered(message), origin, now)).part for message in messages]
     return read_again(parts, own_ids(item))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -22,12 +21,12 @@ from headrace_common.record.event import (
     source,
     unique_id,
 )
-from headrace_common.record.json_object import SHORT, Fault, Found, JsonObject, utc
+from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.record.windows_1252 import Mended
 from headrace_common.session.interface import Frame, Kept, Pause, Ticket, paused
 from typing_extensions import override
 
-from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Request, decode_meta, inflate, joined
+from headrace_logjam.wire import INFLATED_BYTES, Limits, Meta, Request, decode_meta, inflate, joined
 
 PROTOCOL: Final = "logjam"
 OVERHEAD: Final = 512
@@ -93,14 +92,6 @@ def _instant(milliseconds: int) -> bytes | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of an event; sizes in bytes."""
-
-    body: BodyLimits
-    depth: int
-
-
 class Envelopes:
     """Envelopes by what they are made of, bounded in number and in bytes: a client chooses the names."""
 
@@ -129,20 +120,45 @@ def envelope_of(sender: str, app_env: bytes, topic: bytes) -> Envelope:
     return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
 
 
-def read(json: JsonObject[Fields], raw: bytes, most: int) -> Generator[Pause, None, Found[Fields] | Fault]:
-    """Returns the fields of a body and the event of at most `most` bytes that it is, or why it is none."""
-    fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
-    if isinstance(fields, Fault):
-        return (yield from paused(json.mend(raw, fields, most)))
-    return Found(fields, Mended(raw, b""))
+class Read(NamedTuple):
+    """A body: its JSON as it was sent, what is read of it, and the event that it is."""
+
+    raw: bytes
+    fields: Fields
+    event: Mended
 
 
-class Maker:
-    """Makes the events of producers' messages."""
+class BodyReader:
+    """Reads the bodies of messages, of producers and of devices."""
 
     def __init__(self, limits: Limits) -> None:
         self._json = JsonObject(Fields, limits.depth)
-        self._limits = limits.body
+        self._limits = limits
+
+    def read(self, meta: Meta, body: bytes) -> Generator[Pause, None, Read | Fault]:
+        """Returns the event that a body is, or why it is none."""
+        json, limits = self._json, self._limits
+        try:
+            raw = yield from paused(inflate(meta.compression, body, limits))
+        except ProtocolError as error:
+            larger = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
+            return Fault(larger if error.limit else Reason.COMPRESSION, str(error))
+        fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
+        if isinstance(fields, Fault):
+            mended = yield from paused(json.mend(raw, fields, limits.event))
+            return mended if isinstance(mended, Fault) else Read(raw, *mended)
+        return Read(raw, fields, Mended(raw, b""))
+
+
+PASSING: Final = frozenset((Reason.INFLATED_LIMIT, Reason.OVERSIZED, Reason.TOO_DEEP))
+"""Why a message that is sound is no event: with other settings it would be one."""
+
+
+class Maker(BodyReader):
+    """Makes the events of producers' messages."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
         self._envelopes = Envelopes(envelope_of)
 
     def make(self, request: Request, address: str, received_ms: int) -> Generator[Pause, None, Made]:
@@ -151,18 +167,10 @@ class Maker:
             return Made(self.reject(request, address, Reason.BAD_MESSAGE, request.problem), True)
         app_env, topic, body, frame = request.frames
         meta = decode_meta(frame)
-        try:
-            raw = yield from paused(inflate(meta.compression, body, self._limits))
-        except ProtocolError as error:
-            if error.limit is None:
-                return Made(self.reject(request, address, Reason.COMPRESSION, str(error)), True)
-            reason = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
-            return Made(self.reject(request, address, reason, str(error)), False)
-        found = yield from read(self._json, raw, self._limits.event)
+        found = yield from self.read(meta, body)
         if isinstance(found, Fault):
-            passing = found.reason in (Reason.TOO_DEEP, Reason.OVERSIZED)
-            return Made(self.reject(request, address, *found), not passing)
-        fields, event = found
+            return Made(self.reject(request, address, *found), found.reason not in PASSING)
+        raw, fields, event = found
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
         envelope = self._envelopes.of(address, app_env, topic)

@@ -26,14 +26,14 @@ from typing import Final
 from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
-from headrace_logjam.events import OVERHEAD, Limits, Maker, ProducerFrame, Received
+from headrace_logjam.events import OVERHEAD, Maker, ProducerFrame, Received
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import (
     ACCEPTED,
     PING,
     PONG,
     REFUSED,
-    BodyLimits,
+    Limits,
     Request,
     is_app_env,
     read_request,
@@ -76,12 +76,7 @@ class _Gathered:
 
 def limits_of(limits: LogjamLimits) -> Limits:
     """Returns the limits of an event, by the settings."""
-    return Limits(BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth)
-
-
-def maker(limits: LogjamLimits) -> Maker:
-    """Returns the maker of events, by the settings."""
-    return Maker(limits_of(limits))
+    return Limits(limits.event_bytes, limits.inflated_bytes, limits.ratio, limits.depth)
 
 
 class ProducerSession(MessageSession):
@@ -105,7 +100,7 @@ class ProducerSession(MessageSession):
         """`answers`: the socket can answer.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
-        self._maker = maker(limits)
+        self._maker = Maker(limits_of(limits))
         self._answer_time = answer_time
         self._answers = answers
         self._host = host

@@ -131,15 +131,16 @@ def compress(method: int, body: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """Limits of a decoded body, in bytes: `event` is LIMITS__EVENT_BYTES, `inflated` and `ratio` are those of LIMITS."""
+class Limits:
+    """Limits of a decoded body: in bytes, `event` is LIMITS__EVENT_BYTES and `inflated` that of LIMITS, as are the others."""
 
     event: int
     inflated: int
     ratio: float
+    depth: int
 
 
-def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
+def inflate(method: int, body: bytes, limits: Limits) -> Generator[None, None, bytes]:
     """Returns the JSON of a body; yields between steps. A length that it announces is judged before anything is allocated.
 
     Raises `ProtocolError`: with `limit` set when it is larger than that setting allows, and then it may be sound; without
@@ -157,14 +158,14 @@ def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[None, Non
     raise ProtocolError(f"compression {method} is unknown")
 
 
-def _fits(size: int, limits: BodyLimits) -> None:
+def _fits(size: int, limits: Limits) -> None:
     if size > limits.inflated:
         raise ProtocolError(f"a body of {size} bytes, LIMITS__INFLATED_BYTES {limits.inflated}", limit=INFLATED_BYTES)
     if size > limits.event:
         raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit=EVENT_BYTES)
 
 
-def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
+def _inflate_zlib(body: bytes, limits: Limits) -> Generator[None, None, bytes]:
     """Inflates no more than an event may have: how much more there is stays unknown."""
     most = min(limits.event, limits.inflated)
     pieces: list[bytes] = []
@@ -185,7 +186,7 @@ def _announced(size: int, block: int, ratio: float) -> None:
         raise ProtocolError(f"a block of {block} bytes cannot hold the {size} that it announces")
 
 
-def _inflate_snappy(body: bytes, limits: BodyLimits) -> bytes:
+def _inflate_snappy(body: bytes, limits: Limits) -> bytes:
     size = _snappy_length(body)
     _announced(size, len(body), SNAPPY_RATIO)
     _fits(size, limits)
@@ -207,7 +208,7 @@ def _snappy_length(body: bytes) -> int:
     raise ProtocolError("no snappy block: it announces no length")
 
 
-def _inflate_lz4(body: bytes, limits: BodyLimits) -> bytes:
+def _inflate_lz4(body: bytes, limits: Limits) -> bytes:
     if len(body) < _LENGTH.size:
         raise ProtocolError(f"{len(body)} bytes have no room for the length before an LZ4 block")
     (size,) = _LENGTH.unpack_from(body)

@@ -18,8 +18,8 @@ from typing_extensions import override
 from headrace_logjam.devices.gaps import BEGINS, BEHIND, Behind, Gap, Notice, Numbers, Told
 from headrace_logjam.devices.positions import Position
 from headrace_logjam.devices.subscription import Published, SubscriptionFrame, SubscriptionMaker, read_published
-from headrace_logjam.events import OVERHEAD, Limits
-from headrace_logjam.wire import HEARTBEAT
+from headrace_logjam.events import OVERHEAD
+from headrace_logjam.wire import HEARTBEAT, Limits
 
 AGAIN: Final = 5.0
 """Seconds until a marker of what Kafka has refused is published: it may be refused as well."""

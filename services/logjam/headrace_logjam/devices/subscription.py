@@ -9,20 +9,19 @@ import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Attribute, GapField, Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, source
-from headrace_common.record.json_object import Fault, JsonObject
-from headrace_common.session.interface import Frame, Kept, Pause, Ticket, paused
+from headrace_common.record.json_object import Fault
+from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
-from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, LogjamAttribute, envelope_of, event_time, read
+from headrace_logjam.events import PROTOCOL, BodyReader, Envelopes, LogjamAttribute, envelope_of, event_time
 from headrace_logjam.wire import (
     FRAMES,
     HEARTBEAT,
-    INFLATED_BYTES,
     NAME_BYTES,
+    Limits,
     Meta,
     decode_meta,
-    inflate,
     is_app_env,
     miscounted,
 )
@@ -66,12 +65,11 @@ def read_published(parts: Sequence[bytes]) -> Published:
     return Published(frames, meta, "")
 
 
-class SubscriptionMaker:
+class SubscriptionMaker(BodyReader):
     """Makes the records of one endpoint. Any number of consumers make the same of the same messages."""
 
     def __init__(self, endpoint: str, consumer: str, limits: Limits) -> None:
-        self._json = JsonObject(Fields, limits.depth)
-        self._limits = limits.body
+        super().__init__(limits)
         self._source = source(PROTOCOL, endpoint)
         self._consumer = consumer
         self._by = b',"%b":%b' % (Attribute.CONSUMER.encode(), orjson.dumps(consumer))
@@ -85,15 +83,10 @@ class SubscriptionMaker:
         if message.problem or meta is None:
             return self.reject(message, Reason.BAD_MESSAGE, message.problem)
         app_env, topic, body, _ = message.frames
-        try:
-            raw = yield from paused(inflate(meta.compression, body, self._limits))
-        except ProtocolError as error:
-            reason = Reason.OVERSIZED if error.limit else Reason.COMPRESSION
-            return self.reject(message, Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else reason, str(error))
-        found = yield from read(self._json, raw, self._limits.event)
+        found = yield from self.read(meta, body)
         if isinstance(found, Fault):
             return self.reject(message, *found)
-        fields, event = found
+        _, fields, event = found
         time = event_time(fields, meta.created_ms)
         about = event.attributes(self._about(meta, received=time is None))
         name = deterministic_id(PROTOCOL, *message.frames)
