@@ -16,7 +16,7 @@ from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal
 from headrace_common.record.encoding import decode, encode
-from headrace_common.record.event import Event, Reject, event_id
+from headrace_common.record.event import Envelope, Event, Reject, event_id, unique_id
 from headrace_common.session.again import Published, Replayed, frames_of, parts_of
 from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
@@ -115,6 +115,15 @@ def test_what_kafka_refused_becomes_the_event_that_it_was(protocol: str, noted: 
     assert event.value == value
     if noted:
         assert (event.id, event.headers) == (event_id(made).decode(), headers)
+
+
+def test_what_had_a_random_id_has_the_same_one_in_each_replay() -> None:
+    """The job compares no random ones: a second replay, before the first has landed, would land once more."""
+    envelope, about = Envelope("courier", "/courier/x", "s"), orjson.dumps({"note": "x" * MOST_ATTRIBUTES})
+    item = item_of(refusal(envelope.event(unique_id(), b"2023-11-14T22:13:20Z", b"1", about)))
+    (one,), (again,) = read(item).events, read(item).events
+    assert one.id == again.id
+    assert one.id.startswith("d.")
 
 
 @pytest.mark.parametrize("protocol", sorted(ASKED))

@@ -16,7 +16,7 @@ import orjson
 
 from headrace_common.record.contract import DETERMINISTIC, Attribute, EventHeader, Reason
 from headrace_common.record.encoding import Header, decode
-from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, unique_id
+from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, unique_id
 from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
 
 _PREFIX: Final = 26
@@ -146,9 +146,10 @@ def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
 
 
 def whole_record(item: Rejected) -> Replayed:
-    """Reads an item that is a whole record: the event as it was, with its id. Raises `ImpossibleError` if it is none."""
+    """Reads an item that is a whole record: the event as it was, with its id unless that is random. Raises `ImpossibleError` if
+    it is none.
+    """
     try:
-        value, headers = decode(item.content)
-        return Replayed([Published(dict(headers)[EventHeader.ID].decode(), value, headers)])
+        return read_again([Event(item.content)], own_ids(item))
     except (IndexError, KeyError, UnicodeDecodeError) as error:
         raise ImpossibleError("it is no record") from error
