@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.machine import filelock as identity
-from headrace_cli.stack.stack import lake_environment
+from headrace_cli.stack.stack import ACCEPT, StackOptions, _lake_command, lake_environment
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import running as module
+from headrace_cli.verbs import up as starting
 from headrace_cli.verbs.running import down
+from headrace_lake.kafka import gaps
+from typer.testing import CliRunner
 
 
 @pytest.fixture
@@ -127,3 +131,15 @@ def test_sparks_scratch_is_in_the_folder_unless_spark_splits_its_name(tmp_path: 
 
 def test_java_reads_names_of_files_as_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
     assert lake_environment(StateFolder(tmp_path), {}, tmp_path)["LC_ALL"] == "C.UTF-8"
+
+
+def test_a_loss_is_accepted_by_the_landing_job_of_a_start_in_the_background_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[StackOptions] = []
+    monkeypatch.setattr(starting, "_run", lambda state, options: given.append(options))
+    for asked in (StackOptions(), StackOptions(accept_loss=True)):
+        CliRunner().invoke(app, ["up", "--state", str(tmp_path), *starting._arguments(asked)])
+        assert given.pop() == asked
+        assert ("--accept-loss" in _lake_command(asked)) is asked.accept_loss
+    assert ACCEPT == gaps.ACCEPT

@@ -31,6 +31,8 @@ CONTROLLER_PORT: Final = 9093
 LAKE_OPS_PORT: Final = 8086
 LIVE_PORT: Final = 8080
 LAKE_MODULE: Final = "headrace_lake"
+ACCEPT: Final = "--accept-loss"
+"""The landing job's option, and that of `up`."""
 LIVE_MODULE: Final = "headrace_live"
 EVENTS_PARTITIONS: Final = 4
 SEGMENTS_PARTITIONS: Final = 4
@@ -51,6 +53,7 @@ class StackOptions:
     """The options of `up`. `kafka`: the user's own broker; `services`: names of receivers, all if empty.
 
     `processes`: of each receiver that can share its ports. `live`: with the live page; `live_port`: on this port, or not at all.
+    `accept_loss`: the landing job notes what Kafka no longer holds, and goes on.
     """
 
     kafka: str | None = None
@@ -61,6 +64,7 @@ class StackOptions:
     processes: int = 1
     live: bool = True
     live_port: int | None = None
+    accept_loss: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,13 +161,17 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
             for own in [{**base, **environment("listen", reuse_port=True)} if len(ops) > 1 else base]
             for number, name in enumerate(_names(service, options.processes))
         ],
-        ProcessSpec("lake", module(LAKE_MODULE), for_lake, state.log("lake"), http_probe(HOST, lake_ops)),
+        ProcessSpec("lake", _lake_command(options), for_lake, state.log("lake"), http_probe(HOST, lake_ops)),
         f"{HOST}:{lake_ops}",
         _kafka_disk_bytes(topics) if broker is not None else None,
         _live(state, live_port, base) if live_port else None,
         f"http://{HOST}:{live_port}/" if live_port else "",
         notes,
     )
+
+
+def _lake_command(options: StackOptions) -> tuple[str, ...]:
+    return (*module(LAKE_MODULE), *([ACCEPT] if options.accept_loss else []))
 
 
 def _live(state: StateFolder, port: int, base: Mapping[str, str]) -> ProcessSpec:

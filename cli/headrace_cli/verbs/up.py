@@ -17,7 +17,7 @@ import typer
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, command, module
 from headrace_cli.machine.child import written_since
 from headrace_cli.machine.tether import tethered
-from headrace_cli.stack.stack import Stack, StackOptions, check_processes, plan, select_receivers
+from headrace_cli.stack.stack import ACCEPT, Stack, StackOptions, check_processes, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs import console
@@ -61,6 +61,10 @@ def up(
         int | None,
         typer.Option(min=1, max=65_535, help="The live page's port; default: 8080, or a free one if that is taken."),
     ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(ACCEPT, help="Let the landing job note what Kafka deleted before it landed, and go on behind it."),
+    ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when everything is ready; the stack keeps running.")
     ] = False,
@@ -69,7 +73,7 @@ def up(
     check_processes(processes)
     names = tuple(name.strip() for name in services.split(",") if name.strip())
     select_receivers(names)
-    options = StackOptions(kafka, names, any_port, host, tls, processes, live, live_port)
+    options = StackOptions(kafka, names, any_port, host, tls, processes, live, live_port, accept_loss)
     folder = StateFolder(state)
     if detach:
         start(folder, options)
@@ -210,6 +214,8 @@ def _arguments(options: StackOptions) -> list[str]:
         arguments += ["--live-port", str(options.live_port)]
     if options.processes != 1:
         arguments += ["--processes", str(options.processes)]
+    if options.accept_loss:
+        arguments.append(ACCEPT)
     return arguments
 
 

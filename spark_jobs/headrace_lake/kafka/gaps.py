@@ -28,7 +28,7 @@ from headrace_lake.tables.properties import BEGUN
 ACCEPT: Final = "--accept-loss"
 _BEYOND: Final = (1 << 63) - 1
 """No offset is beyond it."""
-_COMMAND: Final = f"python -m headrace_lake {ACCEPT}"
+_COMMAND: Final = f"python -m headrace_lake {ACCEPT} (with the same settings; of a stack: headrace up {ACCEPT})"
 
 
 @dataclass(frozen=True, order=True)
@@ -128,7 +128,7 @@ def refuse(losses: Iterable[Loss]) -> GapError:
     named = first_few([str(loss) for loss in listed], 20)
     return GapError(
         f"Kafka no longer holds what was not landed yet, {total} offsets or more: {named}. Nothing after it lands until you"
-        f" accept the loss: {_COMMAND} (with the same settings) records it in the table {GAPS} and continues after it"
+        f" accept the loss: {_COMMAND} records it in the table {GAPS} and continues after it"
     )
 
 
