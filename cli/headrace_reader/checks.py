@@ -3,20 +3,10 @@
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import duckdb
 
 from headrace_reader.tables import RETAINED, Row, rows
 from headrace_reader.text import compact
-
-
-@dataclass(frozen=True)
-class ProofCheck:
-    """One check of the proof: its name, and a query for the rows that contradict it."""
-
-    name: str
-    sql: str
 
 
 def dropped(table: str, line: str) -> str:
@@ -28,9 +18,9 @@ def dropped(table: str, line: str) -> str:
     return f"exists (from {RETAINED} k where {kept})"
 
 
-def checked(connection: duckdb.DuckDBPyConnection, check: ProofCheck) -> Row:
-    """Return a row that says whether `check` holds, and what contradicts it first."""
-    return judged(check.name, rows(connection, f"select * from ({check.sql}) limit 1000"))
+def checked(connection: duckdb.DuckDBPyConnection, check: str, sql: str) -> Row:
+    """Return a row that says whether `check` holds, and what contradicts it first: a row of `sql`."""
+    return judged(check, rows(connection, f"select * from ({sql}) limit 1000"))
 
 
 def judged(check: str, wrong: list[Row]) -> Row:

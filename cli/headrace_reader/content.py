@@ -17,7 +17,7 @@ from headrace_common.record.contract import GapField, GapReason
 from headrace_lake.tables.digest import OF_TABLE, SEEDS, Covered, of_route, taken_in
 
 from headrace_reader import xxh64
-from headrace_reader.checks import ProofCheck, checked, dropped, judged
+from headrace_reader.checks import checked, dropped, judged
 from headrace_reader.tables import RETAINED, ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
 from headrace_reader.xxh64 import Words
 
@@ -35,17 +35,15 @@ def _contradicts(column: str, field: GapField) -> str:
 
 
 _HERE: Final = 'e.topic_id = g.topic_id and e."partition" = g."partition"'
-_MARKERS: Final = ProofCheck(
-    "each Logjam gap is what its marker in events says",
-    f"""select g.topic, g."partition", g."offset" from gaps g
+_MARKERS: Final = f"""
+    select g.topic, g."partition", g."offset" from gaps g
     left join main.events e on {_HERE} and e."offset" = g."offset"
     where g.reason in ('{GapReason.LOGJAM}', '{GapReason.JOINED}') and case when e.topic_id is null
         then not exists (from erasures e where e."table" = 'events' and {_HERE} and list_contains(e.offsets, g."offset"))
             and not exists (from {RETAINED} k where k."table" = 'events' and g.landed_at < k."from")
         else e.source is distinct from g.source or e.received_time is distinct from g.received_time
             or coalesce(e.body <> g.detail, false) or {_contradicts("device", GapField.DEVICE)}
-            or {_contradicts("from_sequence", GapField.FROM)} or {_contradicts("to_sequence", GapField.TO)} end""",
-)
+            or {_contradicts("from_sequence", GapField.FROM)} or {_contradicts("to_sequence", GapField.TO)} end"""
 
 
 def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
@@ -63,7 +61,7 @@ def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
         interruptible(connection, partial(lines.read, connection, covered))
         found.append(judged(f"each range of {table} holds what landed", lines.wrong()))
         unknown += [f"{table}: {said}"] if (said := lines.unknown()) else []
-    found.append(checked(connection, _MARKERS))
+    found.append(checked(connection, "each Logjam gap is what its marker in events says", _MARKERS))
     if unknown:
         found.append({"check": "ranges whose content nothing proves", "ok": True, "detail": "; ".join(unknown)})
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace_reader.address import LakeAddress
-from headrace_reader.checks import ProofCheck, checked, dropped
+from headrace_reader.checks import checked, dropped
 from headrace_reader.tables import RETAINED, RETAINED_SAID, ROUTES, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_reader.text import compact
 
@@ -123,87 +123,70 @@ _ERASURES_LISTED: Final = f"""
     where case when by_command >= 0 then listed <> by_command else of_these > 0 end"""
 """The command says in the table's log how many erasures there are. Older versions do not, nor do they erase what has a digest."""
 
-EXACTLY_ONCE: Final = (
-    ProofCheck(
-        "the ranges of each partition have no hole that is not in gaps, and no overlap",
+EXACTLY_ONCE: Final = {
+    "the ranges of each partition have no hole that is not in gaps, and no overlap": (
         f'select topic_id, "partition", epoch, batch, is_gap, "from", "to", previous from ({_RANGES}) '
-        'where "from" >= "to" or (place > 1 and "from" <> previous)',
+        'where "from" >= "to" or (place > 1 and "from" <> previous)'
     ),
-    ProofCheck(
-        "no row of batches is missing, and none is there twice",
+    "no row of batches is missing, and none is there twice": (
         "select rows_there, last_number, different from (select count(*) filter (number is not null or (epoch, batch) < "
         "(select max((epoch, batch)) from batches where number is not null)) as rows_there, max(number) as last_number, "
         "count(number) - count(distinct number) as different from batches) "
-        "where last_number <> rows_there or different > 0",
+        "where last_number <> rows_there or different > 0"
     ),
-    ProofCheck(
-        "the last batch that was committed is in batches",
+    "the last batch that was committed is in batches": (
         f"select version >> 32 as epoch, version & 4294967295 as batch from {TRANSACTIONS} t where \"table\" = 'batches' "
         f"and version >= 0 and {_OF_A_BATCH} and not exists "
-        "(from batches b where b.epoch = t.version >> 32 and b.batch = (t.version & 4294967295))",
+        "(from batches b where b.epoch = t.version >> 32 and b.batch = (t.version & 4294967295))"
     ),
-    ProofCheck(
-        "records = events + duplicates + quarantined + skipped",
+    "records = events + duplicates + quarantined + skipped": (
         "select * from batches where records is distinct from events + duplicates + quarantined + skipped "
-        'or least(events, duplicates, quarantined, skipped) < 0 or records > "to" - "from"',
+        'or least(events, duplicates, quarantined, skipped) < 0 or records > "to" - "from"'
     ),
-    ProofCheck("the events table has what batches says, each record once", _rows_agree("events", "b.events")),
-    ProofCheck(
-        "the quarantine table has what batches says, each record once", _rows_agree("quarantine", "b.quarantined")
+    "the events table has what batches says, each record once": _rows_agree("events", "b.events"),
+    "the quarantine table has what batches says, each record once": _rows_agree("quarantine", "b.quarantined"),
+    "the gaps hold the rows that they say, each once": _ROWS_IN_GAPS,
+    "each gap was recorded by the job that claimed its epoch": _GAPS_OF_NO_CLAIM,
+    "no table says that days were dropped which are not over": (
+        f'select "table", "from"::date as kept_from from {RETAINED_SAID} where "from" > now()'
     ),
-    ProofCheck("the gaps hold the rows that they say, each once", _ROWS_IN_GAPS),
-    ProofCheck("each gap was recorded by the job that claimed its epoch", _GAPS_OF_NO_CLAIM),
-    ProofCheck(
-        "no table says that days were dropped which are not over",
-        f'select "table", "from"::date as kept_from from {RETAINED_SAID} where "from" > now()',
+    "no record is in both tables": (
+        'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")'
     ),
-    ProofCheck(
-        "no record is in both tables",
-        'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")',
-    ),
-    ProofCheck("nothing is there that was erased", _NOT_ERASED),
-    ProofCheck("each erasure was listed by the command", _ERASURES_LISTED),
-    ProofCheck(
-        "rows beyond all ranges are of a batch under way, or of one that a job left",
+    "nothing is there that was erased": _NOT_ERASED,
+    "each erasure was listed by the command": _ERASURES_LISTED,
+    "rows beyond all ranges are of a batch under way, or of one that a job left": (
         f'select b.* from ({ROWS_BEYOND}) b left join {STRAYED} s using (topic_id, "partition") '
-        f'where b."offset" >= coalesce(s."to", 0) and not {_UNDER_WAY}',
+        f'where b."offset" >= coalesce(s."to", 0) and not {_UNDER_WAY}'
     ),
-)
+}
 """The proof: each of these queries must return no row."""
 
 
-def of_route(name: str) -> tuple[ProofCheck, ...]:
+def of_route(name: str) -> dict[str, str]:
     """Return the checks of a route: it has what `batches` says, nothing that `events` lacks, and nothing that was erased.
 
     Rows of a route whose day retention has dropped from `events` may be there a moment longer.
     """
-    return (
-        ProofCheck(
-            f"the route {name} has what batches says, each record once",
-            _rows_agree(name, f"coalesce(try_cast(b.routed->>'$.{name}' as bigint), 0)"),
+    return {
+        f"the route {name} has what batches says, each record once": _rows_agree(
+            name, f"coalesce(try_cast(b.routed->>'$.{name}' as bigint), 0)"
         ),
-        ProofCheck(
-            f"what the route {name} has is in events",
-            f"""select topic_id, "partition", "offset" from "{name}" r
+        f"what the route {name} has is in events": f"""select topic_id, "partition", "offset" from "{name}" r
             anti join {_present("events")} e using (topic_id, "partition", "offset")
             where not exists (from {RETAINED} k where k."table" = 'events' and r.landed_at < k."from")""",
-        ),
-        ProofCheck(
-            f"nothing is in the route {name} that was erased",
-            f"""select topic_id, "partition", "offset" from "{name}"
+        f"nothing is in the route {name} that was erased": f"""select topic_id, "partition", "offset" from "{name}"
             semi join (select topic_id, "partition", "offset" from ({_erased_from(name)} union {_erased_from("events")}))
             using (topic_id, "partition", "offset")
             union all
             select topic_id, "partition", "offset" from "{name}"
             where exists (from erasures) and event_id in (select unnest(ids) from erasures)""",
-        ),
-    )
+    }
 
 
-TABLES_THERE: Final = ProofCheck(
-    "all tables are there",
+TABLES_THERE: Final = (
     f"select 'no table ' || name as missing from (select unnest({list(TABLES)}) as name union all from {ROUTES}) "
-    "where name not in (select view_name from duckdb_views() where not internal)",
+    "where name not in (select view_name from duckdb_views() where not internal)"
 )
 """The other checks need it."""
 
@@ -233,12 +216,12 @@ def exactly_once(lake: LakeAddress | str, *, content: bool = False) -> list[Row]
     Return a row for each check and one with the totals.
     """
     with connect(lake) as connection:
-        there = checked(connection, TABLES_THERE)
+        there = checked(connection, "all tables are there", TABLES_THERE)
         if not there["ok"]:
             return [there, {"check": "all of it", "ok": False, "detail": ""}]
         routes = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
-        checks = [*EXACTLY_ONCE, *(check for name in routes for check in of_route(name))]
-        proof = [there, *(checked(connection, check) for check in checks)]
+        checks = [*EXACTLY_ONCE.items(), *(check for name in routes for check in of_route(name).items())]
+        proof = [there, *(checked(connection, name, sql) for name, sql in checks)]
         if content:
             from headrace_reader.content import proven  # only here: NumPy and pyarrow take a moment to load
 
