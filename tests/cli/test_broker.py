@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.child import ProbeResult
-from headrace_cli.stack.broker import Broker, answers, cluster_at, reason
+from headrace_cli.machine.child import ProbeResult, message
+from headrace_cli.stack.broker import Broker, answers, cluster_at
 from headrace_cli.stack.reach import kafka_probe
 
 from tests.contract.embedded import EmbeddedKafka
@@ -45,8 +45,8 @@ def test_a_java_error_is_its_message() -> None:
         'Exception in thread "main" java.lang.RuntimeException: wrapped\n\tat kafka.A.b(A.scala:1)\n'
         "Caused by: java.io.IOException: No space left on device\n\tat kafka.tools.StorageTool.main\n\t... 3 more\n"
     )
-    assert reason(said) == "Caused by: java.io.IOException: No space left on device"
-    assert reason("") == ""
+    assert message(said) == "Caused by: java.io.IOException: No space left on device"
+    assert message("") == ""
 
 
 def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:

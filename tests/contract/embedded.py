@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Self
 
 from headrace_cli.ground import CommandError
+from headrace_cli.machine.child import message
 from headrace_cli.machine.ports import free_port
 from headrace_cli.machine.tether import tethered
-from headrace_cli.stack.broker import HOST, LOCALE, Broker, answers, reason
+from headrace_cli.stack.broker import HOST, LOCALE, Broker, answers
 from typing_extensions import override
 
 from tests.contract.waiting import BROKER_TIME
@@ -105,7 +106,7 @@ class EmbeddedKafka(Broker):
                 time.sleep(0.05)
             if attempt == 2 or all(self._requested_ports) or "Address already in use" not in self._log_tail():
                 break
-        raise CommandError(f"Kafka stopped at its start: {reason(self._log_tail()) or 'no output'}")
+        raise CommandError(f"Kafka stopped at its start: {message(self._log_tail()) or 'no output'}")
 
     def _spawn(self) -> None:
         with self.log.open("ab") as output:

@@ -248,15 +248,19 @@ def why(log: Path) -> str:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log that is neither blank nor a place in Java's stack, at most 300 characters of it."""
+    """Return the last message of a log as people read it, at most 300 characters of it."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - 8192))
-            lines = log.read().decode(errors="replace").splitlines()
+            return _told(message(log.read().decode(errors="replace")))[:300]
     except OSError:
         return ""
-    said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "\t... "))]
-    return _told(said[-1].strip())[:300] if said else ""
+
+
+def message(said: str) -> str:
+    """Return the last line that is a message and no frame of Java's stack traces; empty if there is none."""
+    lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    return lines[-1].strip() if lines else ""
 
 
 def _told(line: str) -> str:

@@ -216,7 +216,7 @@ def event(record: Kept) -> Row:
             "event_time": texts.get("ce_time"),
             "type": kind or None,
             "content_type": texts.get("content-type"),
-            "attributes": _attributes(texts.get("ce_attributes")),
+            "attributes": parsed(texts.get("ce_attributes")),
             "fault": fault,
         },
         {"body": body} if json else {"payload": record.value},
@@ -240,7 +240,7 @@ def reject(record: Kept) -> Row:
             "part": int(part[1]) if part else None,
             "parts": int(part[2]) if part else None,
             "sha256": texts.get("sha256"),
-            "attributes": _attributes(texts.get("attributes")),
+            "attributes": parsed(texts.get("attributes")),
             "fault": fault,
         },
         {"raw": record.value},
@@ -295,8 +295,9 @@ def _parsed(value: bytes) -> tuple[Any, bool]:
         return None, False
 
 
-def _attributes(text: str | None) -> Any:
-    if not text:
+def parsed(text: object) -> Any:
+    """Return the JSON that a text holds, or the text; None for what is no text, or an empty one."""
+    if not isinstance(text, str) or not text:
         return None
     try:
         return orjson.loads(text)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace_cli.ground import CommandError
+from headrace_cli.machine.child import message
 from headrace_cli.machine.jars import class_path
 from headrace_cli.machine.java import find_java
 
@@ -82,12 +83,6 @@ def escaped(value: str) -> str:
     return "".join(chr(number) if 0x20 <= number < 0x7F else f"\\u{number:04x}" for number in numbers)
 
 
-def reason(said: str) -> str:
-    """Return the last line that is a message and no frame of a stack trace; empty if there is none."""
-    lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
-    return lines[-1].strip() if lines else ""
-
-
 class Broker:
     """One broker in `folder`, which may be empty or hold the data of an earlier run, on two ports of the loopback interface."""
 
@@ -142,7 +137,7 @@ class Broker:
             env={**os.environ, **LOCALE},
         )
         if done.returncode != 0:
-            why = reason(done.stderr + done.stdout) or f"exit status {done.returncode}"
+            why = message(done.stderr + done.stdout) or f"exit status {done.returncode}"
             raise CommandError(f"Kafka's storage in {self.folder} could not be formatted: {why}")
 
     def _format_command(self) -> list[str]:

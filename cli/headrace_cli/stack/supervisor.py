@@ -14,7 +14,7 @@ from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.tasks import stops
 
 from headrace_cli.ground import EXIT_FAILED
-from headrace_cli.machine.child import Child, ChildState, ProcessSpec, delays, last_line, started
+from headrace_cli.machine.child import Child, ChildState, delays, last_line, started
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.stack import Stack
 
@@ -35,16 +35,15 @@ class Supervisor:
         self._started_at = time.monotonic()
         self._stop = asyncio.Event()
         self._stop_kafka = asyncio.Event()
-        self._kafka = self._child(stack.kafka) if stack.kafka is not None else None
-        self._receivers = [self._child(spec) for spec, _ in stack.receivers]
-        self._lake = self._child(stack.lake)
-        self._live = self._child(stack.live) if stack.live is not None else None
+        self._kafka = Child(stack.kafka, self._on_change) if stack.kafka is not None else None
+        self._receivers = [Child(spec, self._on_change) for spec, _ in stack.receivers]
+        self._lake = Child(stack.lake, self._on_change)
+        self._live = Child(stack.live, self._on_change) if stack.live is not None else None
+        self._addresses = {"kafka": stack.bootstrap, "lake": str(stack.state.lake), "live": stack.live_url}
+        self._addresses |= {spec.name: endpoint.listen for spec, endpoint in stack.receivers}
         self._topics_made = False
         self._kafka_problem = ""
         self._ever_ready: set[str] = set()
-
-    def _child(self, spec: ProcessSpec) -> Child:
-        return Child(spec, self._on_change)
 
     async def run(self) -> int:
         """Run until SIGTERM, SIGINT or SIGHUP, or until a child refuses its settings. Return the exit status."""
@@ -155,7 +154,7 @@ class Supervisor:
         name = child.spec.name
         if not self._stop.is_set():
             if child.state is ChildState.READY:
-                text = f"ready on {self._address(name)}"
+                text = f"ready on {self._addresses[name]}"
                 if name not in self._ever_ready:
                     self._ever_ready.add(name)
                     text += f" ({time.monotonic() - self._started_at:.1f} s)"
@@ -179,15 +178,6 @@ class Supervisor:
         live = [self._live] if self._live is not None and not self._live.settings_refused else []
         return [*([self._kafka] if self._kafka else []), *self._receivers, self._lake, *live]
 
-    def _address(self, name: str) -> str:
-        if name == "kafka":
-            return self._stack.bootstrap
-        if name == "lake":
-            return str(self._stack.state.lake)
-        if name == "live":
-            return self._stack.live_url
-        return next(endpoint.listen for spec, endpoint in self._stack.receivers if spec.name == name)
-
     def _write_record(self) -> None:
         with suppress(OSError):  # a full disk must not end the stack; the record stays stale for a while
             self._stack.state.write_record(self._as_record())
@@ -202,10 +192,7 @@ class Supervisor:
             "kafka_problem": self._kafka_problem,
             "kafka_child": _child_record(self._kafka) if self._kafka is not None else None,
             "services": {
-                child.spec.name: {
-                    **_child_record(child),
-                    **asdict(endpoint),
-                }
+                child.spec.name: {**_child_record(child), **asdict(endpoint)}
                 for child, (_, endpoint) in zip(self._receivers, stack.receivers, strict=True)
             },
             "lake": str(state.lake),

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -87,7 +88,6 @@ def _run(state: StateFolder, options: StackOptions) -> int:
     stack, lock = _prepare(state, options)
     try:
         reporter = console.Reporter(state.log("supervisor"))
-        _report(stack)
         return asyncio.run(Supervisor(stack, reporter, console.unheard()(partial(show_addresses, state))).run())
     finally:
         os.close(lock)
@@ -109,12 +109,15 @@ def _prepare(state: StateFolder, options: StackOptions) -> tuple[Stack, int]:
             if not service.shares:
                 console.line(service.name, "note", "stays one process: ZeroMQ's sockets cannot share a port")
     with console.fetching() as progress:
-        return plan(state, options, progress), lock
-
-
-def _report(stack: Stack) -> None:
+        stack = plan(state, options, progress)
     for name, text in stack.notes:
         console.line(name, "note", text)
+    _tell_space(stack)
+    return stack, lock
+
+
+def _tell_space(stack: Stack) -> None:
+    """Print how much of the disk the stack takes. Raises `CommandError` if too little is free."""
     free = shutil.disk_usage(stack.state.path).free
     if free < LOW_DISK:
         raise CommandError(
@@ -164,8 +167,7 @@ def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> d
 
     `tied`: it ends when this process does. Raises `CommandError` if it stops, or is not ready in time.
     """
-    stack, lock = _prepare(state, options)
-    _report(stack)
+    _, lock = _prepare(state, options)
     os.close(lock)  # for the supervisor; the slow work is done, and its progress was visible here
     log = state.log("supervisor")
     begin = log.stat().st_size if log.exists() else 0
@@ -199,24 +201,15 @@ def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> d
 
 
 def _arguments(options: StackOptions) -> list[str]:
-    arguments = ["--host", options.host]
-    if options.kafka is not None:
-        arguments += ["--kafka", options.kafka]
-    if options.services:
-        arguments += ["--services", ",".join(options.services)]
-    if options.tls:
-        arguments.append("--tls")
-    if options.any_port:
-        arguments.append("--any-port")
-    if not options.live:
-        arguments.append("--no-live")
-    elif options.live_port is not None:
-        arguments += ["--live-port", str(options.live_port)]
-    if options.processes != 1:
-        arguments += ["--processes", str(options.processes)]
-    if options.accept_loss:
-        arguments.append(ACCEPT)
-    return arguments
+    """Return the words by which `up` is given these options."""
+    words = []
+    for field in fields(options):
+        value, name = getattr(options, field.name), field.name.replace("_", "-")
+        if isinstance(value, bool) and value is not field.default:
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif value != field.default:
+            words += [f"--{name}", ",".join(value) if isinstance(value, tuple) else str(value)]
+    return words
 
 
 def _relay_log(log: Path, position: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 from headrace_cli.wire.quarantined.items import Item, Reader
-from headrace_cli.wire.quarantined.replay import replay
+from headrace_cli.wire.quarantined.replay import Total, replay
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal
@@ -144,6 +145,15 @@ def test_what_cannot_be_read_again_says_why() -> None:
     assert "parts are missing" in read(item).impossible
     item.parts, item.reason = 1, "null_value"
     assert "breaks the contract" in read(item).impossible
+
+
+def test_only_what_leaves_nothing_in_quarantine_counts_as_understood() -> None:
+    client = ASKED["courier"]()
+    (item,) = rejected("courier", client, client.frame(EVENTS))
+    total = Total()
+    for found in (read(item), Replayed(rejects=Counter([item.reason])), Replayed(impossible="why")):
+        row = total.count(item, found)
+    assert (row.items, row.understood, row.events) == (3, 1, 1)
 
 
 def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored | Published] = ()) -> Path:

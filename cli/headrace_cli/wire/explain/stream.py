@@ -164,9 +164,8 @@ class Explainer:
     def _said(self, replies: Iterable[bytes]) -> list[str]:
         found: list[str] = []
         for reply in replies:
-            assert self._tell is not None
             try:
-                found += self._tell(reply)
+                found += [reply.decode(errors="replace")] if self._tell is None else self._tell(reply)
             except ProtocolError:  # of a login, which is not shown
                 found.append(f"{len(reply)} bytes")
         return found
@@ -182,13 +181,7 @@ class Explainer:
         if found is None:
             self.summary.broken = "not frames with their lengths, as the quarantine keeps a message"
             return
-        unit, heard = found[0], hear_message(found[1], self._most)
-        self.summary.understood = unit.end
-        self.summary.frames, self.summary.events = 1, heard.stored
-        self.summary.quarantine.update(heard.quarantined)
-        said = [reply.decode(errors="replace") for reply in heard.replies]
-        self.summary.replies = len(said)
-        yield Explained(unit, heard, said)
+        yield self._told(found[0], hear_message(found[1], self._most))
 
     def _counted(self) -> Iterator[bytes]:
         for piece in self._pieces:
@@ -259,14 +252,13 @@ def _reject(reject: Reject, number: int) -> dict[str, Any]:
     }
 
 
+@dataclass
 class Receiver:
-    """Drives one session. `most`: events and rejects of a call that are kept."""
+    """Drives one session. `most`: events and rejects of a call that are kept; `answer` answers what the session asks."""
 
-    def __init__(self, session: ByteSession, most: int, answer: Callable[[object], object] | None = None) -> None:
-        """`answer`: what the session asks is answered by it."""
-        self._session = session
-        self._most = most
-        self._answer = answer
+    session: ByteSession
+    most: int
+    answer: Callable[[object], object] | None = None
 
     def feed(self, data: bytes, now_ms: int) -> Heard:
         """Return its outcome for the next bytes."""
@@ -274,10 +266,10 @@ class Receiver:
         try:
             while True:
                 try:
-                    self._session.receive(data, now_ms)
+                    self.session.receive(data, now_ms)
                 finally:
                     self._serve(heard)
-                if not self._session.status().busy:
+                if not self.session.status().busy:
                     break
                 data = b""
         except ProtocolError as error:
@@ -288,10 +280,10 @@ class Receiver:
         """Return its outcome when the client sends no more."""
         heard = Heard()
         try:
-            self._session.eof()
+            self.session.eof()
         except ProtocolError as error:
             heard.error = error
-        if last := self._session.farewell():
+        if last := self.session.farewell():
             heard.replies.append(last)
         return heard
 
@@ -299,20 +291,16 @@ class Receiver:
         again = True
         while again:
             again = False
-            for frame in self._session.frames():
-                self._session.stored(frame.ticket, heard.add(frame, self._most), True)
+            for frame in self.session.frames():
+                self.session.stored(frame.ticket, heard.add(frame, self.most), True)
                 again = True
-            again = self._answer_all() or again
-            while reply := self._session.outgoing():
+            for question in list(self.session.questions()):
+                assert self.answer is not None
+                self.session.answered(question.ticket, self.answer(question))
+                again = True
+            while reply := self.session.outgoing():
                 heard.replies.append(reply)
                 again = True
-
-    def _answer_all(self) -> bool:
-        asked = list(self._session.questions())
-        for question in asked:
-            assert self._answer is not None
-            self._session.answered(question.ticket, self._answer(question))
-        return bool(asked)
 
 
 def hear_message(session: MessageSession, most: int) -> Heard:

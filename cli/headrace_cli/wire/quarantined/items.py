@@ -14,7 +14,6 @@ from pkgutil import resolve_name
 from typing import Any, Final
 
 import duckdb
-import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import ServiceSettings, Settings, load
 from headrace_common.protocol import installed
@@ -25,7 +24,7 @@ from headrace_reader.tables import connect, first_line
 
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.parts import as_environment, settings_class
-from headrace_cli.operating.records import Row
+from headrace_cli.operating.records import Row, parsed
 from headrace_cli.verbs.console import format_size
 
 _WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 1 << 30, "depth": 200}
@@ -251,14 +250,7 @@ def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row
             while rows := found.fetchmany(_AT_ONCE):
                 for values in rows:
                     row = dict(zip(names, values, strict=True))
-                    yield {**row, "attributes": _parsed(row["attributes"])}
+                    yield {**row, "attributes": parsed(row["attributes"])}
         except duckdb.Error as error:
             why = without_secrets(first_line(str(error)))
             raise CommandError(f"The quarantine table in {lake} cannot be read: {why}") from error
-
-
-def _parsed(text: object) -> Any:
-    try:
-        return orjson.loads(text) if isinstance(text, str) else None
-    except orjson.JSONDecodeError:
-        return text
