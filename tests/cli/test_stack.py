@@ -17,7 +17,7 @@ import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from headrace_cli.__main__ import app
+from headrace_cli.__main__ import app, verb
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.stack import stack as planning
@@ -36,6 +36,7 @@ from headrace_cli.stack.stack import (
     plan,
 )
 from headrace_cli.stack.state import StateFolder
+from headrace_cli.verbs.up import _arguments
 from headrace_common.operations.settings import environment
 from typer.testing import CliRunner
 
@@ -315,3 +316,17 @@ class TestOptions:
         ports += [listener.port for service in SERVICES for listener in service.listeners]
         ports += [KAFKA_PORT, CONTROLLER_PORT, LAKE_OPS_PORT]
         assert len(set(ports)) == len(ports)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        StackOptions(),
+        StackOptions("h:1", ("forward", "courier"), True, "0.0.0.0", True, 3, True, 81, True),
+        StackOptions(live=False),
+    ],
+)
+def test_a_detached_stack_has_the_options_of_its_start(options: StackOptions) -> None:
+    given = verb("up").make_context("up", _arguments(options)).params
+    wanted = {**vars(options), "services": ",".join(options.services)}
+    assert {name: given[name] for name in wanted} == wanted
