@@ -144,7 +144,7 @@ MUTANTS: Final = (
     Mutant("what nobody waits for has a deadline", _EVENTS, "Kept.DEADLINE if answered else Kept.STORED", "Kept.DEADLINE", "producers"),
     Mutant("what nobody waits for is given up when Kafka refuses it", _PUMP, "keeps = error.policy is DeliveryPolicy.CLOCK or cycle.batch is not None", "keeps = False", "producers"),
     Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
-    Mutant("who holds too much stays", _DOORS, "        if self._holding.excessive(guest, empty=empty):", "        if False:", "producers"),
+    Mutant("who holds too much stays", _DOORS, "        if self._may_hold.excessive(guest, empty=empty):", "        if False:", "producers"),
     Mutant("a client that has gone keeps its place", _DOORS, "failed)\n        self._free(guest, \"peer\")", "failed)", "producers"),
     Mutant("small frames wait for long ones", _QUEUE, "return self._scheduler.small.used <= self._scheduler.counted(self._heap[0].used)", "return False", "lumberjack"),
     Mutant("who was left behind comes before small frames", _SCHEDULER, "return max(used, self._least())", "return used"),
