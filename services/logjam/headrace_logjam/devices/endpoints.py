@@ -79,18 +79,13 @@ class Subscription:
         self._context = context
         self._keys = keys
         self._first = first
-        self._name = name
+        self.name = name
         self._address = address
         self._read = ReadSocket(routed=False, named=False, reads=self._reads)
         self._socket: zmq.Socket[bytes] | None = None
         self._session: ConsumerSession | None = None
         self._connection: MessageConnection | None = None
         self._monitor: zmq.Socket[bytes] | None = None
-
-    @property
-    def name(self) -> str:
-        """The endpoint's."""
-        return self._name
 
     def positions(self) -> Mapping[int, Position] | None:
         """Returns `ConsumerSession.positions`. None: it was not started."""
@@ -126,27 +121,27 @@ class Subscription:
             (zmq.RECONNECT_IVL_MAX, LAST_RECONNECT_MS),
         ):
             made.setsockopt(option, value)
-        server = settings.logjam.curve_devices.get(self._name)
+        server = settings.logjam.curve_devices.get(self.name)
         if server is not None:
             self._keys.ask(made, server)
         app_envs = words(settings.logjam.app_envs)
         for prefix in (*app_envs, HEARTBEAT) if app_envs else (b"",):
             made.setsockopt(zmq.SUBSCRIBE, prefix)
-        self._monitor = monitor(self._context, made, f"endpoint.{self._name}", zmq.EVENT_DISCONNECTED)
+        self._monitor = monitor(self._context, made, f"endpoint.{self.name}", zmq.EVENT_DISCONNECTED)
         try:
             made.connect(self._address)
         except zmq.ZMQError as error:
-            raise ConfigError(f"LOGJAM__ENDPOINTS {self._name}: {self._address}: {error}") from error
+            raise ConfigError(f"LOGJAM__ENDPOINTS {self.name}: {self._address}: {error}") from error
 
     def start(self, known: Mapping[int, Position], held: Mapping[int, Behind]) -> None:
         """Begins to read. `known` is where this consumer stood, and `held` what it has stored behind that."""
         runtime, settings, made = self._runtime, self._runtime.settings, self._socket
         assert made is not None
-        lost = self._metrics.lost_messages.labels(self._name)
+        lost = self._metrics.lost_messages.labels(self.name)
         for notice in Notice:  # exported with 0: an alert sees the first one
-            self._metrics.notices.labels(notice.value, self._name)
+            self._metrics.notices.labels(notice.value, self.name)
         self._session = session = ConsumerSession(
-            self._name,
+            self.name,
             name_of(settings),
             limits_of(settings.limits),
             self._noticed,
@@ -159,11 +154,11 @@ class Subscription:
         )
         session.resume(_now_ms())
         self._connection = connection = MessageConnection(
-            runtime.receiver, Peer(self._address, 0, self._name), session, self._read
+            runtime.receiver, Peer(self._address, 0, self.name), session, self._read
         )
         connection.received([])
         self._read.open(made, connection)
-        runtime.tasks.start(self._watch(made, connection, session), f"endpoint {self._name}")
+        runtime.tasks.start(self._watch(made, connection, session), f"endpoint {self.name}")
 
     def end(self) -> None:
         """Closes the socket."""
@@ -203,16 +198,16 @@ class Subscription:
             if not self._read.reading or stood_still(clock(), looked + LOOK):
                 self._read.last = clock()  # it is we who do not read
             elif clock() - self._read.last >= SILENCE:
-                self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self._name, address=self._address)
+                self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self.name, address=self._address)
                 made.disconnect(self._address)
                 session.read(ended=True, empty=False)
                 made.connect(self._address)
                 self._read.last = clock()
 
     def _noticed(self, notice: Notice, device: int) -> None:
-        self._metrics.notices.labels(notice.value, self._name).inc()
+        self._metrics.notices.labels(notice.value, self.name).inc()
         if notice is Notice.DOUBLED:
-            self._runtime.receiver.limited.warning("two devices use one number", endpoint=self._name, device=device)
+            self._runtime.receiver.limited.warning("two devices use one number", endpoint=self.name, device=device)
 
 
 class Subscriptions:

@@ -120,11 +120,10 @@ class Positions:
         `exact`: nothing is stored behind them.
         """
         async with self._saving:
-            await self._save(places, EXACT if exact else 0)
+            if self._consumer is not None:
+                await self._save(self._consumer, places, EXACT if exact else 0)
 
-    async def _save(self, places: Places, offset: int) -> None:
-        if self._consumer is None:
-            return
+    async def _save(self, consumer: AIOKafkaConsumer, places: Places, offset: int) -> None:
         shares: list[dict[str, Mapping[int, Position]]] = [{} for _ in self._partitions]
         for name, devices in places.items():
             shares[partition_of(name.encode(), len(shares))][name] = devices
@@ -143,7 +142,7 @@ class Positions:
             return
         try:
             commits = {at: OffsetAndMetadata(*each) for at, each in changed.items()}
-            await asyncio.wait_for(self._consumer.commit(commits), SAVE_TIME)
+            await asyncio.wait_for(consumer.commit(commits), SAVE_TIME)
         except (KafkaError, OSError, TimeoutError) as error:
             self._limited.warning("positions cannot be written", group=self._group, problem=explain(error))
         else:
