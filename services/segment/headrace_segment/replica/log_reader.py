@@ -90,7 +90,7 @@ class LogReader:
                         if gathering.take(record.offset, record.key, record.value):
                             break
                     seen += len(found.get(where, ()))
-                    if seen >= ENOUGH_RECORDS and (data := gathering.so_far()):
+                    if seen >= ENOUGH_RECORDS and (data := gathering.data):
                         return data
                     await asyncio.sleep(0)
             finally:

@@ -12,14 +12,13 @@ from headrace_segment.store.state import Segment
 
 @dataclass(slots=True)
 class Gathering:
-    """Takes records of the log from `next_log_offset` on, until it is `done`: then `data` are the bytes that were asked for.
+    """Takes records of the log from `next_log_offset` on, until it is `done`: then `data` are all bytes that were asked for.
 
     It reads what the fold had judged when it was made, whatever is appended, truncated or deleted meanwhile.
     """
 
     key: bytes
     next_log_offset: int
-    data: bytes
     done: bool
     _at: int  # where the next block that counts begins in the segment
     _offset: int
@@ -34,7 +33,7 @@ class Gathering:
         end = min(offset + length, segment.length)
         found = segment.index.find(offset)
         at, log_offset = (0, 0) if found is None else found
-        return Gathering(name.encode(), log_offset, b"", offset >= end, at, offset, end, segment.refused, [])
+        return Gathering(name.encode(), log_offset, offset >= end, at, offset, end, segment.refused, [])
 
     def take(self, log_offset: int, key: bytes | None, value: bytes | None) -> bool:
         """Takes the next record of the log. Returns `done`. Raises `LogError`."""
@@ -50,12 +49,12 @@ class Gathering:
         if behind > self._offset:
             self._pieces.append(record.data[max(self._offset - self._at, 0) : self._end - self._at])
         self._at = behind
-        if behind >= self._end:
-            self.data, self.done = b"".join(self._pieces), True
+        self.done = behind >= self._end
         return self.done
 
-    def so_far(self) -> bytes:
-        """Returns the bytes that were found of those asked for, from the first one on."""
+    @property
+    def data(self) -> bytes:
+        """The bytes that were found of those asked for, from the first one on."""
         return b"".join(self._pieces)
 
     def _is_refused(self, log_offset: int) -> bool:
