@@ -52,7 +52,6 @@ class Bench(Front):
             SegmentSection.model_validate(section),
             self.segments._put,
             lambda: self.producer.waits(0),
-            lambda: bytes(16),
             lambda: self.now,
             SegmentMetrics(ReceiverMetrics()),
             structlog.get_logger(),

@@ -45,6 +45,9 @@ AGE_LOOK: Final = 60.0
 WRITER_LOOKS: Final = 20
 """Looks at writers within their retention."""
 
+NOBODY: Final = bytes(16)
+"""The request that a change is whose outcome nobody waits for."""
+
 MOST: Final = 500
 """Records of one kind that one look appends. Hundreds of thousands may be due at once: what comes in a day is due in one."""
 
@@ -59,7 +62,6 @@ class Upkeep:
         settings: SegmentSection,
         put: Callable[[str, Record], None],
         waits: Callable[[], bool],
-        new_id: Callable[[], bytes],
         now_ms: Callable[[], int],
         metrics: SegmentMetrics,
         log: Log,
@@ -69,7 +71,6 @@ class Upkeep:
         self._settings = settings
         self._put = put
         self._waits = waits
-        self._new_id = new_id
         self._now_ms = now_ms
         self._metrics = metrics
         self._log = log
@@ -114,7 +115,7 @@ class Upkeep:
             for name, segment in partition.fold.segments.items():
                 found = segment.length if segment.modified < before else segment.index.find_log(young)
                 if found is not None and found > segment.start:
-                    yield name, Truncate(self._new_id(), found)
+                    yield name, Truncate(NOBODY, found)
 
         if not self._put_some(old()):
             self._ages_due = clock
@@ -210,7 +211,7 @@ class Upkeep:
                     continue
                 found = segment.index.find(segment.length - kept)
                 if found is not None and found[0] > segment.start:
-                    yield name, Truncate(self._new_id(), found[0])
+                    yield name, Truncate(NOBODY, found[0])
 
         if kept:
             self._put_some(large())
