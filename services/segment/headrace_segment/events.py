@@ -187,7 +187,7 @@ class BlockFrame(Frame):
     def spoiled(self, detail: str) -> Reject:
         """Returns the whole blocks, with the headers of the last one's events; reason `internal`."""
         last, data = self.blocks[-1][0], b"".join(run.data for run, _ in self.blocks)
-        name = event_id(last, _packed(last.after), data)
+        name = deterministic_id(PROTOCOL, last.segment.encode(), last.writer, _packed(last.after), data)
         return self._envelope.reject(Reason.INTERNAL, detail, data, name, _about(last) % last.after)
 
     @override
@@ -212,6 +212,7 @@ class BlockFrame(Frame):
         _, before_id, after_id, kind, name_of_attributes = self._envelope.pieces
         limit, number = self._event_bytes, 0
         for run, received_ms in self.blocks:
+            # an id is a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way
             begin = id_fields(PROTOCOL, run.segment.encode(), run.writer)
             behind_id = after_id + field(rfc3339_ms(received_ms)) + kind + name_of_attributes
             about_writer = _about(run)
@@ -253,11 +254,6 @@ def _about(run: Run) -> bytes:
 def envelope(peer: Peer, segment: str) -> Envelope:
     """Returns the attributes that the events of one peer in one segment have in common."""
     return Envelope(PROTOCOL, source(PROTOCOL, peer.identity), segment, content_type=OCTETS)
-
-
-def event_id(run: Run, name: bytes, data: bytes) -> bytes:
-    """Returns a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way."""
-    return deterministic_id(PROTOCOL, run.segment.encode(), run.writer, name, data)
 
 
 def _packed(number: int) -> bytes:

@@ -10,10 +10,10 @@ import asyncio
 import datetime
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aiokafka.errors import KafkaError
 from headrace_common.connection.backend import Caller
@@ -64,52 +64,33 @@ class _Asker(Caller):
         pass
 
 
-class _Log:
-    """The topics, read to their end."""
-
-    def __init__(self, settings: SegmentSettings) -> None:
-        self._settings = settings
-        self.reader = LogReader(settings.kafka)
-        self._logger = log.configure(settings.log, "segment")
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @asynccontextmanager
-    async def partitions(self, name: str | None) -> Any:
-        """Returns those of the segment `name`, or all. Raises `DeliveryError`."""
-        kafka = self._settings.kafka
-        try:
-            _, _, topic, _ = await describe(kafka, (kafka.segments_topic, kafka.snapshots_topic))
-            await self.reader.start()
-            numbers = range(topic.partitions) if name is None else [partition_of(name.encode(), topic.partitions)]
-            found = [
-                Partition(
-                    number,
-                    kafka,
-                    self.reader,
-                    ServedSessions(new_id, create=False),
-                    RecentBlocks(0),
-                    self._logger,
-                    lambda names: None,
-                    lambda outcome: None,
-                    lambda number: None,
-                )
-                for number in numbers
-            ]
-            self._tasks += [asyncio.create_task(each.follow()) for each in found]
-            for each in found:
-                try:
-                    await asyncio.wait_for(each.live.wait(), PATIENCE)
-                except TimeoutError:
-                    problem = each.problem or "no answer"
-                    raise DeliveryError(f"partition {each.number}: {problem}", DeliveryPolicy.RETRY) from None
-            yield found
-        except (KafkaError, OSError) as error:
-            raise DeliveryError(f"Kafka: {explain(error)}", DeliveryPolicy.RETRY) from error
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.reader.close()
+@asynccontextmanager
+async def _followed(settings: SegmentSettings, reader: LogReader, name: str | None) -> AsyncIterator[list[Partition]]:
+    """Yields the partition of the segment `name`, or all, read to their end. Raises `DeliveryError`."""
+    kafka, logger = settings.kafka, log.configure(settings.log, "segment")
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        _, _, topic, _ = await describe(kafka, (kafka.segments_topic, kafka.snapshots_topic))
+        await reader.start()
+        numbers = range(topic.partitions) if name is None else [partition_of(name.encode(), topic.partitions)]
+        found = [
+            Partition(number, kafka, reader, ServedSessions(new_id), RecentBlocks(0), logger) for number in numbers
+        ]
+        tasks += [asyncio.create_task(each.follow()) for each in found]
+        for each in found:
+            try:
+                await asyncio.wait_for(each.live.wait(), PATIENCE)
+            except TimeoutError:
+                problem = each.problem or "no answer"
+                raise DeliveryError(f"partition {each.number}: {problem}", DeliveryPolicy.RETRY) from None
+        yield found
+    except (KafkaError, OSError) as error:
+        raise DeliveryError(f"Kafka: {explain(error)}", DeliveryPolicy.RETRY) from error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await reader.close()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -161,8 +142,8 @@ def _sure(segment: str) -> bool:
 
 
 async def _run(settings: SegmentSettings, arguments: argparse.Namespace) -> None:
-    opened = _Log(settings)
-    async with opened.partitions(None if arguments.verb == "ls" else arguments.segment) as partitions:
+    reader = LogReader(settings.kafka)
+    async with _followed(settings, reader, None if arguments.verb == "ls" else arguments.segment) as partitions:
         if arguments.verb == "ls":
             _list(partitions)
             return
@@ -174,7 +155,7 @@ async def _run(settings: SegmentSettings, arguments: argparse.Namespace) -> None
         if arguments.verb == "info":
             _info(name, segment)
         elif arguments.verb == "cat":
-            await _cat(opened.reader, partition, name, arguments.offset)
+            await _cat(reader, partition, name, arguments.offset)
         else:
             await _change(settings, partition, name, arguments.verb)
 

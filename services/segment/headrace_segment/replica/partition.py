@@ -49,9 +49,9 @@ class Partition:
         serving: ServedSessions,
         recent: RecentBlocks,
         log: Log,
-        heard: Callable[[set[str]], None],
-        judged: Callable[[Outcome], None],
-        went_live: Callable[[int], None],
+        heard: Callable[[set[str]], None] = lambda names: None,
+        judged: Callable[[Outcome], None] = lambda outcome: None,
+        went_live: Callable[[int], None] = lambda number: None,
     ) -> None:
         self.number = number
         self.serving = serving
