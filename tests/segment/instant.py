@@ -78,11 +78,11 @@ class Hears(Caller):
 class InstantStore:
     """One partition, and nobody else writes to it but who says so."""
 
-    def __init__(self, *, create: bool = True) -> None:
+    def __init__(self) -> None:
         self.fold = Fold()
         self.log: list[tuple[bytes, bytes]] = []
         ids = itertools.count(1)
-        self._serving = ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=create)
+        self._serving = ServedSessions(lambda: next(ids).to_bytes(16, "big"))
         self._caller = Hears()
 
     def append(self, segment: str, record: records.Record) -> Outcome:

@@ -166,7 +166,7 @@ class Bench:
             0,
             KafkaSettings(),
             cast("Any", self.log),
-            ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=True),
+            ServedSessions(lambda: next(ids).to_bytes(16, "big")),
             RecentBlocks(1 << 20),
             structlog.get_logger(),
             lambda names: None,

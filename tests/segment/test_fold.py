@@ -10,7 +10,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
 from headrace_segment.store import state
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, NotAppended, Opened, Refusal, Renewed
+from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused, Tended
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import (
     Block,
@@ -127,7 +127,8 @@ def test_the_fold_is_the_naive_model(history: list[Step], cut: int, offset: int,
         assert getattr(outcome, "why", None) is why
         if isinstance(outcome, Opened):
             assert outcome.level == model.segments[name].writers[outcome.writer][1]
-        if isinstance(outcome, Appended | NotAppended) and why is not Refusal.NO_SEGMENT:
+        judged = isinstance(outcome, Appended) or (isinstance(outcome, Refused) and outcome.after is not None)
+        if judged and why is not Refusal.NO_SEGMENT:
             assert outcome.length == len(model.segments[name].content)
         if number < cut:
             assert other.apply(number, *log[-1], number) == outcome
@@ -206,7 +207,7 @@ def test_idle_writers_are_forgotten_unless_they_have_come_back_or_have_a_connect
     assert not list(fold.idle_writers(5))
     ((name, forget),) = fold.idle_writers(6)
     assert (name, forget) == ("a", Forget(W, S, 3, 5))
-    assert fold.apply(2, b"a", Renew(W, S).encode(), 6) == Renewed("a", W)
+    assert fold.apply(2, b"a", Renew(W, S).encode(), 6) == Tended("a", W)
     assert not list(fold.idle_writers(6))
     assert opened(fold, forget)[0].why is Refusal.SESSION  # it was judged idle before the renewal was there
     assert opened(fold, Renew(W, T))[0].why is Refusal.SESSION  # and a late renewal revives no old session

@@ -25,6 +25,7 @@ from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.segments import LOOK, STUCK_TIME, Segments
 from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSection, SegmentSettings
+from headrace_segment.store.outcomes import Refusal, Refused
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import (
     NO_VALUE,
@@ -73,12 +74,10 @@ class Bench:
             number,
             settings.kafka,
             LogReader(settings.kafka),
-            ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=True),
+            ServedSessions(lambda: next(ids).to_bytes(16, "big")),
             RecentBlocks(0),
             log,
-            lambda names: None,
-            lambda outcome: None,
-            self.segments._went_live,
+            went_live=self.segments._went_live,
         )
         self.produced = Produced()
         self.segments._partitions = [self.partition]
@@ -165,6 +164,14 @@ async def test_the_limits_of_segments_writers_and_attributes() -> None:
     bench.partition.fold.apply(3, b"other", Create(bytes(16)).encode(), 1)
     assert exceeded("b", Create(b"")) == exceeded("b", None) == "SEGMENT__SEGMENTS"
     assert exceeded("b", Seal(b"")) is exceeded("a", Create(b"")) is None
+
+
+async def test_an_opening_that_is_refused_is_no_block() -> None:
+    bench = Bench()
+    blocks = bench.segments._metrics.blocks.labels("no_segment")
+    for after, count in ((None, 0), (3, 1)):
+        bench.segments._judged(Refused("a", W1, b"s" * 16, after, Refusal.NO_SEGMENT))
+        assert blocks._value.get() == count
 
 
 class Leaves(Hears):

@@ -11,7 +11,7 @@ import pytest
 from headrace_segment.questions import AppendBlock, ChangeSegment, Lost, OpenSession, SessionLost
 from headrace_segment.serving import ServedSessions
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, NotAppended, Opened, Refusal
+from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused
 from headrace_segment.store.records import Change, Create, Delete, Numbering, Open, Record, Renew, Seal, Truncate
 
 from tests.driving import traced
@@ -22,10 +22,10 @@ from tests.segment.recorded import W1
 class Bench:
     """One replica; `reads` lands records and reads them back."""
 
-    def __init__(self, *, create: bool = True) -> None:
+    def __init__(self) -> None:
         ids = itertools.count(1)
         self.fold = Fold()
-        self.serving = ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=create)
+        self.serving = ServedSessions(lambda: next(ids).to_bytes(16, "big"))
 
     def reads(self, *landed: Record | None) -> None:
         for record in landed:
@@ -69,7 +69,7 @@ def test_what_others_produce_answers_nobody_here(bench: Bench) -> None:
     bench.reads(Open(b"other writer....", b"s" * 16, Numbering.BYTES), Seal(b"r" * 16))
     assert me.takes() == []
     bench.reads(late)
-    assert me.takes() == [(1, NotAppended("a", W1, session, 3, Refusal.SEALED, 0))]
+    assert me.takes() == [(1, Refused("a", W1, session, 3, Refusal.SEALED, 0))]
 
 
 def test_a_block_that_comes_back_twice_answers_no_later_one(bench: Bench) -> None:
@@ -92,9 +92,9 @@ def test_a_foreign_open_takes_a_session_over(bench: Bench) -> None:
     bench.reads(Open(W1, b"foreign.........", Numbering.BYTES))
     assert me.takes() == [SessionLost(W1, session)]
     assert bench.append(me, session, 3, b"two", 2) is None
-    assert me.takes() == [(2, NotAppended("a", W1, session, 6, Refusal.SESSION))]
+    assert me.takes() == [(2, Refused("a", W1, session, 6, Refusal.SESSION))]
     bench.reads(late)
-    assert me.takes() == [(1, NotAppended("a", W1, session, 3, Refusal.SESSION, 0))]
+    assert me.takes() == [(1, Refused("a", W1, session, 3, Refusal.SESSION, 0))]
     assert len(bench.serving) == 0
 
 
@@ -151,6 +151,22 @@ def test_a_lost_producer_ends_every_session_and_change(bench: Bench) -> None:
     assert len(bench.serving) == 0
     bench.reads(late)
     assert me.takes() == []
+
+
+def test_a_record_that_is_too_large_ends_its_session_or_change_alone(bench: Bench) -> None:
+    me, other, changes = Hears(ME), Hears(OTHER), Hears("changes")
+    session = bench.opened(me)
+    bench.append(me, session, 0, b"one")
+    bench.open(other)
+    request = bench.change(2, Seal(b""), changes).request
+    bench.serving.not_produced(None)
+    assert me.takes() == changes.takes() == []
+    bench.serving.not_produced(session)
+    assert me.takes() == ["too_large", (1, Lost())]
+    bench.serving.not_produced(request)
+    assert changes.takes() == ["too_large", (2, Lost())]
+    assert other.takes() == []
+    assert len(bench.serving) == 1
 
 
 def test_who_waits_too_long_is_ended_and_its_record_may_still_land(bench: Bench) -> None:

@@ -17,8 +17,10 @@ from headrace_segment.questions import (
     RepliesLeft,
     SessionLost,
 )
+from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS
 from headrace_segment.session.original import OriginalSession
+from headrace_segment.session.rights import ALL, ANYBODY, Right, Rights
 from headrace_segment.store import records
 from headrace_segment.store.outcomes import Opened
 from headrace_segment.wire.codes import Kind
@@ -125,7 +127,8 @@ def test_a_sealed_segment() -> None:
 
 
 def test_a_segment_that_is_not_there() -> None:
-    driven = Driven(InstantStore(create=False))
+    driven = Driven()
+    driven.session = SegmentSession(PEER, LIMITS, Rights({ANYBODY: ALL - {Right.CREATE}}, b""))
     assert driven.hear(setup(), read()) == replies(NoSuchSegment("a"), NoSuchSegment("a"))
     assert driven.outcome.error is None
     driven.hear(begin(0, 99), HELLO + end(13, 13))

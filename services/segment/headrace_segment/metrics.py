@@ -13,11 +13,6 @@ STORED: Final = "stored"
 """The outcome of a block that counts."""
 
 
-def named(why: Refusal) -> str:
-    """Returns the outcome of a block that does not count."""
-    return why.name.lower()
-
-
 class SegmentMetrics:
     """Declares them in the receiver's catalogue."""
 
@@ -45,7 +40,7 @@ class SegmentMetrics:
             "Blocks in the log, of all replicas' clients, by what became of them: stored, or why they do not count. session: the "
             "writer has set up another connection since, and sends them again there.",
             ("outcome",),
-            (STORED, *map(named, Refusal)),
+            (STORED, *(why.name.lower() for why in Refusal)),
         )
         self.snapshots = catalogue.counter(
             "segment_snapshots", "Snapshots of partitions that this replica has written."

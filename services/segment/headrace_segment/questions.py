@@ -28,7 +28,7 @@ class OfSegment:
 @dataclass(frozen=True, slots=True)
 class OpenSession(OfSegment):
     """May this writer append? Answered by `Opened`: blocks count from its level on, in its session and in no other; by
-    `NotOpened`, `Limited` or `Lost`.
+    `Refused`, `Limited` or `Lost`.
 
     A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`.
     """
@@ -41,7 +41,7 @@ class OpenSession(OfSegment):
 @dataclass(slots=True)  # not frozen: one for each block
 class AppendBlock:
     """Append this. Its events are stored. Answered by `Appended`, which also says of a repeat that all up to its level is
-    stored, for ever; by `NotAppended` or `Lost`, in the order of asking within a session.
+    stored, for ever; by `Refused` or `Lost`, in the order of asking within a session.
     """
 
     ticket: Ticket

@@ -15,7 +15,7 @@ from headrace_common.session.interface import Ticket
 
 from headrace_segment.questions import AppendBlock, ChangeSegment, Lost, OpenSession, SessionLost
 from headrace_segment.session.fifo import Fifo
-from headrace_segment.store.outcomes import Appended, Changed, NotAppended, NotOpened, Opened, Outcome, Refusal
+from headrace_segment.store.outcomes import Appended, Changed, Opened, Outcome, Refusal, Refused
 from headrace_segment.store.records import Block, Change, Open, Renew
 
 K = TypeVar("K")
@@ -53,15 +53,14 @@ class _Change:
 
 
 class ServedSessions:
-    """`new_id` makes unique ids; `create`: a SetupAppend of the original dialect creates a missing segment.
+    """`new_id` makes unique ids.
 
     The caller must produce the returned records once, in order, with one producer, and call `producer_lost` if that fails.
     Callbacks may re-enter this object.
     """
 
-    def __init__(self, new_id: Callable[[], bytes], *, create: bool) -> None:
+    def __init__(self, new_id: Callable[[], bytes]) -> None:
         self._new_id = new_id
-        self._create = create
         self._by_id: dict[bytes, _Served] = {}
         self._by_writer: dict[tuple[str, bytes], list[_Served]] = {}
         self._by_caller: dict[Caller, list[_Served]] = {}
@@ -86,14 +85,14 @@ class ServedSessions:
         self._by_id[served.id] = served
         self._by_writer.setdefault((served.segment, served.writer), []).append(served)
         self._by_caller.setdefault(caller, []).append(served)
-        return Open(question.writer, served.id, question.numbering, create=self._create and question.create)
+        return Open(question.writer, served.id, question.numbering, create=question.create)
 
     def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:
         """Returns the record to produce. None: the session is over, and the caller has heard it."""
         served = self._by_id.get(question.session)
         if served is None or served.over:
             segment, writer, session, after = question.segment, question.writer, question.session, question.after
-            caller.answered(question.ticket, NotAppended(segment, writer, session, after, Refusal.SESSION))
+            caller.answered(question.ticket, Refused(segment, writer, session, after, Refusal.SESSION))
             return None
         served.asked.append(_Asked(question.ticket, now, question.after))
         return Block(
@@ -130,14 +129,14 @@ class ServedSessions:
                 asked.caller.answered(asked.ticket, outcome)
         elif isinstance(outcome, Opened):
             self._opened(outcome)
-        elif isinstance(outcome, NotOpened):
-            self._answer(outcome, None)
         elif isinstance(outcome, Appended):
             self._answer(outcome, outcome.level)
-        elif isinstance(outcome, NotAppended):
+        elif isinstance(outcome, Refused):
+            answer: Appended | Refused = outcome
             segment, writer, session, after = outcome.segment, outcome.writer, outcome.session, outcome.after
-            repeat = outcome.why is Refusal.REPEAT
-            self._answer(Appended(segment, writer, session, after, outcome.length) if repeat else outcome, after)
+            if outcome.why is Refusal.REPEAT and after is not None:
+                answer = Appended(segment, writer, session, after, outcome.length)
+            self._answer(answer, after)
 
     def _opened(self, outcome: Opened) -> None:
         winner = self._by_id.get(outcome.session)
@@ -150,7 +149,7 @@ class ServedSessions:
             winner.opened = True
         self._answer(outcome, None)
 
-    def _answer(self, answer: Opened | NotOpened | Appended | NotAppended, after: int | None) -> None:
+    def _answer(self, answer: Opened | Appended | Refused, after: int | None) -> None:
         served = self._by_id.get(answer.session)
         if served is None or (oldest := served.asked.oldest) is None or oldest.after != after:
             return

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,7 @@ from headrace_common.service.parts import Own, Runtime
 from headrace_common.session.interface import Question
 from typing_extensions import override
 
-from headrace_segment.metrics import STORED, SegmentMetrics, named
+from headrace_segment.metrics import STORED, SegmentMetrics
 from headrace_segment.questions import AppendBlock, ChangeSegment, Limited, Lost, OpenSession
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
@@ -31,8 +31,7 @@ from headrace_segment.replica.topics import needed_bytes, problems
 from headrace_segment.replica.upkeep import Upkeep
 from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSettings
-from headrace_segment.store.early import OwnRecord
-from headrace_segment.store.outcomes import Appended, NotAppended, Outcome
+from headrace_segment.store.outcomes import Appended, Outcome, Refused
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import Create, Record, SetAttribute
 
@@ -98,14 +97,20 @@ class Segments(Backend, Own):
                 self._problem = f"Kafka: {explain(error)}"
             await asyncio.sleep(RETRY)
         self._producer = LogProducer(
-            settings.kafka, topic, runtime.metrics, runtime.log, self._stored, self._lost, self._refused
+            settings.kafka,
+            topic,
+            runtime.metrics,
+            runtime.log,
+            lambda number, first, own, time_ms: self._partitions[number].stored(first, own, time_ms),
+            self._lost,
+            lambda number, session: self._partitions[number].serving.not_produced(session),
         )
         for number in range(topic.partitions):
             partition = Partition(
                 number,
                 settings.kafka,
                 self._reader,
-                ServedSessions(new_id, create=True),
+                ServedSessions(new_id),
                 RecentBlocks(settings.segment.cache_bytes // topic.partitions),
                 runtime.log,
                 self._readers.heard,
@@ -121,7 +126,6 @@ class Segments(Backend, Own):
                 settings.segment,
                 self._put,
                 partial(self._producer.waits, number),
-                new_id,
                 lambda: time.time_ns() // 1_000_000,
                 self._metrics,
                 runtime.log,
@@ -177,8 +181,7 @@ class Segments(Backend, Own):
 
     @override
     async def stop(self) -> None:
-        for partition in self._partitions:  # blocks of clients that have left may wait for an answer that Kafka owes
-            partition.serving.producer_lost()
+        self._lost()  # blocks of clients that have left may wait for an answer that Kafka owes
         await self._readers.close()
         self._runtime.tasks.stopping()
         if self._producer is not None:
@@ -277,23 +280,17 @@ class Segments(Backend, Own):
     def _judged(self, outcome: Outcome) -> None:
         if isinstance(outcome, Appended):
             self._metrics.blocks.labels(STORED).inc()
-        elif isinstance(outcome, NotAppended):
-            self._metrics.blocks.labels(named(outcome.why)).inc()
+        elif isinstance(outcome, Refused) and outcome.after is not None:
+            self._metrics.blocks.labels(outcome.why.name.lower()).inc()
 
     def _crowded(self) -> None:
         limit = "SEGMENT__REPLIES_BYTES"
         self._runtime.metrics.limit_hits.labels(limit).inc()
         self._runtime.receiver.limited.warning("a read waits: others' replies take up the memory", limit=limit)
 
-    def _stored(self, partition: int, first: int, own: Sequence[OwnRecord], time_ms: int) -> None:
-        self._partitions[partition].stored(first, own, time_ms)
-
     def _lost(self) -> None:
         for partition in self._partitions:
             partition.serving.producer_lost()
-
-    def _refused(self, partition: int, session: bytes | None) -> None:
-        self._partitions[partition].serving.not_produced(session)
 
     def _went_live(self, number: int) -> None:
         """Appends what was asked before."""

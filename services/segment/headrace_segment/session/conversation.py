@@ -32,9 +32,9 @@ from headrace_segment.questions import (
 from headrace_segment.session.fifo import Fifo
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, Limits
 from headrace_segment.session.order import SegmentOrder
-from headrace_segment.session.requests import Asked, Echo, Read, fault_of
+from headrace_segment.session.requests import Asked, Costly, fault_of
 from headrace_segment.session.writers import B, Publishing, Setup, Waiting, Writer
-from headrace_segment.store.outcomes import Appended, NotAppended, NotOpened, Opened, Refusal
+from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.decoder import Decoder
 from headrace_segment.wire.layout import Table
@@ -129,7 +129,7 @@ class Conversation(ByteSession, Generic[B]):
         elif isinstance(answer, Limited):
             raise ProtocolError(f"SetupAppend exceeds {answer.setting}", limit=answer.setting)
         else:
-            assert isinstance(answer, NotOpened | NotAppended), answer
+            assert isinstance(answer, Refused), answer
             self._not_done(asked, writer, answer.why)
 
     def _not_done(self, asked: Asked[B], writer: Writer[B], why: Refusal) -> None:
@@ -171,11 +171,9 @@ class Conversation(ByteSession, Generic[B]):
         size = 0
         while self._replies and size < WRITE_BYTES:
             reply = self._replies.popleft()
-            if isinstance(reply, Read):
-                self._leaving += reply.size
-                reply = reply.message
-            elif isinstance(reply, Echo):
-                self._waiting_bytes -= reply.size
+            if isinstance(reply, Costly):
+                self._leaving += reply.read
+                self._waiting_bytes -= reply.echoed
                 reply = reply.message
             pieces.append(self._messages.encode(reply))
             size += len(pieces[-1])

@@ -27,7 +27,7 @@ from headrace_segment.events import ByteRun
 from headrace_segment.questions import BytesRead, NoSegment, ReadBytes, Truncated
 from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import WAITING, Limits
-from headrace_segment.session.requests import Asked, Echo, Read
+from headrace_segment.session.requests import Asked, Costly
 from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Appended, Refusal
@@ -70,8 +70,8 @@ class OriginalSession(Conversation[Block]):
     def receive(self, data: bytes, now_ms: int) -> None:
         for request in self._decoder.receive(data):
             if isinstance(request, KeepAlive):
-                echo = Echo(request, WAITING + len(request.data))
-                self._waiting_bytes += echo.size
+                echo = Costly(request, echoed=WAITING + len(request.data))
+                self._waiting_bytes += echo.echoed
                 self._replies.append(echo)
             elif isinstance(request, ReadSegment):
                 self._check(Right.READ, request.segment)
@@ -159,7 +159,7 @@ class OriginalSession(Conversation[Block]):
             if self._flags_in_bytes:
                 flags, data = int(answer.at_tail), bytes((answer.end_of_segment,)) + data
             read = SegmentRead(question.segment, question.offset, flags, data)
-            self._replies.append(Read(read, len(answer.data)))
+            self._replies.append(Costly(read, len(answer.data)))
         elif isinstance(answer, Truncated):
             self._replies.append(SegmentIsTruncated(question.segment, answer.start))
         else:

@@ -1,4 +1,4 @@
-"""A client's requests that have no answer yet, and replies that carry a segment's bytes."""
+"""A client's requests that have no answer yet, and replies that cost memory."""
 
 from __future__ import annotations
 
@@ -16,32 +16,21 @@ P = ParamSpec("P")
 
 @dataclass(slots=True)  # not frozen: one for each block
 class Asked(Generic[B]):
-    """A question without an answer. `number`: the request's own on the connection; `request`: the client's number for it.
-
-    `offset`: of a truncation that was refused, if this asks where the segment begins.
-    """
+    """A question without an answer. `number`: the request's own on the connection; `request`: the client's number for it."""
 
     question: OpenSession | AppendBlock | AboutSegment
     number: int
     request: int
     writer: Writer[B] | None = None
-    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A reply that carries bytes of a segment, and how many."""
+class Costly:
+    """A reply that costs bytes until it leaves: `read` of a segment, and `echoed` for what the client has said itself."""
 
     message: object
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Echo:
-    """A reply that says again what the client has said. `size`: bytes that it costs until it leaves."""
-
-    message: object
-    size: int
+    read: int = 0
+    echoed: int = 0
 
 
 def fault_of(work: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> ProtocolError | None:

@@ -47,7 +47,7 @@ from headrace_segment import questions as ask
 from headrace_segment.events import EventRun
 from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import Limits
-from headrace_segment.session.requests import Asked, Read
+from headrace_segment.session.requests import Asked, Costly
 from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Appended, Changed, Refusal
@@ -264,32 +264,22 @@ class TodaySession(Conversation[Append]):
     def _segment_answered(self, asked: Asked[Append], answer: object) -> None:
         question, request = asked.question, asked.request
         assert not isinstance(question, ask.OpenSession | ask.AppendBlock)
-        if isinstance(answer, ask.NoSegment):
-            offset = question.offset if isinstance(question, ask.ReadBytes) else -1
-            self._replies.append(said.NoSuchSegment(request, question.segment, _NO_TRACE, offset))
-        elif isinstance(answer, ask.Limited):
+        if isinstance(answer, ask.Limited):
             assert isinstance(question, ask.ChangeSegment)
             what = "CreateSegment" if isinstance(question.change, Create) else "UpdateSegmentAttribute"
             raise ProtocolError(f"{what} exceeds {answer.setting}", limit=answer.setting)
-        elif isinstance(answer, Changed) and answer.why is Refusal.NONSENSE:
-            assert isinstance(answer.record, Truncate)
-            describe = ask.DescribeSegment(next(self._question_tickets), question.segment)
-            self._ask(Asked(describe, asked.number, request, offset=answer.record.offset))
-        elif isinstance(answer, Changed):
-            self._replies.append(_changed(answer, question.segment, request))
-        elif isinstance(answer, ask.SegmentDescription) and asked.offset is not None:
-            self._replies.append(
-                said.SegmentIsTruncated(request, question.segment, answer.start, _NO_TRACE, asked.offset)
-            )
-        elif isinstance(answer, ask.BytesRead):
-            self._replies.append(Read(_reply(question, request, answer), len(answer.data)))
-        else:
-            self._replies.append(_reply(question, request, answer))
+        reply = _reply(question, request, answer)
+        self._replies.append(Costly(reply, len(answer.data)) if isinstance(answer, ask.BytesRead) else reply)
 
 
 def _reply(question: ask.AboutSegment, request: int, answer: object) -> object:
-    """Returns the reply to what is only read."""
+    """Returns the reply if the request was done, or was impossible in the segment's state."""
     segment = question.segment
+    if isinstance(answer, Changed):
+        return _changed(answer, request)
+    if isinstance(answer, ask.NoSegment):
+        offset = question.offset if isinstance(question, ask.ReadBytes) else -1
+        return said.NoSuchSegment(request, segment, _NO_TRACE, offset)
     if isinstance(answer, ask.SegmentDescription):
         return said.SegmentInfo(
             request, segment, True, answer.sealed, False, answer.modified, answer.length, answer.start
@@ -304,17 +294,20 @@ def _reply(question: ask.AboutSegment, request: int, answer: object) -> object:
     return said.SegmentRead(segment, question.offset, at_tail, answer.end_of_segment, answer.data, request)
 
 
-def _changed(answer: Changed, segment: str, request: int) -> object:
-    """Returns the reply if a change was done, or was impossible in the segment's state."""
+def _changed(answer: Changed, request: int) -> object:
+    segment, change = answer.segment, answer.record
     if answer.why is Refusal.NO_SEGMENT:
         return said.NoSuchSegment(request, segment)
     if answer.why is Refusal.SEALED:
         return said.SegmentIsSealed(request, segment, _NO_TRACE, answer.length)
     if answer.why is Refusal.EXISTS:
         return said.SegmentAlreadyExists(request, segment)
-    if isinstance(answer.record, SetAttribute):
+    if isinstance(change, SetAttribute):
         return said.SegmentAttributeUpdated(request, answer.why is None)
-    return _DONE[type(answer.record)](request, segment)
+    if answer.why is not None:
+        assert isinstance(change, Truncate)
+        return said.SegmentIsTruncated(request, segment, answer.start, _NO_TRACE, change.offset)
+    return _DONE[type(change)](request, segment)
 
 
 _DONE: Final[dict[type, Callable[[int, str], object]]] = {

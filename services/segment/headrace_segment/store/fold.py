@@ -23,17 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace_segment.store import records
-from headrace_segment.store.outcomes import (
-    Appended,
-    Changed,
-    Forgotten,
-    NotAppended,
-    NotOpened,
-    Opened,
-    Outcome,
-    Refusal,
-    Renewed,
-)
+from headrace_segment.store.outcomes import Appended, Changed, Opened, Outcome, Refusal, Refused, Tended
 from headrace_segment.store.records import ANY_LENGTH, NO_VALUE, Create, Delete, LogError, Numbering, Open
 from headrace_segment.store.state import Segment, Writer
 
@@ -62,8 +52,8 @@ class Fold:
             return self._forget(name, segment, record)
         if isinstance(record, records.Renew):
             return self._renew(name, segment, record, time_ms)
-        length = 0 if segment is None else segment.length
-        return Changed(name, record, self._change(name, segment, record, time_ms), length)
+        start, length = (0, 0) if segment is None else (segment.start, segment.length)
+        return Changed(name, record, self._change(name, segment, record, time_ms), length, start)
 
     def needed_from(self) -> int:
         """Returns the lowest log offset that a reader may still need."""
@@ -84,7 +74,7 @@ class Fold:
         if segment is None and record.create:
             segment = self.segments[name] = Segment(modified=time_ms)
         if segment is None:
-            return NotOpened(name, record.writer, record.session, Refusal.NO_SEGMENT)
+            return Refused(name, record.writer, record.session, None, Refusal.NO_SEGMENT)
         writer = segment.writers.get(record.writer)
         if writer is None:
             first = record.numbering.first
@@ -92,7 +82,7 @@ class Fold:
             segment.writers[record.writer] = Writer(record.session, first, record.numbering, time_ms, era=era)
             return Opened(name, record.writer, record.session, first, era=era)
         if writer.numbering is not record.numbering:
-            return NotOpened(name, record.writer, record.session, Refusal.NUMBERING)
+            return Refused(name, record.writer, record.session, None, Refusal.NUMBERING)
         writer.session, writer.touched = record.session, time_ms
         return Opened(name, record.writer, record.session, writer.level, writer.place, writer.era)
 
@@ -100,12 +90,12 @@ class Fold:
         self, name: str, segment: Segment | None, record: records.Block, log_offset: int, time_ms: int
     ) -> Outcome:
         if segment is None:
-            return NotAppended(name, record.writer, record.session, record.after, Refusal.NO_SEGMENT)
+            return Refused(name, record.writer, record.session, record.after, Refusal.NO_SEGMENT)
         writer = segment.writers.get(record.writer)
         why = self._judge(segment, writer, record)
         if why is not None:
             segment.refused.append(log_offset)
-            return NotAppended(name, record.writer, record.session, record.after, why, segment.length)
+            return Refused(name, record.writer, record.session, record.after, why, segment.length)
         assert writer is not None
         segment.index.add(segment.length, log_offset)
         segment.length += len(record.data)
@@ -172,19 +162,19 @@ class Fold:
 
     def _forget(self, name: str, segment: Segment | None, record: records.Forget) -> Outcome:
         if segment is None:
-            return Forgotten(name, record.writer, Refusal.NO_SEGMENT)
+            return Tended(name, record.writer, Refusal.NO_SEGMENT)
         writer = segment.writers.get(record.writer)
         known = None if writer is None else (writer.session, writer.level, writer.touched)
         if known != (record.session, record.level, record.touched):
-            return Forgotten(name, record.writer, Refusal.SESSION)
+            return Tended(name, record.writer, Refusal.SESSION)
         del segment.writers[record.writer]
         self.era = self.next_offset
-        return Forgotten(name, record.writer)
+        return Tended(name, record.writer)
 
     @staticmethod
     def _renew(name: str, segment: Segment | None, record: records.Renew, time_ms: int) -> Outcome:
         writer = None if segment is None else segment.writers.get(record.writer)
         if writer is None or writer.session != record.session:
-            return Renewed(name, record.writer, Refusal.SESSION if segment else Refusal.NO_SEGMENT)
+            return Tended(name, record.writer, Refusal.SESSION if segment else Refusal.NO_SEGMENT)
         writer.touched = time_ms
-        return Renewed(name, record.writer)
+        return Tended(name, record.writer)

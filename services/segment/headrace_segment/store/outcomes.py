@@ -37,16 +37,6 @@ class Opened:
     era: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NotOpened:
-    """No session has begun."""
-
-    segment: str
-    writer: bytes
-    session: bytes
-    why: Refusal
-
-
 @dataclass(slots=True)  # not frozen: one for each record of a replay
 class Appended:
     """A block counts. `length`: the segment's, with it."""
@@ -59,13 +49,16 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class NotAppended:
-    """A block does not count. `after`: the level that it would have brought; `length`: the segment's."""
+class Refused:
+    """A block does not count, or no session has begun. `after`: the level that a block would have brought, else None.
+
+    `length`: the segment's.
+    """
 
     segment: str
     writer: bytes
     session: bytes
-    after: int
+    after: int | None
     why: Refusal
     length: int = 0
 
@@ -74,31 +67,23 @@ class NotAppended:
 class Changed:
     """A segment was created, sealed, truncated or deleted, or an attribute of it was set; or not, if there is a `why`.
 
-    `length`: the segment's.
+    `length`, `start`: the segment's before it.
     """
 
     segment: str
     record: Change
     why: Refusal | None = None
     length: int = 0
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    """An idle writer was forgotten; or not, if there is a `why`."""
+class Tended:
+    """An idle writer was forgotten, or a quiet one renewed; or neither, if there is a `why`."""
 
     segment: str
     writer: bytes
     why: Refusal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """A writer is not idle; or it is in another session, if there is a `why`."""
-
-    segment: str
-    writer: bytes
-    why: Refusal | None = None
-
-
-Outcome = Opened | NotOpened | Appended | NotAppended | Changed | Forgotten | Renewed
+Outcome = Opened | Appended | Refused | Changed | Tended

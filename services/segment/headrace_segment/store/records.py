@@ -192,21 +192,17 @@ def decode(value: bytes | None) -> Record:
     if version != VERSION:
         raise LogError(f"a record of version {version}; this service knows {VERSION}")
     try:
-        return _decode(kind, value)
+        if kind == Kind.BLOCK:
+            _, _, writer, session, before, after, events, expected = _BLOCK.unpack_from(value)
+            return Block(writer, session, before, after, events, value[_BLOCK.size :], expected)
+        if kind == Kind.OPEN:
+            _, _, writer, session, numbering, create = _OPEN.unpack(value)
+            return Open(writer, session, Numbering(numbering), bool(create))
+        if kind not in _BY_KIND:
+            raise LogError(f"a record of kind {kind}")
+        record_type, layout = _BY_KIND[kind]
+        _, _, *fields = layout.unpack(value)
+        record: Record = record_type(*fields)
     except (struct.error, ValueError) as error:
         raise LogError(f"a record of kind {kind} that makes no sense: {error}") from error
-
-
-def _decode(kind: int, value: bytes) -> Record:
-    if kind == Kind.BLOCK:
-        _, _, writer, session, before, after, events, expected = _BLOCK.unpack_from(value)
-        return Block(writer, session, before, after, events, value[_BLOCK.size :], expected)
-    if kind == Kind.OPEN:
-        _, _, writer, session, numbering, create = _OPEN.unpack(value)
-        return Open(writer, session, Numbering(numbering), bool(create))
-    if kind not in _BY_KIND:
-        raise LogError(f"a record of kind {kind}")
-    record_type, layout = _BY_KIND[kind]
-    _, _, *fields = layout.unpack(value)
-    record: Record = record_type(*fields)
     return record
