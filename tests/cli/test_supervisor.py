@@ -264,13 +264,12 @@ def test_a_copy_of_the_folder_does_not_end_the_stack_of_the_first(tmp_path: Path
 
 
 def test_a_folder_that_a_full_disk_left_can_be_used_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(path: Path, text: str) -> int:
-        path.touch()
+    def write(path: Path, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     state = StateFolder(tmp_path / "state")
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", write)
+        patch.setattr(Path, "write_bytes", write)
         with pytest.raises(CommandError, match="No space left"):
             state.make()
     state.make()

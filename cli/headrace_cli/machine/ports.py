@@ -21,15 +21,8 @@ def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
     Linux lets a listener with SO_REUSEADDR, which every server sets, share the port with the socket that holds it.
     Elsewhere another process may take the port before the caller does. Raises `CommandError` as below.
     """
-    holds = socket.socket()
-    holds.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        holds.bind((host, wanted))
-    except OSError as error:
-        holds.close()
-        if wanted and error.errno in _TAKEN:
-            return free_port(host)
-        raise _no_address(host, error) from error
+    holds = _bound(host, wanted) or _bound(host, 0)
+    assert holds is not None  # the system has given a port
     port: int = holds.getsockname()[1]
     if sys.platform == "linux":
         _HELD.append(holds)
@@ -43,21 +36,26 @@ def is_taken(host: str, port: int) -> bool:
 
     Raises `CommandError` if `host` is no IPv4 address of this machine.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno in _TAKEN:
-                return True
-            raise _no_address(host, error) from error
-    return False
+    found = _bound(host, port)
+    if found is not None:
+        found.close()
+    return found is None
 
 
-def _no_address(host: str, error: OSError) -> CommandError:
-    return CommandError(
-        f"Nothing can listen on {host}: {error.strerror}. It must be an IPv4 address of this machine.", status=2
-    )
+def _bound(host: str, port: int) -> socket.socket | None:
+    """Return a socket that is bound there; None if the port is taken. Raises `CommandError` as above."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        if error.errno in _TAKEN:
+            return None
+        raise CommandError(
+            f"Nothing can listen on {host}: {error.strerror}. It must be an IPv4 address of this machine.", status=2
+        ) from error
+    return bound
 
 
 def holder(port: int) -> str:

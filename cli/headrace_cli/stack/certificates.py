@@ -56,84 +56,67 @@ def ensure(folder: Path, host: str) -> Certificates:
     made = Certificates(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        authority, key = _authority(made)
+        signer = _authority(made)
         names = _names(host)
-        if not _is_usable(made.server[0], authority, names):
-            _issue(made.server, "headrace", names, authority, key, ExtendedKeyUsageOID.SERVER_AUTH)
-        if not _is_usable(made.client[0], authority, []):
-            _issue(made.client, "headrace-client", [], authority, key, ExtendedKeyUsageOID.CLIENT_AUTH)
+        if not _is_usable(made.server[0], signer[0], names):
+            use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+            _make(made.server, "headrace", CERTIFICATE_DAYS, signer, use, x509.SubjectAlternativeName(names))
+        if not _is_usable(made.client[0], signer[0], []):
+            use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+            _make(made.client, "headrace-client", CERTIFICATE_DAYS, signer, use)
     except (OSError, ValueError) as error:
         raise CommandError(f"The certificates in {folder} cannot be used: {error}.") from error
     return made
 
 
-def _authority(made: Certificates) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+Signer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+def _authority(made: Certificates) -> Signer:
     key_file = made.folder / "ca.key"
     if made.ca.exists() and key_file.exists():
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{key_file.name} is not a key that Headrace made")
         return x509.load_pem_x509_certificate(made.ca.read_bytes()), key
-    key = ec.generate_private_key(ec.SECP256R1())
     called = f"Headrace on {own_name()}".encode()[:64].decode(errors="ignore")
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
-    public = key.public_key()
-    certificate = (
-        _builder(name, name, public, CA_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(_key_usage(authority=True), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    replace_file(key_file, _pem(key))
-    replace_file(made.ca, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
-    return certificate, key
+    return _make((made.ca, key_file), called, CA_DAYS, None)
 
 
-def _issue(
-    files: tuple[Path, Path],
-    common_name: str,
-    names: list[x509.GeneralName],
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    use: x509.ObjectIdentifier,
-) -> None:
+def _make(files: tuple[Path, Path], name: str, days: int, signer: Signer | None, *more: x509.ExtensionType) -> Signer:
+    """Make a certificate, which `signer` signs, and its key; without a signer it is an authority, which signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    builder = (
-        _builder(subject, authority.subject, key.public_key(), CERTIFICATE_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-    )
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    certificate = builder.sign(authority_key, hashes.SHA256())
-    replace_file(files[1], _pem(key))
-    replace_file(files[0], certificate.public_bytes(serialization.Encoding.PEM), 0o644)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, issuer_key = (subject, key) if signer is None else (signer[0].subject, signer[1])
     now = datetime.datetime.now(datetime.UTC)
-    return (
+    own = signer is None
+    usage = x509.KeyUsage(
+        digital_signature=not own, key_cert_sign=own, crl_sign=own, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    identifier = (
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        if own
+        else x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    )
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key)
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))  # a client's clock may be behind
         .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=own, path_length=0 if own else None), critical=True)
+        .add_extension(usage, critical=True)
     )
-
-
-def _key_usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, content_commitment=False,
-        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+    for extension in (identifier, *more):
+        builder = builder.add_extension(extension, critical=False)
+    certificate = builder.sign(issuer_key, hashes.SHA256())
+    plain = serialization.NoEncryption()
+    replace_file(files[1], key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    replace_file(files[0], certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    return certificate, key
 
 
 def _names(host: str) -> list[x509.GeneralName]:
@@ -160,12 +143,6 @@ def _is_usable(path: Path, authority: x509.Certificate, names: list[x509.General
         return True
     named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return set(names) <= set(named)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 @dataclass(frozen=True)

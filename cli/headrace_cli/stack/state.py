@@ -198,20 +198,17 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        new.write_text(json.dumps(document, indent=1) + "\n")
-        new.rename(path)
-    except OSError:  # on a full disk an empty file may stay, and the folder would be no longer empty
-        new.unlink(missing_ok=True)
-        raise
+    replace_file(path, (json.dumps(document, indent=1) + "\n").encode())
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file by a rename, so that a running receiver reads either the old or the new content."""
-    part = path.with_name(path.name + ".part")
+    """Replace a file by a rename, so that its readers find either the old or the new content."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.new")
     part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as output:
-        output.write(content)
-    part.rename(path)
+    try:
+        part.touch(mode, exist_ok=False)
+        part.write_bytes(content)
+        part.rename(path)
+    except OSError:  # on a full disk an empty file may stay, and the folder would be no longer empty
+        part.unlink(missing_ok=True)
+        raise

@@ -162,11 +162,8 @@ class Line:
             if self.writer.can_write_eof():
                 self.writer.write_eof()
 
-    def whole(self, frame: int) -> bool:
-        return self.whole_at(frame) is not None
-
-    def whole_at(self, frame: int) -> float | None:
-        """Return when all of a frame was acknowledged."""
+    def whole(self, frame: int) -> float | None:
+        """Return when all of a frame was acknowledged; None if it was not."""
         return next((at for at, answer in self.answers if answer.frame == frame and answer.whole), None)
 
     async def until(self, there: Callable[[], bool], seconds: float) -> bool:
@@ -179,7 +176,7 @@ class Line:
         return there()
 
     async def acknowledged(self, frame: int, seconds: float) -> bool:
-        return await self.until(lambda: self.whole(frame), seconds)
+        return await self.until(lambda: self.whole(frame) is not None, seconds)
 
     async def silence(self, seconds: float) -> None:
         """Listen for `seconds`, or until the server ends it."""

@@ -36,7 +36,7 @@ async def acknowledges(bench: Bench) -> Finding:
             await line.send(data, bench.wait)
             if not await line.acknowledged(frame, bench.wait):
                 return Finding(Verdict.BROKEN, f"{outcome(line, frame)} within {bench.wait:g} s")
-            times.append((line.whole_at(frame) or 0.0) - begun)
+            times.append((line.whole(frame) or 0.0) - begun)
         said = " and ".join(map(milliseconds, times))
         return Finding(Verdict.KEPT, f"acknowledges after {said}", {"seconds": times})
 
@@ -238,7 +238,7 @@ async def _held(bench: Bench, line: Line) -> Finding:
     if line.over:
         return Finding(Verdict.NOTED, f"{outcome(line, 1)} while the storage stands still", figures)
     if await line.acknowledged(1, bench.wait):
-        after = (line.whole_at(1) or released) - released
+        after = (line.whole(1) or released) - released
         return Finding(
             Verdict.KEPT, f"{told}, and acknowledges {milliseconds(max(after, 0))} after it goes on", figures
         )
@@ -307,7 +307,7 @@ async def _after_bad(bench: Bench, line: Line, data: bytes, what: str) -> Findin
     await line.send(data, bench.wait)
     await line.acknowledged(1, bench.wait)
     before = "acknowledges the frame before it" if line.whole(0) else "acknowledges not even the frame before it"
-    figures = {"before": line.whole(0), "after": line.whole(1), "closed": bool(line.ended)}
+    figures = {"before": bool(line.whole(0)), "after": bool(line.whole(1)), "closed": bool(line.ended)}
     if line.fault:
         return Finding(Verdict.BROKEN, outcome(line), figures)
     if line.whole(1):
