@@ -156,7 +156,7 @@ async def test_questions_are_progress_like_frames(bench: Bench) -> None:
     began = []
     for now, asks in enumerate(([Asked(0)], [Asked(1)], [Asked(2, size=0)], [], [])):
         bench.session.asks += asks
-        bench.driver.clocks.received(now, 1)
+        bench.driver.clocks.last_byte = now
         bench.driver.submit(now)
         began.append(bench.driver.clocks.frame_began)
     assert began == [0, 1, 2, 2, 2]
@@ -168,7 +168,7 @@ async def test_a_request_that_waits_in_the_session_is_progress(bench: Bench) -> 
     began = []
     for now, waiting in enumerate((0, 300, 600, 600, 300, 400)):
         bench.session.waiting = waiting
-        bench.driver.clocks.received(now, 1)
+        bench.driver.clocks.last_byte = now
         bench.driver.submit(now)
         began.append(bench.driver.clocks.frame_began)
     assert began == [0, 1, 2, 2, 2, 5]

@@ -106,7 +106,8 @@ class ForwardSession(ByteSession):
         """Returns the acknowledgement of the oldest message, if that is durable. Skips durable messages that asked for none."""
         if self._handshake_replies:
             return self._handshake_replies.popleft()
-        while (oldest := self._pending.pop_whole()) is not None:
+        pending = self._pending
+        while pending.entries and (oldest := pending.pop_whole()) is not None:
             if oldest.note is not None:
                 return oldest.note
         return b""

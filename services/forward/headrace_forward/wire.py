@@ -158,7 +158,7 @@ class Decoder:
 
     def may_be_whole(self, data: bytes) -> bool:
         """Returns whether `data` begins a message and is as short as a small one."""
-        fresh = not self._buffer and self._stage is _Stage.TOP and self._failed is None and not self.paused
+        fresh = not self._buffer and self._failed is None and not self.paused  # what has begun is in the buffer
         return fresh and len(data) <= SMALL and len(data) <= self.frame_bytes
 
     def taken(self, data: bytes) -> int:

@@ -102,11 +102,6 @@ class Clocks:
         """Returns those of a connection that begins at `now`."""
         return cls(now, now, now)
 
-    def received(self, now: float, size: int) -> None:
-        """Counts `size` bytes that have arrived."""
-        self.last_byte = now
-        self.frame_bytes += size
-
     def frame_begins(self) -> None:
         """Begins a frame with the latest bytes."""
         self.frame_began, self.frame_bytes = self.last_byte, 0

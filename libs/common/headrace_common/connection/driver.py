@@ -81,8 +81,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.unread_bytes: Callable[[], int] = int
         """Returns how many bytes of ours the peer has not taken yet."""
         self._pump = receiver.publisher.enter()
-        # What is to be known of a frame when it is stored: its bytes, whether it asked to be told, when it arrived.
-        self._frames: dict[Ticket, tuple[int, bool, float]] = {}
+        self.under_way: dict[Ticket, tuple[int, bool, float]] = {}
+        """Of each frame that is neither stored nor abandoned: its bytes, whether it asked to be told, when it arrived."""
         self._questions: dict[Ticket, int] = {}  # with the bytes of each
         self._input_over = False
         self._retained_bytes = 0  # of a frame that stays incomplete
@@ -111,26 +111,26 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     @property
     def frames(self) -> int:
         """Frames that are neither stored nor abandoned."""
-        return len(self._frames)
+        return len(self.under_way)
 
     @property
     def outstanding(self) -> int:
         """Pending frames and unanswered questions; not 0 while questions are handed out."""
-        return len(self._frames) + (len(self._questions) or self._asking)
+        return len(self.under_way) + (len(self._questions) or self._asking)
 
     # From the session
 
     def submit(self, received: float) -> None:
         """Takes the session's new frames and questions. `received`: when its last input arrived."""
         receiver, session = self._receiver, self.session
-        before = len(self._frames)
+        before = len(self.under_way)
         for frame in session.frames():
-            self._frames[frame.ticket] = (size := frame.size, frame.acknowledged, received)
+            self.under_way[frame.ticket] = (size := frame.size, frame.acknowledged, received)
             receiver.budget.charge(self, size)
             key = frame.ordering_key
             (self._pump if key is None else receiver.publisher.of(key)).publish(frame, self)
         self.status = session.status()
-        progress = self._progress or len(self._frames) > before
+        progress = self._progress or len(self.under_way) > before
         if self.asks:  # a complete request that waits is no part of a frame that is long in coming
             progress, self._progress = progress or self.status.waiting_bytes > self._waiting_bytes, False
         if progress and self.unproven is not None:
@@ -218,7 +218,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if whole:
             if self.asks:
                 self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
-            size, acknowledged, arrived = self._frames.pop(ticket)
+            size, acknowledged, arrived = self.under_way.pop(ticket)
             receiver, self.has_stored = self._receiver, True
             receiver.budget.release(self, size)
             metrics = receiver.metrics
@@ -236,7 +236,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         self.guard(lambda: self.session.abandon(ticket))
         self._receiver.metrics.frames_abandoned.inc()
-        self._receiver.budget.release(self, self._frames.pop(ticket)[0])
+        self._receiver.budget.release(self, self.under_way.pop(ticket)[0])
         if self.session is not self._closed:
             self._receiver.limited.warning("frame abandoned", peer=self.peer.address, problem=str(error))
             self._transport.close(ABANDONED, End.UNSETTLED)

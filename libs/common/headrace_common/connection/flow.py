@@ -161,7 +161,7 @@ class Outgoing:
             self.transport.write(data)
             if driver.asks:
                 driver.spoke()
-            outstanding = driver.outstanding
+            outstanding = driver.under_way or (driver.asks and driver.outstanding)
             if not outstanding and is_open:
                 self._next = driver.session.outgoing()
             # Nothing can follow in this iteration if nothing is left: the usual case, and a call less for each small frame.

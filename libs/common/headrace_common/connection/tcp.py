@@ -73,10 +73,13 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             self._discard()
             return
         driver, heard, self._heard = self.driver, self._heard, True
-        driver.clocks.received(now := self._loop.time(), len(data))
+        now, clocks, arrives = self._loop.time(), driver.clocks, driver.arrives
+        clocks.last_byte = now
+        clocks.frame_bytes += len(data)
         if driver.unproven is not None:
             self._receiver.crowd.heard(driver.unproven, now)
-        if len(data) >= MUCH or self.incoming.is_behind() or not driver.arrives(now):  # many came, or earlier ones wait
+        # Many came, or earlier ones wait, or there is no time left in this turn of the loop.
+        if len(data) >= MUCH or self.incoming.is_behind() or not (now < arrives.until or arrives(now)):
             at_once = 0 if heard else FIRST_LOOK
             self.incoming.keep(data, at_once)
             self.pace()
@@ -208,7 +211,10 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def speak(self) -> None:
-        self._flush()
+        if self._life.phase == OPEN:  # as `_flush`
+            self._outgoing.flush(is_open=True)
+        else:
+            self._flush()
         due = self.driver.session.deadline()
         if due is not None:
             self._life.wants(due)

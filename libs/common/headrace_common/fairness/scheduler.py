@@ -76,14 +76,15 @@ class TurnTime:
         """`clock`, `soon`: the loop's `time` and `call_soon`."""
         self._clock = clock
         self._soon = soon
-        self._until: float | None = None  # in this turn; None: it was not asked in it
+        self.until = 0.0
+        """When the time of this turn is over; 0 if it was not asked in it."""
 
     def __call__(self, now: float) -> bool:
         """Returns whether the work may go on at `now` (loop time): this turn of the loop has time left for it."""
-        if self._until is None:
-            self._until = now + ARRIVAL_TIME
+        if not self.until:
+            self.until = now + ARRIVAL_TIME
             self._soon(self._next)
-        return now < self._until
+        return now < self.until
 
     async def wait(self) -> None:
         """Waits until a turn of the loop has time left for the work; not at all if this one has."""
@@ -91,7 +92,7 @@ class TurnTime:
             await asyncio.sleep(0)
 
     def _next(self) -> None:
-        self._until = None
+        self.until = 0.0
 
 
 class FairScheduler:

@@ -59,6 +59,15 @@ class CountedHistogram(Collector):
         yield HistogramMetricFamily(self._name, self._text, list(zip(edges, totals, strict=True)), total)
 
 
+class LoopHistogram(CountedHistogram):
+    """One that only one thread fills: with each frame, the lock would show."""
+
+    @override
+    def observe(self, value: float, times: float = 1) -> None:
+        self._counts[bisect_left(self._buckets, value)] += times
+        self._sum += value * times
+
+
 LIMITS: Final = tuple(
     f"LIMITS__{name}"
     for name in (
@@ -145,9 +154,11 @@ class Catalogue:
         self._declare(name, "histogram", text, buckets=buckets)
         return made
 
-    def counted_histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> CountedHistogram:
+    def counted_histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], kind: type[CountedHistogram] = CountedHistogram
+    ) -> CountedHistogram:
         """Makes a histogram that takes many equal observations at once."""
-        made = CountedHistogram(f"{PREFIX}_{name}", text, buckets)
+        made = kind(f"{PREFIX}_{name}", text, buckets)
         self.registry.register(made)
         self._declare(name, "histogram", text, buckets=buckets)
         return made
@@ -235,7 +246,10 @@ class ReceiverMetrics(Catalogue):
             "connections_paused", "Connections that are not read now because a budget is used up."
         )
         self.ack_seconds = self.counted_histogram(
-            "ack_seconds", "Time from a frame's last byte until Kafka has stored all of it.", ACK_BUCKETS
+            "ack_seconds",
+            "Time from a frame's last byte until Kafka has stored all of it.",
+            ACK_BUCKETS,
+            LoopHistogram,
         )
         self.batches = self.loop_counter("batches", "Batches that Kafka stored.")
         self.producers_replaced = self.counter(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final
 
 from headrace_common.kafka.record_batch import UNLIMITED, BatchBuilder, builder_of
@@ -17,6 +18,15 @@ LONG_BATCH: Final = 512 << 10
 
 REJECT_OVERHEAD: Final = 1024
 """Bytes that a reject takes in memory beyond its own during its cycle: a frame may hold a hundred thousand tiny ones."""
+
+
+class Step(Enum):
+    """How a slice of work on a frame ended."""
+
+    WHOLE = "all of it is in the cycle"
+    FULL = "the cycle is full"
+    LATER = "the slice is over"
+    PARKED = "it waits for memory"
 
 
 def republished(record: bytes) -> bytes:

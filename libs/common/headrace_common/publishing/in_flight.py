@@ -178,7 +178,8 @@ class Pending(OrderedDict[InFlightFrame, None]):
         self._overdue = overdue
         self._loop = asyncio.get_running_loop()
         self._expiry: asyncio.TimerHandle | None = None
-        self._at = NO_DEADLINE  # when it fires
+        self.at = NO_DEADLINE
+        """When the timer fires."""
         self._late = False  # it was late the last time
 
     def oldest(self) -> float | None:
@@ -193,11 +194,11 @@ class Pending(OrderedDict[InFlightFrame, None]):
 
     def watch(self, deadline: float) -> None:
         """Sets the timer for a frame with this deadline that has come, or is still there."""
-        if self._at <= deadline:
+        if self.at <= deadline:
             return
         if self._expiry is not None:
             self._expiry.cancel()
-        self._at = deadline
+        self.at = deadline
         self._expiry = self._loop.call_at(deadline, self._expire)
 
     def close(self) -> None:
@@ -210,8 +211,8 @@ class Pending(OrderedDict[InFlightFrame, None]):
         other frames in it wait on.
         """
         now = self._loop.time()
-        self._late = stood_still(now, self._at) and not self._late
-        self._expiry, self._at = None, NO_DEADLINE
+        self._late = stood_still(now, self.at) and not self._late
+        self._expiry, self.at = None, NO_DEADLINE
         if self._late:
             self.watch(now + AGAIN)
             return
@@ -247,7 +248,7 @@ class FairQueue:
         self._scheduler = scheduler
         self._first: dict[Account, InFlightFrame] = {}  # of each connection
         self._behind: dict[Account, deque[InFlightFrame]] = {}  # the others, of those that have any: most have none
-        self._small: OrderedDict[Account, None] = OrderedDict()  # queues whose first frame is small, in order
+        self._small: OrderedDict[Account, InFlightFrame] = OrderedDict()  # the first frames that are small, in order
         self._heap: list[_Place] = []  # the other queues whose first frame can continue; never an empty place first
         self._places: dict[Account, _Place] = {}  # in it
         self._order = itertools.count()
@@ -285,8 +286,8 @@ class FairQueue:
     def next_small(self) -> InFlightFrame | None:
         """Returns the frame of `next` if it is small."""
         if self._current is None and (not self._heap or self._small_is_next()):
-            for account in self._small:
-                return self._first[account]
+            for frame in self._small.values():
+                return frame
         return None
 
     def add(self, in_flight: InFlightFrame) -> None:
@@ -321,7 +322,8 @@ class FairQueue:
 
     def enlarge(self, in_flight: InFlightFrame) -> None:
         """Queues the small frame of `next` as a large one: it takes more work than its size lets expect."""
-        self._forget(in_flight.account)
+        del self._small[in_flight.account]
+        self._scheduler.sharing -= self.paused_since is None
         in_flight.enlarge()
         self._scheduler.enter(in_flight.account)
         self._lead(in_flight)
@@ -344,9 +346,10 @@ class FairQueue:
         if self._first.get(account) is not in_flight:
             return
         if in_flight.small:
-            self._forget(account)
+            del self._small[account]
+            self._scheduler.sharing -= self.paused_since is None
         else:
-            self._scheduler.long -= self._takes()
+            self._scheduler.long -= self.paused_since is None
             if in_flight is self._current:
                 self._current = None
             elif account in self._parked:
@@ -371,13 +374,13 @@ class FairQueue:
         account, scheduler = in_flight.account, self._scheduler
         self._first[account] = in_flight
         if in_flight.small:
-            self._small[account] = None
+            self._small[account] = in_flight
             if self.paused_since is None:
                 if not scheduler.sharing:
                     scheduler.enter(scheduler.small)
                 scheduler.sharing += 1
         else:
-            scheduler.long += self._takes()
+            scheduler.long += self.paused_since is None
             self._push(in_flight)
 
     def _push(self, in_flight: InFlightFrame) -> None:
@@ -390,11 +393,3 @@ class FairQueue:
         self._places.pop(account).account = None
         while self._heap and self._heap[0].account is None:
             heapq.heappop(self._heap)
-
-    def _forget(self, account: Account) -> None:
-        del self._small[account]
-        if self.paused_since is None:
-            self._scheduler.sharing -= 1
-
-    def _takes(self) -> bool:
-        return self.paused_since is None

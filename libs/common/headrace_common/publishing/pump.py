@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from enum import Enum
 from functools import partial
 from typing import Final
 
@@ -19,12 +18,12 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.publishing.batch import Batch, Cycle
+from headrace_common.publishing.batch import Batch, Cycle, Step
 from headrace_common.publishing.delivery import OVERDUE, Delivery, Refused
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FairQueue, InFlightFrame, Pending
 from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.record.event import Part
-from headrace_common.session.interface import Frame, Kept, Pause
+from headrace_common.session.interface import UNTIL_DEADLINE, Frame, Kept, Pause
 
 LOOK: Final = 8
 """Parts between two checks of the clock."""
@@ -34,15 +33,6 @@ LARGE: Final = 1 << 10
 
 AGAIN: Final = 5.0
 """Seconds until what Kafka has refused is sent again, if it is kept: each try replaces the producer of all partitions."""
-
-
-class Step(Enum):
-    """How a slice of work on a frame ended."""
-
-    WHOLE = "all of it is in the cycle"
-    FULL = "the cycle is full"
-    LATER = "the slice is over"
-    PARKED = "it waits for memory"
 
 
 class Pump:
@@ -87,19 +77,22 @@ class Pump:
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
         now = self._clock()
-        deadline = now + self._ack_deadline if frame.kept is Kept.DEADLINE else NO_DEADLINE
+        deadline = now + self._ack_deadline if frame.kept is UNTIL_DEADLINE else NO_DEADLINE
         self.submit(InFlightFrame(frame, listener, now, deadline))
         if self._ended:
             self._loop.call_soon(self._abandon_all)
 
     def submit(self, frame: InFlightFrame) -> None:
         """Takes a frame with its deadline."""
-        if not self._pending:
+        pending = self._pending
+        if not pending:
             self.idle.clear()
-        self._pending[frame] = None
+        pending[frame] = None
         self._queue.add(frame)
-        self._wake()
-        self._pending.watch(frame.deadline)
+        if not self._arrived.done():
+            self._wake()
+        if frame.deadline < pending.at:
+            pending.watch(frame.deadline)
 
     async def run(self) -> None:
         """Runs until it is cancelled. Any other end is a bug and stops the service. It then abandons all frames at once, so that
@@ -184,8 +177,10 @@ class Pump:
         while has_room and not scheduler.resting and (frame := queue.next_small()) is not None and not frame.dead:
             made: list[Part] | None = frame.made
             if not made:
-                made = frame.at_once(self._limited)
-                cost += MADE_COST if frame.frame.made else small_cost(frame.frame.size)
+                if (inner := frame.frame).made:
+                    made, cost = inner.at_once(), cost + MADE_COST
+                else:
+                    made, cost = frame.at_once(self._limited), cost + small_cost(inner.size)
                 if cost >= TOGETHER:
                     scheduler.small_built(cost)
                     cost = 0.0

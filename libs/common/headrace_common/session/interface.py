@@ -94,6 +94,10 @@ class Kept(Enum):
     )
 
 
+UNTIL_DEADLINE: Final = Kept.DEADLINE
+"""A name of its own: Python looks a member of an enum up by a call, and this one is asked for with each frame."""
+
+
 class Frame(ABC):
     """One complete unit to publish and to acknowledge."""
 

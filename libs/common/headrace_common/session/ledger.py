@@ -30,43 +30,43 @@ class Ledger(Generic[T]):
 
     def __init__(self, tickets: Iterator[Ticket] | None = None) -> None:
         self._tickets = itertools.count() if tickets is None else tickets
-        self._entries: OrderedDict[Ticket, LedgerEntry[T]] = OrderedDict()
+        self.entries: OrderedDict[Ticket, LedgerEntry[T]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, ticket: Ticket) -> bool:
-        return ticket in self._entries
+        return ticket in self.entries
 
     def add(self, note: T) -> Ticket:
         """Adds a frame that is handed out now. Returns its ticket."""
         ticket = next(self._tickets)
-        self._entries[ticket] = LedgerEntry(note)
+        self.entries[ticket] = LedgerEntry(note)
         return ticket
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> LedgerEntry[T]:
         """Records how much of a frame is durable, as in `Session.stored`. Returns its entry."""
-        entry = self._entries[ticket]
+        entry = self.entries[ticket]
         entry.stored, entry.whole = stored, whole
         return entry
 
     def newest(self) -> LedgerEntry[T]:
         """Returns the frame handed out last. The ledger must not be empty."""
-        return self._entries[next(reversed(self._entries))]
+        return self.entries[next(reversed(self.entries))]
 
     def oldest(self) -> LedgerEntry[T] | None:
         """Returns the frame to acknowledge next. None: nothing is pending."""
-        for entry in self._entries.values():
+        for entry in self.entries.values():
             return entry
         return None
 
     def pop_whole(self) -> LedgerEntry[T] | None:
         """Removes and returns the oldest frame if all of it is durable. None: no whole frame may be acknowledged now."""
-        if not self._entries:
+        if not self.entries:
             return None
-        for oldest in self._entries.values():
+        for oldest in self.entries.values():
             if not oldest.whole:
                 return None
-            self._entries.popitem(last=False)
+            self.entries.popitem(last=False)
             return oldest
         return None
