@@ -48,11 +48,12 @@ class Reader:
         """The frame is whole; with `rest` bytes of the next one behind it."""
         size = max(1, self.partial_bytes)
         self.frames.append(size)
-        self.budget.charge(self, size)
+        surely = self.budget.charge(self, size)
         if rest:
             self.budget.restart(self)
         self.budget.hold(self, rest)
         self.pace()
+        assert self.reading or rest or not surely, "told that it surely may read on"
 
     def stored(self) -> None:
         self.budget.release(self, self.frames.popleft())
@@ -206,6 +207,39 @@ class TestCrowd:
         assert not budget.welcomes()
         reader.stored()
         assert budget.welcomes()
+
+
+class TestWhoSurelyMayReadOn:
+    """`charge` says so only below every limit, as `may_read` would."""
+
+    @pytest.mark.parametrize(("size", "surely"), [(89, True), (90, False)])
+    async def test_below_the_connections_budget(self, size: int, surely: bool) -> None:
+        budget = Budget(800, 90)
+        reader = Reader(budget)
+        reader.pace()
+        assert budget.charge(reader, size) is surely
+        assert budget.may_read(reader) is surely
+
+    @pytest.mark.parametrize(("size", "surely"), [(99, True), (100, False)])
+    async def test_below_the_share_of_unfinished_frames(self, size: int, surely: bool) -> None:
+        budget = Budget(800, 400)
+        reader, other = Reader(budget), Reader(budget)
+        reader.pace()
+        budget.hold(other, 100)
+        assert budget.charge(reader, size) is surely
+        assert budget.may_read(reader)  # but not surely: others are to be looked at
+
+    async def test_who_reads_already_and_has_nothing_to_parse(self) -> None:
+        budget = Budget(800, 400)
+        reader = Reader(budget)
+        assert not budget.charge(reader, 1)
+        reader.pace()
+        assert budget.charge(reader, 1)
+        reader.has_stored = True  # it is among the others until it asks
+        assert not budget.charge(reader, 1)
+        reader.pace()
+        assert budget.may_digest(reader)
+        assert not budget.charge(reader, 1)
 
 
 class TestDigesting:

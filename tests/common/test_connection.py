@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgpack
@@ -247,6 +248,70 @@ class TestAcknowledges:
         assert transport.reading
         made.clock.rest()
         assert acks(transport) == ["a"]
+
+
+class Alone(ForwardSession):
+    """Says that nothing but a frame is new, wherever it may: what the native core's short way says."""
+
+    short = 0
+
+    def receive(self, data: bytes, now_ms: int) -> bool | None:
+        before = replace(self.status(), idle=False)
+        super().receive(data, now_ms)
+        alone = len(self._ready) == 1 and not before.partial_bytes and replace(self.status(), idle=False) == before
+        Alone.short += alone
+        return alone
+
+
+class TestFrameAlone:
+    """A frame that comes alone goes a short way, in which all is as in the long one."""
+
+    def test_both_ways_do_the_same(self, bench: Make) -> None:
+        short = Alone.short
+        for seed in range(60):
+            lives = []
+            for kind in (ForwardSession, Alone):
+                made = bench(idle_time=20.0, connection_age=30 if seed % 3 == 0 else 0)
+                if seed % 2:
+                    made.budget = made.receiver.budget = Budget(16 << 10, 4 << 10)
+                lives.append(list(self.lived(made, random.Random(seed), kind)))
+            assert lives[0] == lives[1], seed
+        assert Alone.short > short + 1000
+
+    def lived(self, made: Bench, random: random.Random, kind: type[ForwardSession]) -> Iterator[tuple[object, ...]]:
+        peer = Peer("192.0.2.1", 1, "192.0.2.1")
+        both = [made.connect(kind(peer, made.limits, ForwardSection())) for _ in range(3)]
+        for number in range(120):
+            connection, transport = random.choice(both)
+            action, rest = random.choice("aaaaabchkpsssstTjx"), random.randrange(1, 40)
+            message = data(str(number), "x" * random.choice((1, 1, 600)))
+            if action == "j":  # time passes in which the process was busy
+                made.clock.now += 1.5
+            elif action in "abchk" and transport.reading and not transport.lost:
+                if action == "k":  # it waits for a slice
+                    made.receiver.scheduler.arrives.until = made.clock.now
+                pieces = {"b": message + message, "c": data(None), "h": message[:rest]}
+                connection.data_received(pieces.get(action, message))
+                made.receiver.scheduler.arrives.until = 0.0
+                if action == "h" and transport.reading and not transport.lost:
+                    connection.data_received(message[rest:])
+            elif action == "p" and not transport.ended and not transport.closing:
+                connection.pause_writing()
+                made.clock.turn()
+                if not transport.lost:
+                    connection.resume_writing()
+            elif action == "s" and made.publisher.submitted:
+                made.store(random.randrange(len(made.publisher.submitted)))
+            elif action == "x" and number > 100 and not transport.lost:
+                connection.eof_received()
+            elif action in "tT":
+                made.clock.advance((0.1, 3.0)[action == "T"])
+            made.clock.rest()
+            yield made.clock.timers, made.budget.used, made.budget.paused, len(made.publisher.submitted)
+            for connection, transport in both:
+                driver = connection.driver
+                yield transport.reading, transport.ended, transport.lost, *transport.writes
+                yield driver.pending, driver.partial_bytes, repr(driver.clocks), driver.frames, driver.session.status()
 
 
 class TestProtocolError:

@@ -10,6 +10,7 @@ from headrace_common.session.interface import AT_ONCE, SMALL, Frame
 from headrace_forward.events.message import ForwardFrame
 from headrace_forward.events.plain import PlainFrame
 from headrace_forward.wire import Decoder, EventTime, Message, Mode, encode
+from msgspec.structs import replace
 
 from tests.forward.driving import drive, message, one_by_one, pack, session
 from tests.forward.test_limits import ENTRY, packed
@@ -66,6 +67,25 @@ def test_several_in_a_row_are_as_in_one_piece(mode: Mode) -> None:
     whole = drive([b"".join(pieces)]).comparable()
     assert drive(pieces).comparable() == whole
     assert drive(one_by_one(b"".join(pieces))).comparable() == whole
+
+
+def test_only_what_the_native_core_makes_is_said_to_be_alone() -> None:
+    """Where a session says that nothing but a frame is new, nothing else of it is looked at."""
+    driven = session()
+
+    def alone(data: bytes) -> bool | None:
+        before = driven.status()
+        said = driven.receive(data, 1_700_000_000_000)
+        made = [made.at_once() for made in driven.frames()]
+        if said:
+            assert (len(made), replace(driven.status(), idle=True)) == (1, replace(before, idle=True))
+            assert not driven.outgoing()
+        return said
+
+    data = encode("tag", ENTRIES, chunk="abc")
+    assert [alone(data) for _ in range(3)] == [None, None, native.label() == "on" or None]
+    others = [encode("other", ENTRIES, chunk="abc"), encode("tag", ENTRIES), data + data, data[:9], data[9:], b"\xc0"]
+    assert [alone(other) for other in others] == [None] * len(others)
 
 
 def test_its_size_is_limited() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 import msgpack
 from headrace_common.operations.errors import ProtocolError
@@ -40,7 +40,7 @@ from headrace_forward.json_form.events import JsonFrame
 from headrace_forward.kinds import KINDS, MsgpackKind
 from headrace_forward.login.handshake import NONCE_BYTES, Handshake, Security
 from headrace_forward.settings import ForwardSection
-from headrace_forward.wire import SAMPLE, Decoder, Message, acknowledgement
+from headrace_forward.wire import ACK_KEY, SAMPLE, Decoder, Message, acknowledgement
 
 PING_ELEMENTS = 6
 PINGS = {b"\xa4PING", b'"PING"'}
@@ -115,7 +115,18 @@ class ForwardSession(ByteSession):
     # Bytes to messages
 
     @override
-    def receive(self, data: bytes, now_ms: int) -> None:
+    def receive(self, data: bytes, now_ms: int) -> bool | None:
+        if (known := self._origin.known) is not None:  # a message was taken before: these are no login and no JSON
+            decoder = cast("Decoder", self._decoder)
+            if decoder.may_be_whole(data) and (made := native.core.whole(data, known, self._most)) is not None:
+                events, size, chunk = made
+                decoder.origin += len(data)
+                self._ready.append(MadeFrame(events, size, self._pending.add(ACK_KEY + chunk), now_ms))
+                return True
+        self._receive(data, now_ms)
+        return None
+
+    def _receive(self, data: bytes, now_ms: int) -> None:
         if self._handshake is not None:
             data = self._log_in(self._handshake, data)
         if self._decoder is None:
@@ -151,13 +162,6 @@ class ForwardSession(ByteSession):
         if not decoder.may_be_whole(data):
             return False
         limits, origin = self._limits, self._origin
-        if origin.known is not None:
-            made = native.core.whole(data, origin.known, self._most)
-            if made is not None:
-                events, size, chunk = made
-                decoder.taken(data)
-                self._ready.append(MadeFrame(events, size, self._await(acknowledgement(chunk)), now_ms))
-                return True
         found = native.core.message(data, (limits.tag_bytes, self._chunk_bytes, limits.option_bytes))
         if found is None:
             return False

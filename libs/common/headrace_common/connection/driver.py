@@ -122,14 +122,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def submit(self, received: float) -> None:
         """Takes the session's new frames and questions. `received`: when its last input arrived."""
-        receiver, session = self._receiver, self.session
-        before = len(self.under_way)
-        for frame in session.frames():
-            self.under_way[frame.ticket] = (size := frame.size, frame.acknowledged, received)
-            receiver.budget.charge(self, size)
-            key = frame.ordering_key
-            (self._pump if key is None else receiver.publisher.of(key)).publish(frame, self)
-        self.status = session.status()
+        receiver, before = self._receiver, len(self.under_way)
+        self.hand_on(received)
+        self.status = self.session.status()
         progress = self._progress or len(self.under_way) > before
         if self.asks:  # a complete request that waits is no part of a frame that is long in coming
             progress, self._progress = progress or self.status.waiting_bytes > self._waiting_bytes, False
@@ -146,6 +141,18 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if self.asks:
             self._charge_waiting(self.status.waiting_bytes)
             self.ask()
+
+    def hand_on(self, received: float) -> bool:
+        """Takes the session's new frames: all of `submit`, where nothing else has changed and no part of a frame is held. Returns
+        whether the transport surely may read on.
+        """
+        receiver, may_read = self._receiver, True
+        for frame in self.session.frames():
+            self.under_way[frame.ticket] = (size := frame.size, frame.acknowledged, received)
+            may_read = receiver.budget.charge(self, size)
+            key = frame.ordering_key
+            (self._pump if key is None else receiver.publisher.of(key)).publish(frame, self)
+        return may_read
 
     def ask(self) -> None:
         """Hands the session's new questions to the service."""

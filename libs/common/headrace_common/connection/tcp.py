@@ -157,13 +157,18 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         """Feeds bytes to the session. With none, the session continues with those it has."""
         driver, session, received = self.driver, self.driver.session, self.driver.clocks.last_byte
         try:
-            session.receive(data, time.time_ns() // 1_000_000)
+            alone = session.receive(data, time.time_ns() // 1_000_000)
         except ProtocolError as error:
             driver.submit(received)
             driver.fault(error)
             return
+        old = received >= self._life.old_from
+        if alone and not (driver.partial_bytes or old or self._peer_done) and driver.unproven is None:
+            if not driver.hand_on(received):
+                self.pace()
+            return  # nothing else can have changed: no deadline, nothing to say
         driver.submit(received)
-        if received >= self._life.old_from and self._life.phase == OPEN and self._life.may_end():
+        if old and self._life.phase == OPEN and self._life.may_end():
             self.close("age")
         elif self._peer_done and not self.incoming.is_behind():
             self._input_ends()

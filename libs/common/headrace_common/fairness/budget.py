@@ -129,13 +129,21 @@ class Budget:
         if self._unfinished.pop(reader, self) is None:
             self._unfinished[reader] = None
 
-    def charge(self, reader: Reader, size: int) -> None:
-        """Counts `size` bytes of a complete frame of `reader`, which waits for Kafka."""
-        self._was_read(reader)
+    def charge(self, reader: Reader, size: int) -> bool:
+        """Counts `size` bytes of a complete frame of `reader`, which waits for Kafka. Returns whether `reader` surely may read
+        on, so that `may_read` need not be asked.
+        """
+        queue = self._reading[reader.has_stored]
+        if reads := queue.pop(reader, self) is None:  # as `_was_read`
+            queue[reader] = None
+            self._read.add(reader)
         reader.pending += size
         self.pending += size
-        if self._level or self.partial_bytes + self.pending >= self._unknown_share:
+        used = self.partial_bytes + self.pending
+        if self._level or used >= self._unknown_share:
             self._measure()
+        free = used < self._unfinished_share and reader not in self._digesting
+        return reads and free and reader.partial_bytes + reader.pending < self._connection
 
     def release(self, reader: Reader, size: int) -> None:
         """Gives back `size` bytes of a complete frame of `reader`, which is stored or abandoned."""
