@@ -110,6 +110,15 @@ def test_a_name_that_no_reader_of_the_lake_takes_is_refused_before_anything_is_m
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["file", "file/below", "loop", "n" * 300])
+@pytest.mark.parametrize("verb", ["status", "down", "tap"])
+def test_what_can_be_no_folder_is_said_by_each_verb(tmp_path: Path, name: str, verb: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    told = CliRunner().invoke(app, [verb, "--state", str(tmp_path / name)])
+    assert isinstance(told.exception, CommandError)
+
+
 def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:

@@ -93,11 +93,13 @@ class StateFolder:
         return descriptor
 
     def running(self) -> bool:
-        """Return whether a process holds the lock. Raises `CommandError` if the folder belongs to another user."""
+        """Return whether a process holds the lock. Raises `CommandError` if the folder belongs to another user, or is none."""
         try:
             return is_locked(self._lock)
         except PermissionError as error:
             raise CommandError(f"{self.path} belongs to another user.") from error
+        except OSError as error:
+            raise CommandError(f"The state folder {self.path} cannot be used: {error.strerror}.") from error
 
     def supervisor(self) -> psutil.Process | None:
         """Return the living process of this user that took the lock last; None if there is none."""
