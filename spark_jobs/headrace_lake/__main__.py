@@ -7,6 +7,7 @@ Exits with 0, with 78 (wrong settings) or with 1 (the job had to stop: one line 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -50,6 +51,8 @@ def main() -> int:
         print(f"headrace_lake: {error}", file=sys.stderr)
         return EXIT_CONFIG
     log = logs.configure(settings.log, "lake")
+    if settings.log.level != "debug":  # the job says why it ends; py4j adds a stack, also where it was asked to
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         arguments.act(settings, arguments, log)
     except ConfigError as error:

@@ -188,3 +188,16 @@ def test_a_bounded_read_of_many_partitions_reads_less_of_each() -> None:
     ranges = {("t", number): (0, 10) for number in range(200)}
     bounded = range_options(KafkaSettings(), ranges)
     assert int(bounded["kafka.max.partition.fetch.bytes"]) * 200 <= 64 << 20
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_a_job_that_ends_logs_no_stack_of_py4j_unless_it_is_debugged(level: str) -> None:
+    said = (
+        "import logging; from headrace_lake import __main__ as entry; entry._land = lambda *_: None; "
+        "exit(entry.main() or not logging.getLogger('py4j.clientserver').isEnabledFor(logging.ERROR))"
+    )
+    variables = {"HEADRACE_LOG__LEVEL": level, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", said], env={**os.environ, **variables}, capture_output=True, check=False
+    )
+    assert done.returncode == (level != "debug"), done.stderr
