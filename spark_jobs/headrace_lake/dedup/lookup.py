@@ -11,12 +11,15 @@ from pyspark.sql import functions as sf
 from headrace_lake.dedup.index import ELSEWHERE, OFFSET_BITS, IdKind
 from headrace_lake.rows.decode import FAULT, quoted
 from headrace_lake.tables.layout import EVENTS
+from headrace_lake.tables.transaction_log import live_rows
 
 PLACE: Final = f"shiftleft(bigint(partition), {OFFSET_BITS}) | `offset`"
 _UNIQUE: Final = f"startswith(event_id, '{UNIQUE.decode()}')"
 _REPUBLISHED: Final = f"endswith(attributes, '{REPUBLISHED.decode()}')"
 
 _FAR_OUT: Final = 9_000_000_000_000_000  # ms; still within the range of timestamps
+
+_OF_INDEX: Final = ("event_id", "received_time", "attributes", "topic_id", "partition", "offset")
 
 TIME: Final = "unix_millis(received_time)"
 """SQL: the Kafka timestamp of a row."""
@@ -49,9 +52,10 @@ def landed(spark: SparkSession, lake: str, since: int, topic_id: str, inside: st
     """Returns (event_id, time, place) of the table's events since `since` (ms) that an index should hold, of those `inside`
     (SQL).
 
-    Skips files by statistics.
+    Skips files by their times.
     """
-    rows = _events(spark, lake).where(f"received_time >= {_moment(since)}").where(inside)
+    rows = live_rows(spark, f"{lake}/{EVENTS}", _OF_INDEX, ("received_time", since))
+    rows = rows.where(f"received_time >= {_moment(since)}").where(inside)
     rows = rows.where(f"startswith(event_id, '{DETERMINISTIC.decode()}') or {_REPUBLISHED}")
     return rows.selectExpr("event_id", f"{TIME} as time", f"{place(topic_id)} as place")
 

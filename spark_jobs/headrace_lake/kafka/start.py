@@ -22,6 +22,7 @@ from headrace_lake.tables.erasures import with_erased
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
 from headrace_lake.tables.properties import STRAYS
+from headrace_lake.tables.transaction_log import live_rows
 
 _EARLIEST = -2  # Spark's number for the first offset that Kafka holds
 _SHOWN = 5
@@ -100,9 +101,11 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], cl
     place = ("topic", "topic_id", "partition")
     nothing = sf.lit(None).cast("bigint")
     own = ("number", "events", "quarantined", "time")
-    read = _read(spark, lake, BATCHES).withColumn("time", sf.unix_millis("landed_at"))
-    batches = read.select(*place, "from", "to", *own, sf.lit("").alias("reason"))
-    accepted = _read(spark, lake, GAPS).select(*place, "from", "to", *(nothing.alias(name) for name in own), "reason")
+    offsets = (*place, "from", "to")
+    landed = live_rows(spark, f"{lake}/{BATCHES}", (*offsets, "number", "events", "quarantined", "landed_at"))
+    batches = landed.withColumn("time", sf.unix_millis("landed_at")).select(*offsets, *own, sf.lit("").alias("reason"))
+    accepted = live_rows(spark, f"{lake}/{GAPS}", (*offsets, "reason"))
+    accepted = accepted.select(*offsets, *(nothing.alias(name) for name in own), "reason")
     counts = sf.col("to").isNotNull() | (sf.col("reason") == str(GapReason.RECREATED))
     rows = (
         batches.unionAll(accepted).where(counts).groupBy(*place, "reason")
@@ -123,7 +126,7 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], cl
                 ends[pair] = max(ends.get(pair, 0), end)
         elif topic in topics and not row["reason"]:
             former[topic, topic_id, number] = end
-    landed = [row for row in rows if not row["reason"]]
+    of_batches = [row for row in rows if not row["reason"]]
     given_up = frozenset((row["topic_id"], row["partition"]) for row in rows if row["reason"] == GapReason.RECREATED)
     gone = {topic_id for _, topic_id, number in former if (topic_id, number) not in given_up}
     gone |= {*claimed} - {topic_id for topic_id, _ in given_up} - {topic_id for _, topic_id, _ in former}
@@ -135,15 +138,15 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], cl
         ends,
         former,
         given_up,
-        sum(row["rows"] for row in landed),
+        sum(row["rows"] for row in of_batches),
         {
-            EVENTS: sum(row["events"] or 0 for row in landed),
-            QUARANTINE: sum(row["quarantined"] or 0 for row in landed),
+            EVENTS: sum(row["events"] or 0 for row in of_batches),
+            QUARANTINE: sum(row["quarantined"] or 0 for row in of_batches),
         },
         tuple(_faults(rows, lambda: _without_number(spark, lake))),
         {
             (names[row["topic_id"]], row["partition"]): row["time"]
-            for row in landed
+            for row in of_batches
             if row["topic_id"] in names and row["time"] is not None
         },
     )

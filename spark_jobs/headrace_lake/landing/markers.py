@@ -24,6 +24,7 @@ from headrace_lake.kafka.start import rows_in
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP
 from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.transaction_log import live_rows
 
 _OPEN_FOR: Final = "interval 1 day"  # after that, no consumer will deliver the numbers
 _FURTHEST: Final = 86_400_000  # ms: how long before the marker they are looked for at most
@@ -113,7 +114,8 @@ class GapMarkers:
         recent = sf.col("received_time") > sf.expr(f"current_timestamp() - {_OPEN_FOR}")
         logjam = (sf.col("reason") == str(GapReason.LOGJAM)) & ~sf.col("covered")
         sound = sf.col("to_sequence") > sf.col("from_sequence")
-        return self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{GAPS}").where(logjam & recent & sound)
+        rows = live_rows(self._epoch.spark, f"{self._epoch.lake}/{GAPS}", SCHEMAS[GAPS].names)
+        return rows.where(logjam & recent & sound)
 
     def _covered(self, now: datetime) -> tuple[DataFrame, list[tuple[str, int, int]]]:
         """Returns the open gaps of which all numbers have landed, as covered rows; and the places of their markers."""

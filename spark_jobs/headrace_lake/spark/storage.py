@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
+from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -87,10 +89,14 @@ class Storage:
         there, files = self._at(path)
         return bool(files.delete(there, True))
 
-    def download(self, path: str, local: str) -> None:
-        """Copies the file `path` to the local file `local`, which must not exist."""
+    def local(self, path: str, folder: Path) -> Path:
+        """Returns where the file `path` can be read on the local disk: where it is, or in a copy that this puts into `folder`."""
+        if self.scheme(path) == "file":
+            return Path(local_path(path))
+        copy = folder / uuid.uuid4().hex
         there, files = self._at(path)
-        files.copyToLocalFile(False, there, self._class("org.apache.hadoop.fs.Path")(f"file://{local}"), True)
+        files.copyToLocalFile(False, there, self._class("org.apache.hadoop.fs.Path")(f"file://{copy}"), True)
+        return copy
 
     def upload(self, local: str, path: str) -> None:
         """Moves the local file `local` to the new file `path`.

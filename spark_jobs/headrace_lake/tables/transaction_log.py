@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from math import inf
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, DataFrameReader
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
@@ -165,21 +174,20 @@ class TransactionLog:
             )
         self._next = newest + 1
         self._checkpoint = [f"{self._folder}/{name}" for name in files]
-        if not files:
-            return
-        rows = (
-            plain_parquet(self._storage.spark.read, self._checkpoint)
-            .where(f"txn.appId = '{APP_ID}' or metaData.id is not null or protocol.minReaderVersion is not null")
-            .select("txn.version", "metaData", "protocol")
-            .collect()
-        )
-        for version, metadata, protocol in rows:
-            if version is not None:
-                self._latest = max(self._latest, version)
-            if metadata is not None:
-                self.metadata = metadata.asDict()
-            if protocol is not None:
-                self._check(protocol.asDict())
+        for action in self._in_checkpoint("protocol", "metaData", "txn"):
+            self._take(newest, action)
+
+    def _in_checkpoint(self, *parts: str) -> Iterator[Mapping[str, Mapping[str, Any]]]:
+        """Yields the actions of the checkpoint where reading began, as the log has them. Blocks on storage.
+
+        `parts`: names of actions, or of parts of one (``add.path``).
+        """
+        with tempfile.TemporaryDirectory(prefix="headrace-log-") as folder:
+            for file in self._checkpoint:
+                found = pq.ParquetFile(self._storage.local(file, Path(folder))).read([*parts])
+                for name in found.column_names:
+                    for action in pc.drop_null(found[name]).to_pylist(maps_as_pydicts="strict"):
+                        yield {name: action}
 
     def _check(self, protocol: Mapping[str, Any]) -> None:
         """Raises `HaltError` if the table has features that we do not know."""
@@ -188,6 +196,60 @@ class TransactionLog:
                 f"the table {self._table} has the feature {' and '.join(strange)}, which this version does not know: it might"
                 " misread the table's log. Take it away (ALTER TABLE … DROP FEATURE), or copy the rows into a new table"
             )
+
+
+class LiveFiles(TransactionLog):
+    """The files of one table, of the version that `latest` has read last."""
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        super().__init__(storage, table)
+        self._files: dict[str, str | None] = {}  # name in the log -> statistics, as JSON
+
+    def paths(self, since: tuple[str, int] | None = None) -> list[str]:
+        """Returns where the files are; `since`: see `live_rows`."""
+        names = [name for name, stats in self._files.items() if since is None or _latest(stats, since[0]) >= since[1]]
+        elsewhere = {name for name in names if ":/" in name or name.startswith("/")}  # of a clone
+        return [unquote(name) if name in elsewhere else f"{self._table}/{unquote(name)}" for name in names]
+
+    @override
+    def _begin(self) -> None:
+        before = self._next
+        super()._begin()
+        if self._next != before:
+            self._files = {}
+            for action in self._in_checkpoint("add.path", "add.stats"):
+                self._files[action["add"]["path"]] = action["add"].get("stats")
+
+    @override
+    def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._take(version, action)
+        match action:
+            case {"add": {"path": str(path), **rest}}:
+                self._files[path] = rest.get("stats")
+            case {"remove": {"path": str(path)}}:
+                self._files.pop(path, None)
+
+
+def live_rows(
+    spark: SparkSession, table: str, columns: Sequence[str], since: tuple[str, int] | None = None
+) -> DataFrame:
+    """Returns `columns` of the rows that the table at the path `table` has now; none of them may be the one of its days.
+
+    Delta's own read first computes the state of the table in Spark jobs, whose classes and generated code a start would load for
+    nothing else. `since`: a column and a Unix time in ms; then files that end before it in that column are left out. Blocks on
+    storage; raises `HaltError` if the log cannot be read as it must be.
+    """
+    log = LiveFiles(Storage(spark), table)
+    log.latest()
+    there = StructType.fromJson(json.loads(log.metadata["schemaString"]))
+    schema = StructType([there[name] for name in columns])
+    files = log.paths(since)
+    if files:
+        return plain_parquet(spark.read.schema(schema), files)
+    # `createDataFrame` of no rows starts workers of Python
+    return spark.range(0).selectExpr(
+        *(f"cast(null as {field.dataType.simpleString()}) as `{field.name}`" for field in schema)
+    )
 
 
 def plain_parquet(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
@@ -203,3 +265,11 @@ def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
             parts.setdefault((int(match[1]), int(match[3] or 1)), []).append(name)
     whole = [(version, files) for (version, count), files in parts.items() if len(files) == count]
     return max(whole, default=(-1, []))
+
+
+def _latest(stats: str | None, column: str) -> float:
+    """Returns the Unix time in ms that no row of a file is later than in `column`, by its statistics."""
+    with suppress(KeyError, TypeError, ValueError):
+        text = json.loads(stats or "")["maxValues"][column]
+        return datetime.fromisoformat(text).timestamp() * 1000 + 1  # Delta cuts off the microseconds
+    return inf

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.transaction_log import TransactionLog, plain_parquet
+from headrace_lake.tables.transaction_log import TransactionLog
 from headrace_lake.upkeep.merging.choice import is_small
 
 _DAY: Final = re.compile(r"day=([^/]+)/")
@@ -65,10 +65,9 @@ class Inventory(TransactionLog):
         self.days = {}
         if self._checkpoint:
             self.commits.append((self._next - 1, 0.0))
-            rows = plain_parquet(self._storage.spark.read, self._checkpoint)
-            rows = rows.where("add.path is not null").select("add.path", "add.size", "add.modificationTime")
-            for path, size, modified in rows.collect():
-                self._add(path, size, modified)
+            for action in self._in_checkpoint("add.path", "add.size", "add.modificationTime"):
+                file = action["add"]
+                self._add(file["path"], file["size"], file["modificationTime"])
 
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         super()._take(version, action)

@@ -209,6 +209,7 @@ class World:
             (compaction, "stepwise", lambda _: True),
             (compaction, "by_arrow", merged),
             (start, "_without_number", lambda *_: 0),
+            (start, "live_rows", lambda spark, table, _: spark.read.format("delta").load(table)),
             (gaps, "rows", self.gap_rows),
             (watermarks, "_now", lambda: int(self.now() * 1000)),
             (watermarks, "_first_times", self.first_times),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -52,7 +51,7 @@ def by_arrow(
     storage = Storage(spark)
     local = storage.scheme(files.path) == "file"
     with tempfile.TemporaryDirectory(prefix="headrace-merge-") as name:
-        sources = [_source(storage, files.path, file, Path(name), local=local) for file in files.sizes]
+        sources = [storage.local(f"{files.path}/{unquote(file)}", Path(name)) for file in files.sizes]
         if unsupported(sources) is not None:
             return None
         new = new_name(files.day)
@@ -119,16 +118,6 @@ def _entry(spark: SparkSession, name: str, day: str, size: int, statistics: str 
     if statistics is not None:
         fields["stats"] = statistics
     return actions_of(spark, [{"add": fields}])[0]
-
-
-def _source(storage: Storage, table: str, name: str, folder: Path, *, local: bool) -> Path:
-    """Returns where the file `name` of the log can be read locally."""
-    path = f"{table}/{unquote(name)}"
-    if local:
-        return Path(local_path(path))
-    copy = folder / uuid.uuid4().hex
-    storage.download(path, str(copy))
-    return copy
 
 
 def _log(spark: SparkSession, path: str) -> tuple[Any, Any]:
