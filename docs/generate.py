@@ -133,8 +133,8 @@ bytes ([decisions/native-core.md](decisions/native-core.md)).
 The landing job compares each event with those of the last hour. As a join with a table of ids, or with Spark's own
 `dropDuplicatesWithinWatermark` (which also discards what is late), that doubled the cost of landing when it was tried, and it
 grows with the table. A map in the JVM that the writing query asks row by row costs one look-up: the id as bytes, four longs an
-entry, no object. On a cluster the ids have to come to one place: each batch is read a second time, for its ids alone (the query
-that writes checks once whether a record is sound), and sorted arrays are searched for all of them at once. Arrays of different
+entry, no object. On a cluster the ids have to come to one place: the driver reads them in the files that a batch has written,
+before it commits them, and sorted arrays are searched for all of them at once. Arrays of different
 ages are merged only when they have become alike in length, so an event costs the same however many ids are held.
 
 The generated code of a query is compiled by Spark and then by the JVM. What differs from batch to batch, such as the landing

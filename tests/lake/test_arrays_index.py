@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from headrace_lake.dedup.arrays_index import NO_ID, ArraysIndex, _marked
+from headrace_lake.dedup import lookup
+from headrace_lake.dedup.arrays_index import _READ, _marked, _rows, _written
 from headrace_lake.dedup.index import DUPLICATE, OFFSET_BITS
-from headrace_lake.rows import decode
 from pyspark.sql import SparkSession
-
-from tests.lake.records import TOPICS, Headers, Record, changed, frame
 
 pytestmark = pytest.mark.spark
 
@@ -40,20 +41,29 @@ def test_rows_are_marked_by_their_places(spark: SparkSession, named: list[tuple[
     assert sorted((row["partition"], row["offset"]) for row in marked if row[DUPLICATE]) == sorted(named)
 
 
-def republished(headers: Headers) -> Headers:
-    return [*headers[:-1], ("ce_attributes", b'{"republished":true}')]
-
-
-def test_nothing_that_an_id_projection_can_see_as_an_id_throws(spark: SparkSession) -> None:
-    """The index is not asked about invalid ids."""
-    ids: list[bytes | None] = [
-        None, b"", b"d.", b"d." + b"0" * 31, b"d." + b"0" * 33, b"d." + b"0" * 30 + "é".encode(), b"d." + b"0" * 31 + b"\xff",
-        b"\xff\xfe" + b"0" * 32, b"d." + b"A" * 32, b"x." + b"0" * 32, b"d." + b"0" * 64,
-        "€".encode() + b"0" * 31, "éx".encode() + b"0" * 31, "é".encode() + b"0" * 32,
-    ]  # fmt: skip
-    ours = b"d." + b"0123456789abcdef" * 2
-    records = [Record(republished(changed("ce_id", value))) for value in (*ids, ours)]
-    index = ArraysIndex(spark, "", "id-of-e", 1000, 1 << 20)
-    rows = index._rows_of(decode.id_projection(frame(spark, records), TOPICS), NO_ID)
-    assert (rows.place & FAR).tolist() == [100 + len(ids)]
-    assert rows.high.tolist() == rows.low.tolist() == [0x0123456789ABCDEF]
+def test_ids_of_files_are_those_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Of the rows of a file, and of a file without rows; while `u.` ids are looked for, and while they are not."""
+    moment = datetime(2026, 5, 6, 12, 0, 0, 7999, tzinfo=UTC)
+    events = spark.createDataFrame(
+        [
+            ("d." + "0123456789abcdef" * 2, moment, None, 0, 0),
+            ("u." + "f" * 32, moment, '{"republished":true}', 3, 1 << 32),
+            ("d." + "8" * 32, moment, '{"republished":true}', (1 << 18) - 1, FAR),
+            ("u." + "0" * 32, moment, '{"a":1}', 0, 7),
+            ("d." + "A" * 32, moment, None, 0, 8),  # no id of ours
+            ("d." + "0" * 31 + "g", moment, None, 0, 9),
+        ],
+        "event_id string, received_time timestamp, attributes string, partition int, offset long",
+    )
+    for number, rows in enumerate((events, events.where("false"))):
+        rows.select(*_READ).coalesce(1).write.parquet(str(tmp_path / str(number)))
+        table = pq.read_table(tmp_path / str(number))
+        for uniques in (False, True):
+            kind = lookup.kind(uniques=uniques, no_event="false")
+            asked = _rows(
+                rows.selectExpr("event_id", f"{lookup.TIME} as time", f"{lookup.place()} as place", f"{kind} as kind")
+            )
+            found = _written(table, uniques=uniques)
+            assert len(found) == (0 if number else 4 if uniques else 3)
+            for one, other in zip(vars(found).values(), vars(asked).values(), strict=True):
+                assert (one.tolist(), one.dtype) == (other.tolist(), other.dtype)

@@ -111,13 +111,6 @@ def faults(spark: SparkSession, records: list[Record]) -> list[dict]:
     return [row.asDict() for row in decode.faults(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
 
-def id_projections(spark: SparkSession, records: list[Record]) -> list[dict]:
-    """Without text that is not UTF-8: PySpark cannot convert it for Python."""
-    rows = decode.id_projection(frame(spark, records), TOPICS).orderBy("offset")
-    texts = {name: sf.expr(f"if(is_valid_utf8({name}), {name}, null)") for name in ("event_id", "attributes")}
-    return [row.asDict() for row in rows.withColumns(texts).collect()]
-
-
 def rejects(spark: SparkSession, records: list[Record]) -> list[dict]:
     return [row.asDict() for row in decode.rejects(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
@@ -291,12 +284,6 @@ def test_every_record_is_an_event_or_a_fault(spark: SparkSession, records: list[
     assert [row[decode.FAULT] for row in decoded] == [expected_fault(record) for record in records]
     wrong = Counter({row["offset"]: 1 for row in decoded if row[decode.FAULT] is not None})
     assert Counter(row["offset"] for row in faults(spark, records)) == wrong
-    projected = {row["offset"]: row for row in id_projections(spark, records)}
-    assert list(projected) == [row["offset"] for row in decoded]
-    assert {*projected[100]} == {"partition", "offset", "received_time", "event_id", "attributes"}
-    for row in decoded:
-        seen = projected[row["offset"]]
-        assert row[decode.FAULT] is not None or seen == {name: row[name] for name in seen}
 
 
 def _naive(instant: datetime) -> datetime:

@@ -178,14 +178,14 @@ def test_a_commit_is_tried_again_if_somebody_alters_the_table_meanwhile(
     land = fence._appender.append
     tries: list[int] = []
 
-    def altered(path: str, rows: DataFrame, number: int, token: str, latest: Any) -> None:
+    def altered(path: str, rows: DataFrame, number: int, token: str, latest: Any, accept: Any = None) -> None:
         def alters_first() -> int:
             tries.append(number)
             if path.endswith(BATCHES) and tries.count(number) == 1:
                 spark.sql(f"alter table delta.`{path}` set tblproperties ('a' = '{number}')")
             return latest()
 
-        land(path, rows, number, token, alters_first)
+        land(path, rows, number, token, alters_first, accept)
 
     monkeypatch.setattr(fence._appender, "append", altered)
     assert fence.claim() == 1

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from deltalake import DeltaTable
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
 from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_lake.dedup.arrays_index import NO_ID, ArraysIndex
+from headrace_lake.dedup.arrays_index import ArraysIndex
 from headrace_lake.landing.landing_events import EventsLanding
+from headrace_lake.tables.layout import EVENTS
 from pyspark.sql import SparkSession
 
 from tests.lake.runs import Runs
@@ -271,16 +273,21 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
 
 
 @pytest.mark.parametrize("lake", ["arrays"], indirect=True)
-def test_a_faulty_record_hides_no_event_and_is_met_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids come from the projection until a batch holds a fault, and again after a batch without one."""
-    looks = []
-    rows_of = ArraysIndex._rows_of
+def test_a_batch_is_read_twice_after_one_with_duplicates(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its ids come from the files that it wrote; those with duplicates are gone, and a faulty record hides no event."""
+    looks: list[list[str]] = []
+    rows_of, accept = ArraysIndex._rows_of, ArraysIndex._accept
 
-    def counted(index: ArraysIndex, *arguments: Any) -> Any:
-        looks[-1].append("ids" if NO_ID in arguments else "rows")
+    def read(index: ArraysIndex, *arguments: Any) -> Any:
+        looks[-1].append("rows")
         return rows_of(index, *arguments)
 
-    monkeypatch.setattr(ArraysIndex, "_rows_of", counted)
+    def looked(index: ArraysIndex, *arguments: Any) -> Any:
+        looks[-1].append("files")
+        return accept(index, *arguments)
+
+    monkeypatch.setattr(ArraysIndex, "_rows_of", read)
+    monkeypatch.setattr(ArraysIndex, "_accept", looked)
     begin_batch = EventsLanding.begin_batch
     monkeypatch.setattr(EventsLanding, "begin_batch", lambda landing: (looks.append([]), begin_batch(landing)))
     batches = [
@@ -294,7 +301,9 @@ def test_a_faulty_record_hides_no_event_and_is_met_once(lake: Lake, monkeypatch:
     for batch in batches:
         lake.publish(*batch)
     lake.run(batch_records=3)
-    assert looks == [["ids"], ["ids", "rows"], ["rows"], ["rows"], ["ids"], ["ids", "rows"]]
+    assert looks == [["files"], ["rows"], ["files"], ["rows"], ["rows"], ["rows"]]
+    events = DeltaTable(str(lake.lake / EVENTS))
+    assert {Path(path) for path in events.file_uris()} == {*(lake.lake / EVENTS).rglob("*.parquet")}
     assert lake.ids() == Counter({d(n): 1 for n in (1, 2, 3, 5, 6, 7, 8)} | {u(4): 1})
     assert lake.duplicates() == 5
     assert lake.query("select count(*) as n from quarantine") == [{"n": 5}]

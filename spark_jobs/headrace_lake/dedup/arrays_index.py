@@ -1,47 +1,64 @@
-"""The index `arrays`: `IdArrays` in the driver. Each batch is read twice: first its ids, then to write it."""
+"""The index `arrays`: `IdArrays` in the driver.
+
+A batch is written as if it had no duplicates. Before the commit, its ids are read from the new files: if there are duplicates
+after all, the batch is written again without them. After a batch with duplicates, the next is read twice instead: first its ids,
+then to write it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from typing_extensions import override
 
 from headrace_lake.dedup import lookup
-from headrace_lake.dedup.id_arrays import IdArrays, IdRows
+from headrace_lake.dedup.id_arrays import IdArrays, IdRows, Longs
 from headrace_lake.dedup.index import (
     DUPLICATE,
     ELSEWHERE,
     OFFSET_BITS,
     DedupIndex,
     IdKind,
-    IdProjection,
     IndexState,
     WriteRows,
 )
-from headrace_lake.rows.decode import FAULT, is_id
-from headrace_lake.spark.causes import chain
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.append import stepwise
 
 _SLICE: Final = 1_000_000
 """How many ids a rebuild brings to the driver at once, about."""
 
 _MINUTE: Final = 60_000
 
-_FAULTY: Final = "headrace: this batch holds a faulty record"
-"""The writing query fails with this if the ids came from an id projection and a record turns out to be faulty."""
+_READ: Final = ("event_id", "received_time", "attributes", "partition", "offset")
+"""The columns of a written file from which the index learns."""
 
-NO_ID: Final = f"not coalesce({is_id('event_id')}, false)"
-"""SQL: a row of an id projection has no valid id. (Whether it is an event is not known.)"""
+
+_VALID: Final = r"^[du]\.[0-9a-f]{32}$"
+"""Ids that the index knows; what has another form lands as often as it comes."""
+
+
+class _DuplicatesError(Exception):
+    """Files hold duplicates: rows at these places."""
+
+    def __init__(self, places: list[int]) -> None:
+        super().__init__(len(places))
+        self.places: Final = places
 
 
 class ArraysIndex(DedupIndex):
-    """Checks the ids of a batch in the driver before the batch is written."""
+    """Checks the ids of a batch in the driver before the batch is committed."""
 
     def __init__(self, spark: SparkSession, lake: str, topic_id: str, horizon: int, most: int) -> None:
         """`horizon` in ms, `most` in bytes."""
@@ -50,6 +67,7 @@ class ArraysIndex(DedupIndex):
         self._topic_id = topic_id
         self._horizon = horizon
         self._ids = IdArrays(horizon, most)
+        self._again = False  # whether the last batch had duplicates: then the next is likely to have some, too
 
     @override
     def add_landed(self, since: int, inside: str = "true") -> None:
@@ -63,29 +81,24 @@ class ArraysIndex(DedupIndex):
         self._ids.expire(keep_from)
 
     @override
-    def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
-        """Deduplicates a batch. With an `id_projection`, takes all ids from it, also those of faulty records: so faults are
-        checked once, not twice.
-
-        If the writing query then meets a fault, it fails before it commits anything, and the batch is done again without
-        the projection.
-        """
-        seen = self._rows_of(id_projection(), NO_ID) if id_projection is not None else None
-        if seen is not None and not _republished(seen):
-            guarded = decoded.withColumn(FAULT, sf.expr(f"if({FAULT} is null, {FAULT}, raise_error('{_FAULTY}'))"))
+    def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
+        if self._again or not stepwise(self._spark):
+            places = self._places(self._rows_of(decoded), decoded)
+        else:
             try:
-                written = write(_marked(guarded, self._duplicates(seen)))
-            except (Py4JJavaError, PySparkException) as error:
-                if not any(_FAULTY in cause for cause in chain(error)):
-                    raise
-                written = {}
-            if written:
-                return written
-        rows = self._rows_of(decoded)
-        if seen is not None:
-            self._ids.remove(seen.place[~np.isin(seen.place, rows.place)])
-        duplicates = self._resolved(decoded) if _republished(rows) else []
-        return write(_marked(decoded, duplicates + self._duplicates(rows)))
+                return write(_marked(decoded, []), lambda files: self._accept(files, decoded))
+            except _DuplicatesError as error:
+                places = error.places
+        self._again = bool(places)
+        return write(_marked(decoded, places))
+
+    def _accept(self, files: Sequence[str], decoded: DataFrame) -> None:
+        """Raises `_DuplicatesError` if the rows of `files` have duplicates."""
+        storage = Storage(self._spark)
+        with tempfile.TemporaryDirectory(prefix="headrace-ids-") as folder:
+            read = [pq.ParquetFile(storage.local(file, Path(folder))).read(_READ) for file in files]
+        if read and (places := self._places(_written(pa.concat_tables(read), uniques=self._ids.uniques > 0), decoded)):
+            raise _DuplicatesError(places)
 
     @override
     def state(self) -> IndexState:
@@ -95,23 +108,29 @@ class ArraysIndex(DedupIndex):
     def close(self) -> None:
         self._ids = IdArrays(0, 0)
 
-    def _rows_of(self, frame: DataFrame, no_event: str = lookup.NO_EVENT) -> IdRows:
+    def _rows_of(self, frame: DataFrame) -> IdRows:
         """Returns the events of `frame` in the form that `IdArrays` takes."""
-        kind = lookup.kind(uniques=self._ids.uniques > 0, no_event=no_event)
+        kind = lookup.kind(uniques=self._ids.uniques > 0)
         return _rows(
             frame.selectExpr("event_id", f"{lookup.TIME} as time", f"{lookup.place()} as place", f"{kind} as kind")
         )
+
+    def _places(self, rows: IdRows, decoded: DataFrame) -> list[int]:
+        """Returns the places of the duplicates among `rows`, the events of `decoded`, and adds the other rows to the index.
+
+        If any has a republished `u.` id, this adds before all events with such ids, from the table and from the batch.
+        """
+        duplicates = []
+        if _republished(rows):
+            there, here = lookup.of_republished(self._spark, self._lake, decoded, self._horizon, self._topic_id)
+            self._ids.add(_rows(there, IdKind.LANDED))
+            duplicates = self._duplicates(_rows(here, IdKind.REPUBLISHED))
+        return duplicates + self._duplicates(rows)
 
     def _duplicates(self, rows: IdRows) -> list[int]:
         """Returns the places of the duplicates among `rows`, without the sign bit. Adds the other rows to the index."""
         found: list[int] = (rows.place[self._ids.check_and_add(rows)] & ELSEWHERE).tolist()
         return found
-
-    def _resolved(self, decoded: DataFrame) -> list[int]:
-        """Adds all events, in the table and in the batch, with the batch's republished `u.` ids; the places of duplicates."""
-        there, here = lookup.of_republished(self._spark, self._lake, decoded, self._horizon, self._topic_id)
-        self._ids.add(_rows(there, IdKind.LANDED))
-        return self._duplicates(_rows(here, IdKind.REPUBLISHED))
 
 
 def _republished(rows: IdRows) -> bool:
@@ -172,10 +191,26 @@ def _rows(frame: DataFrame, kind: IdKind | None = None) -> IdRows:
         )
         .where("row >= 0 and kind is not null and id is not null and ours").drop("ours", "row").toArrow()
     )  # fmt: skip
-    if not table.num_rows:
-        words, longs = np.empty(0, np.uint64), np.empty(0, np.int64)
-        return IdRows(words, words, longs, longs, np.empty(0, np.int8))
-    ids = pa.concat_arrays(table["id"].cast(pa.binary(16)).chunks)
-    words = np.frombuffer(ids.buffers()[1], ">u8", 2 * len(ids), 16 * ids.offset).astype(np.uint64)
     time, place, what = (table[name].to_numpy() for name in ("time", "place", "kind"))
-    return IdRows(words[0::2].copy(), words[1::2].copy(), time, place, what)
+    return _columns(b"".join(table["id"].to_pylist()), time, place, what)
+
+
+def _written(rows: pa.Table, *, uniques: bool) -> IdRows:
+    """Returns the events in rows of the events table, as `lookup` would with SQL; `uniques`: also those whose ids are only asked
+    for.
+    """
+    ours = pc.starts_with(rows["event_id"], DETERMINISTIC.decode()).to_numpy()
+    again = pc.fill_null(pc.ends_with(rows["attributes"], REPUBLISHED.decode()), False).to_numpy()
+    kind = np.where(ours, IdKind.ORDINARY, np.where(again, IdKind.REPUBLISHED, IdKind.UNIQUE)).astype(np.int8)
+    place = rows["partition"].to_numpy().astype(np.int64) << OFFSET_BITS | rows["offset"].to_numpy()
+    place |= np.where(ours, 0, -1 << 63)
+    asked = pc.match_substring_regex(rows["event_id"], _VALID).to_numpy() & (uniques | (kind != IdKind.UNIQUE))
+    digits = pc.utf8_slice_codeunits(rows["event_id"].filter(pa.array(asked)), 2)
+    time = rows["received_time"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+    return _columns(bytes.fromhex("".join(digits.to_pylist())), time[asked], place[asked], kind[asked])
+
+
+def _columns(ids: bytes, time: Longs, place: Longs, kind: npt.NDArray[np.int8]) -> IdRows:
+    """Returns rows of `ids`, 16 bytes each."""
+    words = np.frombuffer(ids, ">u8").astype(np.uint64)
+    return IdRows(words[0::2].copy(), words[1::2].copy(), time, place, kind)

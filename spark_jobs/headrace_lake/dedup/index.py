@@ -6,13 +6,14 @@ answers. The index adds every event that is not a duplicate. When it needs room,
 (`DedupIndex.expire`); if that is not enough, it forgets the oldest ids early, and counts them.
 
 There are two indexes, with the same answers and different costs. `map_index` lives in the JVM that runs the tasks, and the
-writing query asks it row by row; it needs a single JVM. `arrays_index` lives in the driver's Python: a first query brings it
-the batch's ids, and the writing query leaves out the duplicates; it works with any number of executors and compiles nothing.
+writing query asks it row by row; it needs a single JVM. `arrays_index` lives in the driver's Python: it reads the ids in the
+files that a batch has written, and commits them if there is no duplicate; it works with any number of executors and compiles
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -50,11 +51,15 @@ class IndexState(NamedTuple):
     forgotten_to: int | None  # the latest time, in ms, among them
 
 
-WriteRows = Callable[[DataFrame], dict[str, Any]]
-"""Writes checked rows and returns what it measured meanwhile. Called again if the batch has to be checked again."""
+Accept = Callable[[Sequence[str]], None]
+"""Looks at the files that were written, by their paths, before they are committed. If it raises, they are deleted."""
 
-IdProjection = Callable[[], DataFrame]
-"""Makes the frame of `decode.id_projection`, for an index that needs it."""
+
+class WriteRows(Protocol):
+    """Writes checked rows and returns what it measured meanwhile. Called again if the batch has to be checked again."""
+
+    def __call__(self, rows: DataFrame, accept: Accept | None = None, /) -> dict[str, Any]:
+        """`accept` is not asked if another run has written the batch, or where `append.stepwise` is false."""
 
 
 class DedupIndex(Protocol):
@@ -66,10 +71,10 @@ class DedupIndex(Protocol):
     def expire(self, keep_from: int) -> None:
         """Lets ids from before this time, in ms, be removed when room is needed."""
 
-    def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
-        """Adds the column `DUPLICATE` to `decoded` (see `decode.events`), passes it to `write`, and returns its result.
+    def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
+        """Adds the column `DUPLICATE` to `decoded` (see `decode.events`), passes it to `write`, and returns what that returns.
 
-        `id_projection` is of the same records; None if faults are likely. Blocks.
+        Blocks.
         """
 
     def state(self) -> IndexState:
@@ -91,7 +96,7 @@ class NoIndex(DedupIndex):
         pass
 
     @override
-    def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
+    def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
         return write(decoded.withColumn(DUPLICATE, sf.lit(False)))
 
     @override

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 from typing_extensions import override
 
 from headrace_lake.dedup import lookup
-from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IdKind, IdProjection, IndexState, WriteRows
+from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IdKind, IndexState, WriteRows
 from headrace_lake.spark.causes import chain
 from headrace_lake.spark.jvm import call_method, define, java_array, java_class
 
@@ -50,7 +50,7 @@ class MapIndex(DedupIndex):
         self._ids.keepFrom(keep_from)
 
     @override
-    def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
+    def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
         """Deduplicates a batch. If it holds a republished `u.` id, the query fails before it commits anything.
 
         Then the index adds all events with such ids, from the table and from the batch, and the batch is done again.

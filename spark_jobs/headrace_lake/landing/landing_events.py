@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from headrace_lake.dedup import lookup
-from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
+from headrace_lake.dedup.index import DUPLICATE, Accept, DedupIndex, IndexState
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import landed_already, within
@@ -125,7 +125,6 @@ class EventsLanding:
         self.erased: Final = ErasedIds(epoch.spark, epoch.lake)
         """Events that must not land again, as of the beginning of the batch."""
         self._indexed = -1  # the events table's last transaction when the index was filled
-        self._faults = False  # whether the last batch had any: then the next is likely to have some too
 
     def rebuild_index(self) -> None:
         """Fills the index from the events table. Blocks until all ids within the horizon are read."""
@@ -178,7 +177,7 @@ class EventsLanding:
             self._epoch.log.info("leaves out what an interrupted job has landed already", table=EVENTS)
             there = self._there(mine)
 
-            def write_rest(marked: DataFrame) -> dict[str, Any]:
+            def write_rest(marked: DataFrame, accept: Accept | None = None) -> dict[str, Any]:
                 rows = (
                     self._without_erased(marked)
                     .where(_WANTED)
@@ -186,30 +185,25 @@ class EventsLanding:
                     .join(there, list(_KEY), "left_anti")
                     .select(*columns)
                 )
-                self._epoch.fence.write(EVENTS, rows, version)
+                self._epoch.fence.write(EVENTS, rows, version, accept)
                 return {}
 
-            self._index.deduplicate(decoded, None, write_rest)
+            self._index.deduplicate(decoded, write_rest)
             return counted_again()
 
-        def write(marked: DataFrame) -> dict[str, Any]:
+        def write(marked: DataFrame, accept: Accept | None = None) -> dict[str, Any]:
             observation = Observation()
             measures = _measures(erased=self.erased.any())
             rows = self._without_erased(marked)
             rows = slots.hashed_with(rows, OF_EVENTS, _WANTED, *_counted_by(mine))
             rows = rows.observe(observation, *measures, *slots.sums())
-            ours = self._epoch.fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), version)
+            ours = self._epoch.fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), version, accept)
             return (
                 dict(observation.get) if ours else {}
             )  # if nothing was observed, `observation.get` would wait for ever
 
-        id_projection = None if self._faults else partial(decode.id_projection, records, self._epoch.topics)
-        seen = self._index.deduplicate(decoded, id_projection, write)
-        if not seen:
-            return counted_again()
-        found = replace(_measured(mine, seen), digests=slots.read(seen))
-        self._faults = any(count.records > count.sound for count in found.partitions.values())
-        return found
+        seen = self._index.deduplicate(decoded, write)
+        return replace(_measured(mine, seen), digests=slots.read(seen)) if seen else counted_again()
 
     def _without_erased(self, marked: DataFrame) -> DataFrame:
         """Counts an erased event that comes again as a duplicate."""

@@ -88,21 +88,6 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
     )
 
 
-def id_projection(records: DataFrame, topics: Topics) -> DataFrame:
-    """Returns (partition, offset, received_time, event_id, attributes) of each record of the events topic, without checks for
-    faults.
-
-    For a sound record, `events` gives the same values. Costs little more than reading the records.
-    """
-    found = (
-        f"string(if(get(headers, {HEADERS.index(name)}).key = {quoted(name)}, get(headers, {HEADERS.index(name)}).value,"
-        f" get(headers, int(array_position(headers.key, {quoted(name)})) - 1).value)) as {column}"
-        for name, column in (("ce_id", "event_id"), ("ce_attributes", "attributes"))
-    )
-    here = records.where(f"topic = {quoted(topics.events)}")
-    return selected(here, "partition", "offset", "timestamp as received_time", *found)
-
-
 def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
     """Returns the rows for the quarantine table from records in which `events` finds a fault: the whole record, with headers and
     key.

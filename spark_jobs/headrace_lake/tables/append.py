@@ -16,9 +16,10 @@ import json
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -84,21 +85,34 @@ class Appender:
         self._app_id = app_id
 
     def append(
-        self, path: str, rows: DataFrame | pa.Table, version: int, token: str, latest: Callable[[], int]
+        self,
+        path: str,
+        rows: DataFrame | pa.Table,
+        version: int,
+        token: str,
+        latest: Callable[[], int],
+        accept: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         """Appends `rows`, all or none; without rows it commits the version alone. `token` becomes the commit's `userMetadata`.
 
-        Does nothing if the table already has this version or a later one; `latest` returns the table's current version.
+        Does nothing if the table already has this version or a later one; `latest` returns the table's current version. `accept`
+        gets the paths of the files before they are committed, if `stepwise`; if it raises, they are deleted.
         Fails with Delta's ConcurrentTransactionException if another commit of the application comes in between. Blocks.
         """
         if stepwise(self._spark):
-            self._take_steps(path, rows, version, token, latest)
+            self._take_steps(path, rows, version, token, latest, accept)
             return
         writer = self._frame(rows).write.format("delta").mode("append").option("userMetadata", token)
         writer.option("txnAppId", self._app_id).option("txnVersion", version).save(path)
 
     def _take_steps(
-        self, path: str, rows: DataFrame | pa.Table, version: int, token: str, latest: Callable[[], int]
+        self,
+        path: str,
+        rows: DataFrame | pa.Table,
+        version: int,
+        token: str,
+        latest: Callable[[], int],
+        accept: Callable[[Sequence[str]], None] | None,
     ) -> None:
         session = rows.sparkSession if isinstance(rows, DataFrame) else self._spark
         spark = cast("Any", session)._jsparkSession
@@ -121,10 +135,21 @@ class Appender:
                 write = prepared(self._spark, log, self._frame(rows), settings)
                 data = write.writeAndReturnCommitData(transaction, spark, none, False)
                 actions, tags = data.actions(), data.stringTags()
+                if accept is not None:
+                    self._ask(accept, [f"{path}/{unquote(name)}" for name in _names(actions)])
             operation = java_class(self._spark, f"{DELTA}.DeltaOperations$Write")(
                 mode, option.apply(nothing), none, option.apply(token), none, none, none, none, none
             )
             transaction.commitIfNeeded(actions, operation, tags)
+
+    def _ask(self, accept: Callable[[Sequence[str]], None], files: Sequence[str]) -> None:
+        try:
+            accept(files)
+        except Exception:
+            storage = Storage(self._spark)
+            for file in files:
+                storage.delete(file)
+            raise
 
     def _frame(self, rows: DataFrame | pa.Table) -> DataFrame:
         return rows if isinstance(rows, DataFrame) else self._spark.createDataFrame(rows).coalesce(1)
@@ -147,6 +172,14 @@ class Appender:
         txn = {"appId": self._app_id, "version": version, "lastUpdated": now}
         actions = actions_of(self._spark, [{"txn": txn}, {"add": added}])
         return java_class(self._spark, "org.apache.spark.api.python.PythonUtils").toSeq(actions)
+
+
+def _names(actions: Any) -> Iterator[str]:
+    """Yields the names of the files that Delta's `actions` add."""
+    each = actions.iterator()
+    while each.hasNext():
+        if (added := each.next().wrap().add()) is not None:
+            yield added.path()
 
 
 def _fits(rows: pa.Table, schema: str) -> bool:

@@ -11,7 +11,7 @@ Because Delta skips silently, the job reads the table's log after each write to 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -167,8 +167,16 @@ class Fence:
         _not_past(name, latest, version)
         return latest == version
 
-    def write(self, name: str, rows: DataFrame | pa.Table, version: int) -> bool:
+    def write(
+        self,
+        name: str,
+        rows: DataFrame | pa.Table,
+        version: int,
+        accept: Callable[[Sequence[str]], None] | None = None,
+    ) -> bool:
         """Appends `rows` to the table `name` under `version` and makes sure that a write of this batch is committed.
+
+        `accept`: see `Appender.append`.
 
         True: this write was committed. False: another run's write of the same batch was, and Delta skipped this one. (A JVM
         that has lost its driver may still commit its batch after the next run has begun.) Raises `SupersededError` if
@@ -176,7 +184,7 @@ class Fence:
         """
         token = f"batch {version} {uuid.uuid4()}"
         latest = self._log(name).latest
-        _unless_overtaken(lambda: self._appender.append(f"{self._lake}/{name}", rows, version, token, latest))
+        _unless_overtaken(lambda: self._appender.append(f"{self._lake}/{name}", rows, version, token, latest, accept))
         if not self.written(name, version):
             raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
         tokens = self._log(name).tokens

@@ -397,7 +397,7 @@ class Ids(DedupIndex):
     def expire(self, keep_from: int) -> None:
         self._known = {name: (time, place) for name, (time, place) in self._known.items() if time >= keep_from}
 
-    def deduplicate(self, decoded: Frame, id_projection: Any, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def deduplicate(self, decoded: Frame, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         def asked() -> Rows:
             return [{**row, DUPLICATE: bool(row["event_id"]) and self._is_again(row)} for row in decoded.read()]
 

@@ -55,7 +55,15 @@ class Appender:
         self._world: World = spark.world
         self._app = app
 
-    def append(self, path: str, rows: Frame | pa.Table, version: int, token: str, latest: Callable[[], int]) -> None:
+    def append(
+        self,
+        path: str,
+        rows: Frame | pa.Table,
+        version: int,
+        token: str,
+        latest: Callable[[], int],
+        accept: None = None,
+    ) -> None:
         transaction = self._world.disk.table(path).begin(self._app)
         self._world.step()
         if latest() < version:
