@@ -52,7 +52,7 @@ _KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
 class StackOptions:
     """The options of `up`. `kafka`: the user's own broker; `services`: names of receivers, all if empty.
 
-    `processes`: of each receiver that can share its ports. `live`: with the live page; `live_port`: on this port, or not at all.
+    `processes`: of each receiver that can share its ports. `live`: with the live page.
     `accept_loss`: the landing job notes what Kafka no longer holds, and goes on.
     """
 
@@ -63,7 +63,6 @@ class StackOptions:
     tls: bool = False
     processes: int = 1
     live: bool = True
-    live_port: int | None = None
     accept_loss: bool = False
 
 
@@ -288,7 +287,6 @@ class _PortAllocator:
 
     def __init__(self, options: StackOptions, before: Mapping[str, int] | None = None) -> None:
         self._any = options.any_port
-        self._live = options.live_port
         self._before = before or {}
         self._given: set[int] = set()
         self.chosen: dict[str, int] = {}
@@ -304,20 +302,12 @@ class _PortAllocator:
         return port
 
     def take_live(self) -> tuple[int, list[tuple[str, str]]]:
-        """Return the live page's port: the one asked for, else the usual one, else a free one, and what to say about it.
+        """Return the live page's port: the usual one, else a free one, and what to say about it.
 
         The port is 0 if the page's package is not installed.
         """
         if find_spec(LIVE_MODULE) is None:
             return 0, [("live", "there is no live page: headrace-live is not installed")]
-        if self._live is not None:
-            if self._live in self._given or is_taken(HOST, self._live):
-                who = "this stack itself" if self._live in self._given else holder(self._live)
-                raise CommandError(
-                    f"Port {self._live}, the live page, is taken by {who}: name another with --live-port."
-                )
-            self._given.add(self._live)
-            return self._live, []
         if self._any or not is_taken(HOST, LIVE_PORT):
             return self.take("the live page", LIVE_PORT, HOST), []
         port = self._free(HOST)

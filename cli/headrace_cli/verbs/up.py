@@ -58,10 +58,6 @@ def up(
         int, typer.Option(metavar="N", help="Run N processes of each receiver, on one port; Logjam stays one.")
     ] = 1,
     live: Annotated[bool, typer.Option("--live/--no-live", help="Serve the live page, on 127.0.0.1.")] = True,
-    live_port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65_535, help="The live page's port; default: 8080, or a free one if that is taken."),
-    ] = None,
     accept_loss: Annotated[
         bool,
         typer.Option(ACCEPT, help="Let the landing job note what Kafka deleted before it landed, and go on behind it."),
@@ -74,7 +70,7 @@ def up(
     check_processes(processes)
     names = tuple(name.strip() for name in services.split(",") if name.strip())
     select_receivers(names)
-    options = StackOptions(kafka, names, any_port, host, tls, processes, live, live_port, accept_loss)
+    options = StackOptions(kafka, names, any_port, host, tls, processes, live, accept_loss)
     folder = StateFolder(state)
     if detach:
         start(folder, options)
