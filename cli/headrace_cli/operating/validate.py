@@ -288,20 +288,18 @@ def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterato
 
 def _of_machine(loaded: Iterable[Settings]) -> list[Finding]:
     """Return the findings about files and limits, each once: parts share most of them."""
-    found: dict[Finding, None] = {}
-    for settings in loaded:
-        if isinstance(settings, ServiceSettings):
-            each = [
-                *check_certificates(settings.tls),
-                *of_machine(settings.limits),
-                *of_kafka(settings.kafka),
-            ]
-            found |= dict.fromkeys(each)
-    return list(found)
+    found = [
+        finding
+        for settings in loaded
+        if isinstance(settings, ServiceSettings)
+        for finding in (*check_certificates(settings.tls), *of_machine(settings.limits), *of_kafka(settings.kafka))
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _of_kafka(loaded: dict[str, Settings]) -> Iterator[Finding]:
-    kafka = next(_kafka(settings) for settings in loaded.values())
+    kafka = dict(next(iter(loaded.values())))["kafka"]  # each part's settings have it; their base class has not
+    assert isinstance(kafka, KafkaSettings)
     also = (kafka.segments_topic, kafka.snapshots_topic) if "segment" in loaded else ()
     try:
         topics = asyncio.run(_ask(kafka, also))
@@ -342,9 +340,3 @@ def _of_topics(loaded: dict[str, Settings], topics: Sequence[Topic]) -> Iterator
 async def _ask(kafka: KafkaSettings, also: Sequence[str]) -> list[Topic]:
     await check_reachable(kafka)
     return await describe(kafka, also)
-
-
-def _kafka(settings: Settings) -> KafkaSettings:
-    found = dict(settings)["kafka"]  # each part's settings have it; their base class has not
-    assert isinstance(found, KafkaSettings)
-    return found
