@@ -53,6 +53,8 @@ def main() -> int:
     log = logs.configure(settings.log, "lake")
     if settings.log.level != "debug":  # the job says why it ends; py4j adds a stack, also where it was asked to
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for number in stops():  # while Spark starts: behind an exception then, its JVM would stay
+        signal.signal(number, _end)
     try:
         arguments.act(settings, arguments, log)
     except ConfigError as error:
@@ -61,6 +63,9 @@ def main() -> int:
     except HeadraceError as error:
         log.error("stopped", reason=str(error))
         return 1
+    except KeyboardInterrupt:  # once Spark runs it handles SIGINT
+        log.warning("interrupted")
+        return 128 + signal.SIGINT
     except Exception as error:
         log.debug("failed", exc_info=error)
         log.error("stopped", reason=root_cause(error))
@@ -112,6 +117,11 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
         for number in stops():
             signal.signal(number, job.stop)
         job.run()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ends the process at once, as the signal does by itself, also where its id is 1; its JVM ends with it, as below."""
+    os._exit(128 + number)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

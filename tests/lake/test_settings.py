@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -201,3 +202,22 @@ def test_a_job_that_ends_logs_no_stack_of_py4j_unless_it_is_debugged(level: str)
         [sys.executable, "-c", said], env={**os.environ, **variables}, capture_output=True, check=False
     )
     assert done.returncode == (level != "debug"), done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_interrupted_while_spark_starts_ends_at_once(number: int) -> None:
+    """By an exception, pyspark took away the file that its JVM was about to write, and the JVM stayed for ever."""
+    said = (
+        "import os, sys, time; from headrace_lake import __main__ as entry; from headrace_lake.commands import erase_command\n"
+        "def start(*_):\n"
+        f"    try: os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"
+        "    finally: print('unwound', flush=True)\n"
+        "erase_command.running = start; sys.argv[1:] = ['erase', '--where', 'id=x']; sys.exit(entry.main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", said],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (128 + number, b""), done.stderr
