@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_segment import look as module
 from headrace_segment.wire.original import AT_TAIL, END_OF_SEGMENT, NoSuchSegment, SegmentIsSealed, SegmentRead
 
 from tests.contract.receiver import Receivers, variables
@@ -69,3 +70,11 @@ async def test_what_cannot_be_done_is_said_in_one_line(own_segments: KafkaSettin
     ):
         done = await look(own_segments, *words, **more)
         assert (done.returncode, says in done.stderr.decode()) == (status, True)
+
+
+def test_who_interrupts_it_sees_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_run", interrupted)
+    assert module.main(["ls"]) == 130

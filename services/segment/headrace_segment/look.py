@@ -42,6 +42,7 @@ PATIENCE: Final = 60.0
 """Seconds within which Kafka must answer."""
 
 EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
 
 
 class _Asker(Caller):
@@ -130,6 +131,8 @@ def main(argv: Sequence[str]) -> int:
     except DeliveryError as error:
         print(f"python -m headrace_segment: {error}", file=sys.stderr)
         return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     return 0
 
 
