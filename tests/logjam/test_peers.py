@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -38,7 +38,7 @@ PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
 
 def peer(held: int) -> Peer:
-    made = Peer(place=Unproven(lambda: None, "", 0.0))
+    made = Peer(place=Unproven(lambda: None, "", 0.0), descriptor=cast("Any", None), since=0.0)
     made.seen(held, 0)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -140,6 +141,7 @@ _ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b}' % (
 _RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
 
 
+@dataclass(eq=False)
 class SubscriptionFrame(Frame):
     """Messages of one application that were read together, and the gaps in front of each. Part i is item i.
 
@@ -149,26 +151,17 @@ class SubscriptionFrame(Frame):
     acknowledged = False
     kept = Kept.REFUSAL
 
-    def __init__(
-        self,
-        items: Sequence[Published | Gap],
-        ticket: Ticket,
-        received_ms: int,
-        size: int,
-        maker: SubscriptionMaker,
-        ordering_key: bytes,
-    ) -> None:
-        self.items = items
-        self.ticket = ticket
-        self.received_ms = received_ms
-        self.size = size
-        self.ordering_key = ordering_key
-        self._maker = maker
+    items: Sequence[Published | Gap]
+    ticket: Ticket
+    received_ms: int
+    size: int
+    maker: SubscriptionMaker
+    ordering_key: bytes
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
         """See `headrace_common.session.interface.Frame.parts`."""
-        maker, received_ms = self._maker, self.received_ms
+        maker, received_ms = self.maker, self.received_ms
         for item in self.items:
             if isinstance(item, Gap):
                 yield maker.marker(item, received_ms)
@@ -179,4 +172,4 @@ class SubscriptionFrame(Frame):
     def spoiled(self, detail: str) -> Reject:
         """Returns all its messages: each as u32 length and the bytes that a reject of it alone would keep."""
         whole = [joined_frames(item.frames) for item in self.items if isinstance(item, Published)]
-        return self._maker.reject(Published(tuple(whole), None, detail), Reason.INTERNAL, detail)
+        return self.maker.reject(Published(tuple(whole), None, detail), Reason.INTERNAL, detail)

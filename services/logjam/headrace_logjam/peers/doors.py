@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
@@ -63,14 +62,6 @@ _PROBLEMS: Final = {
 """libzmq's reasons for refusing a handshake that was never judged."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class Guest(Peer):
-    """A peer with its connection. `since`: when it came (event loop time)."""
-
-    descriptor: Descriptor
-    since: float
-
-
 class Door:
     """One socket and the peers connected to it."""
 
@@ -86,7 +77,7 @@ class Door:
         """
         self.events = events
         self.family = family
-        self.guests: dict[int, Guest] = {}
+        self.guests: dict[int, Peer] = {}
         self.failed: int | None = None
         """libzmq's number of the fault in the handshake of the connection that ends next."""
         self.come_and_gone: Callable[[], None] = lambda: None
@@ -105,7 +96,7 @@ class Door:
         """See `__init__`."""
         return self._empty is not None and self._empty()
 
-    def half_close(self) -> set[Guest]:
+    def half_close(self) -> set[Peer]:
         """Makes the clients leave. Sends FIN to each of which nothing waits in the kernel: libzmq drops what it has not read when
         both sides have said that. Returns all that are connected.
 
@@ -183,7 +174,7 @@ class Doors:
         most = receiver.most_connections
         descriptor = Descriptor(number, door.family)
         place = Unproven(lambda: None, descriptor.address, now)
-        door.guests[number] = guest = Guest(place=place, descriptor=descriptor, since=now)
+        door.guests[number] = guest = Peer(place=place, descriptor=descriptor, since=now)
         place.leave = partial(self._leave, guest, "silent")
         taken = receiver.addresses.take(place.peer)  # first, since who is refused makes no other leave
         if taken is None and (silent := receiver.crowd.leaving_of(counted_as(place.peer))) is not None:
@@ -203,7 +194,7 @@ class Doors:
         receiver.crowd.enter(place)
         receiver.metrics.connections_opened.inc()
 
-    def _refuse(self, guest: Guest, limit: str) -> None:
+    def _refuse(self, guest: Peer, limit: str) -> None:
         guest.left = True
         guest.descriptor.shut()
         self._receiver.metrics.limit_hits.labels(limit).inc()
@@ -215,12 +206,12 @@ class Doors:
         self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
         who.leave()
 
-    def _leave(self, guest: Guest, why: str) -> None:
+    def _leave(self, guest: Peer, why: str) -> None:
         """Ends a connection. What is whole of it is still read. `why`: as the metric names it."""
         self._free(guest, why)
         guest.descriptor.shut()
 
-    def _free(self, guest: Guest, why: str) -> None:
+    def _free(self, guest: Peer, why: str) -> None:
         if not guest.left:
             guest.left = True
             self._receiver.metrics.connections_closed.labels(why).inc()
@@ -240,7 +231,7 @@ class Doors:
             self._failed(guest, failed)
         self._free(guest, "peer")
 
-    def _failed(self, guest: Guest, problem: int) -> None:
+    def _failed(self, guest: Peer, problem: int) -> None:
         receiver, peer = self._receiver, guest.place.peer
         if problem >= _PROTOCOL:
             why = _PROBLEMS.get(problem, Refusal.HANDSHAKE)
@@ -275,7 +266,7 @@ class Doors:
                 self._look_at(guest, empty=empty, subscriber=door.subscribers)
             await asyncio.sleep(0)
 
-    def _look_at(self, guest: Guest, *, empty: bool, subscriber: bool) -> None:
+    def _look_at(self, guest: Peer, *, empty: bool, subscriber: bool) -> None:
         traffic = None if guest.left else guest.descriptor.traffic()
         if traffic is None:
             return
@@ -297,7 +288,7 @@ class Doors:
         for guest in self._may_hold.leaving(there, used):
             self._end(guest, PROCESS_BUDGET)
 
-    def _end(self, guest: Guest, limit: str) -> None:
+    def _end(self, guest: Peer, limit: str) -> None:
         self._receiver.metrics.limit_hits.labels(limit).inc()
         self._receiver.limited.warning("peer sent too much", limit=limit, peer=guest.place.peer, held=guest.held)
         self._leave(guest, "protocol_error")

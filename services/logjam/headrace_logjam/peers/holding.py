@@ -21,10 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace_common.operations.health.crowd import Unproven
 from headrace_common.operations.settings import LimitSettings
+
+if TYPE_CHECKING:
+    from headrace_logjam.peers.descriptor import Descriptor
 
 OTHER: Final = 1 << 20
 """Bytes of a message beyond its largest frame, and of what arrives while we look."""
@@ -51,9 +54,14 @@ class Heard(NamedTuple):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Peer:
-    """A connection. Bytes since it began: `received` by TCP, `delivered` to us, and `held` at the last look."""
+    """A connection. Bytes since it began: `received` by TCP, `delivered` to us, and `held` at the last look.
+
+    `since`: when it came (event loop time).
+    """
 
     place: Unproven
+    descriptor: Descriptor
+    since: float
     received: int = 0
     delivered: int = 0
     held: int = 0
@@ -65,9 +73,6 @@ class Peer:
         self.received = received
         self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
         self.held = max(0, received - self.delivered - unread)
-
-
-P = TypeVar("P", bound=Peer)
 
 
 class Limits(NamedTuple):
@@ -89,7 +94,7 @@ class Limits(NamedTuple):
         """Returns whether a peer holds more than it may. `empty`: all that is whole was read."""
         return peer.held > (self.message if empty else self.ahead)
 
-    def leaving(self, peers: Collection[P], memory: Callable[[], int]) -> list[P]:
+    def leaving(self, peers: Collection[Peer], memory: Callable[[], int]) -> list[Peer]:
         """Returns those that leave because all together hold too much, largest first, until half of it is left.
 
         `memory`: what the process uses.
