@@ -104,7 +104,7 @@ class InstantStore:
         if there is None:
             return NoSegment()
         if isinstance(question, DescribeSegment):
-            return SegmentDescription(there.start, there.length, there.sealed, there.modified, len(there.writers))
+            return SegmentDescription(there.start, there.length, there.sealed, there.modified)
         if isinstance(question, ReadAttribute):
             return AttributeRead(there.attributes.get(question.attribute, records.NO_VALUE))
         if question.offset < there.start:

@@ -98,7 +98,7 @@ def _answer(question: object) -> object:
     if isinstance(question, questions.ReadBytes):
         return questions.BytesRead(b"", at_tail=True, end_of_segment=False)
     if isinstance(question, questions.DescribeSegment):
-        return questions.SegmentDescription(0, 0, sealed=False, modified=0, writers=0)
+        return questions.SegmentDescription(0, 0, sealed=False, modified=0)
     if isinstance(question, questions.ReadAttribute):
         return questions.AttributeRead(NO_VALUE)
     assert isinstance(question, questions.ChangeSegment)

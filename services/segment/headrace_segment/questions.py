@@ -132,13 +132,12 @@ class NoSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDescription:
-    """`modified`: when it was changed last (Unix, ms), by the log. `writers`: those whose levels are known."""
+    """`modified`: when it was changed last (Unix, ms), by the log."""
 
     start: int
     length: int
     sealed: bool
     modified: int
-    writers: int
 
 
 @dataclass(frozen=True, slots=True)

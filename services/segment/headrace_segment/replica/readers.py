@@ -140,7 +140,7 @@ class Readers:
             return NoSegment()
         if isinstance(question, ReadAttribute):
             return AttributeRead(segment.attributes.get(question.attribute, NO_VALUE))
-        return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified, len(segment.writers))
+        return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
 
     async def _read(self, partition: Partition, question: ReadBytes, caller: Caller) -> object:
         clock = asyncio.get_running_loop().time

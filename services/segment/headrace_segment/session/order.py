@@ -50,12 +50,9 @@ class SegmentOrder(Generic[B]):
 
     def done(self, number: int) -> bool:
         """Ends a request that has its answer. Returns whether it was a change."""
-        if number not in self._open:  # a read
-            return False
-        del self._open[number]
         changed = number in self._changes
-        if changed:
-            del self._changes[number]
+        for kept in (self._open, self._changes):  # a read is in neither
+            kept.pop(number, None)
         return changed
 
     def released(self) -> Iterator[Asked[B]]:

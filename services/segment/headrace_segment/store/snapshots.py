@@ -57,18 +57,18 @@ def parsed(record_key: bytes | None) -> tuple[str, int, str]:
 def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[bytes, bytes]]:
     """Yields the keys and values of a set, in the order in which they are to be stored. The fold must not move meanwhile."""
     digest = blake2b(digest_size=16)
-    count, rows, size, version = 0, [], 0, 1
-    for kind, row in _rows(fold):
-        version = max(version, _SINCE.get(kind, 1))
-        rows.append(row)
-        size += len(row)
-        if size >= part_bytes:
-            value = msgspec.msgpack.encode(rows)
-            digest.update(value)
-            yield key(partition, fold.next_offset, count), value
-            count, rows, size = count + 1, [], 0
-    if rows:
-        value = msgspec.msgpack.encode(rows)
+    count, version, rows = 0, 1, _rows(fold)
+    while True:
+        part, size = [], 0
+        for kind, row in rows:
+            version = max(version, _SINCE.get(kind, 1))
+            part.append(row)
+            size += len(row)
+            if size >= part_bytes:
+                break
+        if not part:
+            break
+        value = msgspec.msgpack.encode(part)
         digest.update(value)
         yield key(partition, fold.next_offset, count), value
         count += 1
