@@ -103,6 +103,7 @@ def test_a_log_line_in_windows_1252_is_read_as_such() -> None:
     assert seen.attributes["invalid_utf8"] == {"/lines/0/2": b64encode(b"gr\xfcn").decode()}
     assert seen.id == one(event(body)).id
     assert seen.id != one(event(body.replace(b"\xfc", "ü".encode()))).id
+    assert seen.id != one(event(body.replace(b"\xfc", b"\xf6"))).id
 
 
 def test_what_a_device_publishes_in_windows_1252_is_read_as_such() -> None:
