@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from typing_extensions import override
@@ -93,11 +95,14 @@ class ArraysIndex(DedupIndex):
         return write(_marked(decoded, places))
 
     def _accept(self, files: Sequence[str], decoded: DataFrame) -> None:
-        """Raises `_DuplicatesError` if the rows of `files` have duplicates."""
+        """Raises `_DuplicatesError` if the rows of `files` have duplicates, and deletes the files then."""
         storage = Storage(self._spark)
         with tempfile.TemporaryDirectory(prefix="headrace-ids-") as folder:
             read = [pq.ParquetFile(storage.local(file, Path(folder))).read(_READ) for file in files]
         if read and (places := self._places(_written(pa.concat_tables(read), uniques=self._ids.uniques > 0), decoded)):
+            with suppress(Py4JJavaError):  # what may not be deleted stays for vacuum
+                for file in files:
+                    storage.delete(file)
             raise _DuplicatesError(places)
 
     @override

@@ -52,7 +52,7 @@ class IndexState(NamedTuple):
 
 
 Accept = Callable[[Sequence[str]], None]
-"""Looks at the files that were written, by their paths, before they are committed. If it raises, they are deleted."""
+"""Looks at the files that were written, by their paths, before they are committed. If it raises, they are not."""
 
 
 class WriteRows(Protocol):

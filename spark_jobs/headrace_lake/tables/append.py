@@ -96,7 +96,7 @@ class Appender:
         """Appends `rows`, all or none; without rows it commits the version alone. `token` becomes the commit's `userMetadata`.
 
         Does nothing if the table already has this version or a later one; `latest` returns the table's current version. `accept`
-        gets the paths of the files before they are committed, if `stepwise`; if it raises, they are deleted.
+        gets the paths of the files before they are committed, if `stepwise`; if it raises, they are not.
         Fails with Delta's ConcurrentTransactionException if another commit of the application comes in between. Blocks.
         """
         if stepwise(self._spark):
@@ -136,20 +136,11 @@ class Appender:
                 data = write.writeAndReturnCommitData(transaction, spark, none, False)
                 actions, tags = data.actions(), data.stringTags()
                 if accept is not None:
-                    self._ask(accept, [f"{path}/{unquote(name)}" for name in _names(actions)])
+                    accept([f"{path}/{unquote(name)}" for name in _names(actions)])
             operation = java_class(self._spark, f"{DELTA}.DeltaOperations$Write")(
                 mode, option.apply(nothing), none, option.apply(token), none, none, none, none, none
             )
             transaction.commitIfNeeded(actions, operation, tags)
-
-    def _ask(self, accept: Callable[[Sequence[str]], None], files: Sequence[str]) -> None:
-        try:
-            accept(files)
-        except Exception:
-            storage = Storage(self._spark)
-            for file in files:
-                storage.delete(file)
-            raise
 
     def _frame(self, rows: DataFrame | pa.Table) -> DataFrame:
         return rows if isinstance(rows, DataFrame) else self._spark.createDataFrame(rows).coalesce(1)
