@@ -190,14 +190,11 @@ class FieldHash:
     __slots__ = ("_state",)
 
     def __init__(self, protocol: str, *fields: bytes) -> None:
-        pieces: list[bytes] = []
-        for item in (protocol.encode(), *fields):
-            pieces += (len(item).to_bytes(4, "big"), item)
-        self._state = hashlib.blake2b(b"".join(pieces), digest_size=16)
+        self._state = _blake2b(id_fields(protocol, *fields), digest_size=16)
 
     def begin(self, length: int) -> None:
         """Begins a field of `length` bytes."""
-        self._state.update(length.to_bytes(4, "big"))
+        self._state.update(_u32(length))
 
     def update(self, piece: bytes | bytearray | memoryview) -> None:
         """Adds a piece of that field."""
@@ -227,16 +224,16 @@ def _named(protocol: str) -> bytes:
     return hashed_field(protocol.encode())
 
 
-def deterministic_id(protocol: str, *fields: bytes) -> bytes:
+def deterministic_id(protocol: str, *fields: bytes | bytearray | memoryview) -> bytes:
     """Returns ``d.`` + 32 hex digits, the `FieldHash` of `fields`. The content must be among them."""
-    pieces = [_named(protocol)]
+    pieces: list[bytes | bytearray | memoryview] = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
     if len(pieces[-1]) > KEPT_BYTES:  # it need not be copied
-        state = hashlib.blake2b(b"".join(pieces[:-1]), digest_size=16)
+        state = _blake2b(b"".join(pieces[:-1]), digest_size=16)
         state.update(pieces[-1])
         return DETERMINISTIC + hexlify(state.digest())
-    return DETERMINISTIC + hexlify(hashlib.blake2b(b"".join(pieces), digest_size=16).digest())
+    return DETERMINISTIC + hexlify(_blake2b(b"".join(pieces), digest_size=16).digest())
 
 
 def id_fields(protocol: str, *fields: bytes) -> bytes:
@@ -252,10 +249,7 @@ def id_behind(begin: bytes, name: bytes, content: bytes) -> bytes:
 
 def deterministic_frame_ids(protocol: str, *fields: bytes | bytearray | memoryview) -> FrameIds:
     """Returns the ids for a small frame's events: the same as those of a `FieldHash` of `fields`."""
-    pieces: list[bytes | bytearray | memoryview] = [_named(protocol)]
-    for item in fields:
-        pieces += (_u32(len(item)), item)
-    return FrameIds(DETERMINISTIC + hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest()[:24].encode())
+    return FrameIds(deterministic_id(protocol, *fields)[:26])
 
 
 def unique_id() -> bytes:

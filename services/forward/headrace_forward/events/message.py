@@ -12,7 +12,7 @@ import msgpack
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import OCTETS, Attribute, Reason
-from headrace_common.record.event import Envelope, FieldHash, FrameIds, Part, Reject, rfc3339_ms, unique_id
+from headrace_common.record.event import Envelope, FrameIds, Part, Reject, deterministic_id, rfc3339_ms, unique_id
 from headrace_common.record.native import BYTES_AT_ONCE
 from headrace_common.session.inflate import InflateLimits, inflate_gzip
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Ticket, singly
@@ -104,7 +104,7 @@ class MessageFrame(Frame):
         if chunk is None or chunk in NAMES_NOTHING or names_content(chunk, self.received_ms // 1000):
             reject_id = unique_id()
         else:
-            reject_id = FieldHash(PROTOCOL, b"", chunk, *filter(None, (self._origin.name,)), self._raw).id()
+            reject_id = deterministic_id(PROTOCOL, b"", chunk, *filter(None, (self._origin.name,)), self._raw)
         return self._origin.envelope(self._subject()).reject(reason, detail, self._raw, reject_id)
 
     def _builder(
