@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -225,6 +226,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if not has(name):
                 verdict = pytest.fail if name in required(item.config) else pytest.skip
                 verdict(f"needs {name}, which this machine lacks")
+
+
+def pytest_runtest_teardown() -> None:
+    """Fails a test whose command, in this process, has silenced aiokafka for the tests behind it: some wait for its warnings."""
+    assert logging.getLogger("aiokafka").isEnabledFor(logging.WARNING)
 
 
 @pytest.fixture(scope="session")

@@ -210,14 +210,6 @@ def test_every_client_of_kafka_has_these_settings() -> None:
 class TestNoWayIn:
     """Which setting to look at, by what the other side does."""
 
-    @pytest.fixture(autouse=True)
-    def _heard(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Lets aiokafka say why it cannot connect, whatever a command that ran in this process has set."""
-        logger = logging.getLogger("aiokafka")
-        monkeypatch.setattr(logger, "disabled", False)
-        monkeypatch.setattr(logger, "level", logging.WARNING)
-        logger.manager._clear_cache()  # type: ignore[attr-defined]
-
     @staticmethod
     @asynccontextmanager
     async def server(pair: tuple[Path, Path] | None) -> AsyncIterator[int]:

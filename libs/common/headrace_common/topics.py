@@ -258,6 +258,7 @@ def _check(results: Any) -> None:
 
 
 async def _make(settings: TopicsProcessSettings, logger: log.Log) -> list[str]:
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # of each failed attempt it has a line; `main` says the last
     await wait_for_names(settings.kafka.bootstrap_servers, lambda reason: logger.warning("waiting", reason=reason))
     return await ensure(settings.kafka, settings.topics)
 
@@ -269,9 +270,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             TopicsProcessSettings, "python -m headrace_common.topics", "Make the topics of Headrace.", argv
         )
         logger = log.configure(settings.log, "topics")
-        logging.getLogger("aiokafka").setLevel(
-            logging.CRITICAL
-        )  # drops its line for each failed attempt; the last one is printed below
         done = asyncio.run(_make(settings, logger))
     except ConfigError as error:
         print(f"topics: {error}", file=sys.stderr)

@@ -121,7 +121,6 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         settings = load(SegmentSettings, arguments.config)
-        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         if arguments.verb == "delete" and not arguments.yes and not _sure(arguments.segment):
             return EXIT_FAILED
         asyncio.run(_run(settings, arguments))
@@ -145,6 +144,7 @@ def _sure(segment: str) -> bool:
 
 
 async def _run(settings: SegmentSettings, arguments: argparse.Namespace) -> None:
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # `main` says what went wrong
     reader = LogReader(settings.kafka)
     async with _followed(settings, reader, None if arguments.verb == "ls" else arguments.segment) as partitions:
         if arguments.verb == "ls":
