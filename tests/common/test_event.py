@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 import tracemalloc
 from datetime import UTC, datetime, timedelta
@@ -18,9 +17,6 @@ from headrace_common.record.contract import (
     HEADERS,
     QUARANTINE_HEADERS,
     QUARANTINE_RULES,
-    Attribute,
-    GapField,
-    GapReason,
     Reason,
 )
 from headrace_common.record.encoding import decode, encode
@@ -110,14 +106,10 @@ class TestRecord:
         st.lists(st.tuples(st.text(max_size=10), st.binary(max_size=50)), max_size=9),
     )
 
-    @settings(max_examples=examples(1_000))
-    @given(records)
-    def test_decode_gives_back_what_was_encoded(self, record: tuple[bytes, list[tuple[str, bytes]]]) -> None:
-        assert decode(encode(*record)) == record
-
     @settings(max_examples=examples(500))
     @given(st.lists(st.tuples(records, st.integers(1_600_000_000_000, 1_800_000_000_000)), min_size=1, max_size=20))
     def test_kafkas_reader_agrees(self, sent: list[tuple[tuple[bytes, list[tuple[str, bytes]]], int]]) -> None:
+        assert [decode(encode(*record)) for record, _ in sent] == [record for record, _ in sent]
         batch = builder_of((encode(*record), at) for record, at in sent)
         batch._set_producer_state(7, 3, 11)
         data = bytes(batch._build())
@@ -244,19 +236,15 @@ class TestIds:
         assert all(int(name[2:], 16) >= 0 for name in names)
 
 
-class TestSource:
-    @pytest.mark.parametrize(
-        "identity", ["host", "10.0.0.1", "2001:db8::1", "a/b", "CN=x,O=y z", "50%", "žluť", "?#&", ""]
-    )
-    def test_is_one_path_segment(self, identity: str) -> None:
-        text = source("forward", identity)
-        assert text.isascii()
-        _, protocol, segment = text.split("/")
-        assert protocol == "forward"
-        assert unquote(segment) == identity
-
-    def test_takes_any_text(self) -> None:
-        assert source("forward", "\udcff").startswith("/forward/")
+@pytest.mark.parametrize(
+    "identity", ["host", "10.0.0.1", "2001:db8::1", "a/b", "CN=x,O=y z", "50%", "žluť", "?#&", "", "\udcff"]
+)
+def test_a_source_is_one_path_segment(identity: str) -> None:
+    text = source("forward", identity)
+    assert text.isascii()
+    _, protocol, segment = text.split("/")
+    assert protocol == "forward"
+    assert unquote(segment) == identity.replace("\udcff", "?")
 
 
 class TestTimes:
@@ -267,30 +255,17 @@ class TestTimes:
         assert rfc3339(seconds).decode() == expected + "Z"
         assert rfc3339(seconds, nanoseconds).decode() == f"{expected}.{nanoseconds:09d}Z"
 
-    @pytest.mark.parametrize(
-        ("arguments", "text"),
-        [
-            ((0, 5, 1), b"1970-01-01T00:00:00.5Z"),
-            ((-1, 5, 3), b"1969-12-31T23:59:59.005Z"),
-            ((FIRST_SECOND,), b"0001-01-01T00:00:00Z"),
-            ((LAST_SECOND, 999_999_999), b"9999-12-31T23:59:59.999999999Z"),
-        ],
-    )
-    def test_edges(self, arguments: tuple[int, ...], text: bytes) -> None:
-        assert rfc3339(*arguments) == text
+    def test_edges(self) -> None:
+        assert rfc3339(0, 5, 1) == b"1970-01-01T00:00:00.5Z"
+        assert rfc3339(-1, 5, 3) == b"1969-12-31T23:59:59.005Z"
+        assert rfc3339(FIRST_SECOND) == b"0001-01-01T00:00:00Z"
+        assert rfc3339(LAST_SECOND, 999_999_999) == b"9999-12-31T23:59:59.999999999Z"
+        assert rfc3339_ms(1_700_000_123_006) == b"2023-11-14T22:15:23.006Z"
 
     @pytest.mark.parametrize("seconds", [FIRST_SECOND - 1, LAST_SECOND + 1, 2**63, -(2**63)])
     def test_outside_the_years_1_to_9999(self, seconds: int) -> None:
         with pytest.raises(ValueError, match="outside the years"):
             rfc3339(seconds)
-
-    def test_milliseconds(self) -> None:
-        assert rfc3339_ms(1_700_000_123_006) == b"2023-11-14T22:15:23.006Z"
-
-
-def test_the_closed_lists_are_labels() -> None:
-    for name in (*Reason, *Attribute, *GapReason, *GapField):
-        assert re.fullmatch("[a-z][a-z_0-9]*", name.value)
 
 
 # The rules of a sound record, on both sides of each limit
@@ -335,11 +310,7 @@ def test_each_header_has_a_rule_in_the_order_of_the_contract() -> None:
     assert tuple(QUARANTINE_RULES) == QUARANTINE_HEADERS
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in SOUND.items() for text in texts])
-def test_sound(name: str, text: str) -> None:
-    assert RULES[name].obeyed(text)
-
-
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in FAULTY.items() for text in texts])
-def test_faulty(name: str, text: str) -> None:
-    assert not RULES[name].obeyed(text)
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_on_both_sides(name: str) -> None:
+    assert [text for text in SOUND.get(name, ()) if not RULES[name].obeyed(text)] == []
+    assert [text for text in FAULTY.get(name, ()) if RULES[name].obeyed(text)] == []

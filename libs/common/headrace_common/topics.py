@@ -258,7 +258,8 @@ def _check(results: Any) -> None:
 
 
 async def _make(settings: TopicsProcessSettings, logger: log.Log) -> list[str]:
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # of each failed attempt it has a line; `main` says the last
+    # It has a line for each failed attempt; `main` prints the last one.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     await wait_for_names(settings.kafka.bootstrap_servers, lambda reason: logger.warning("waiting", reason=reason))
     return await ensure(settings.kafka, settings.topics)
 
