@@ -32,7 +32,8 @@ class Log:
 async def test_it_waits_for_the_reader() -> None:
     log = Log()
     log.end = 10
-    barrier = EndBarrier(log.end_offset, position=4)
+    barrier = EndBarrier(log.end_offset)
+    barrier.advance(4)
     waiting = asyncio.create_task(barrier.passed())
     await until(lambda: log.asked)
     for position in (5, 9):

@@ -75,7 +75,7 @@ class LakeMetrics(Catalogue):
             ("step",),
         )
         self.last_landed = self.gauge("lake_last_landed_timestamp_seconds", "Unix time when the last batch landed.")
-        self.freshness = self.counted_histogram(
+        self.freshness = self.histogram(
             "lake_freshness_seconds",
             "Time from the receipt of a record to the landing of its batch.",
             FRESHNESS_BUCKETS,

@@ -15,10 +15,9 @@ class EndBarrier:
     for the next query, since Kafka must report the end after the request arrived.
     """
 
-    def __init__(self, end_offset: Callable[[], Awaitable[int]], position: int = 0) -> None:
-        """`position`: the next offset of the reader."""
+    def __init__(self, end_offset: Callable[[], Awaitable[int]]) -> None:
         self._end_offset = end_offset
-        self._position = position
+        self._position = 0  # the next offset of the reader
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # heap of ends not reached yet
         self._order = itertools.count()
         self._asking: asyncio.Task[int] | None = None

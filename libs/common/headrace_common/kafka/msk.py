@@ -27,9 +27,9 @@ _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 class MskTokens(SharedToken):
     """Tokens of the identity that this process has at AWS."""
 
-    def __init__(self, settings: KafkaSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         """Imports AWS's signer. Raises `ConfigError` if it is not installed, or if no region is known."""
-        super().__init__(settings, clock)
+        super().__init__(settings)
         region = next((os.environ[name] for name in _REGIONS if os.environ.get(name)), "")
         if not region:
             raise ConfigError(f"KAFKA__SASL_MECHANISM AWS_MSK_IAM needs {' or '.join(_REGIONS)}")

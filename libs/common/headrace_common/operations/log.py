@@ -41,15 +41,17 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 OWN: Final = "headrace"
 """The name of our loggers."""
 
+PAUSE: Final = 10.0
+"""Seconds in which the same line of a library is written once, and in which one line waits for its reader."""
+
 
 class LibraryRepeats(logging.Filter):
-    """Passes a library's line on once in `interval` seconds: while Kafka is away, aiokafka says the same again and again. Two
+    """Passes a library's line on once in `PAUSE` seconds: while Kafka is away, aiokafka says the same again and again. Two
     lines are the same if their texts begin with the same line, before values are put in.
     """
 
-    def __init__(self, *, interval: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._interval = interval
         self._clock = clock
         self._said: dict[tuple[str, str], float] = {}
 
@@ -58,7 +60,7 @@ class LibraryRepeats(logging.Filter):
         if record.name.partition(".")[0] == OWN:
             return True
         now, key = self._clock(), (record.name, str(record.msg).partition("\n")[0])
-        if now - self._said.get(key, -self._interval) < self._interval:
+        if now - self._said.get(key, -PAUSE) < PAUSE:
             return False
         if len(self._said) >= 1000:
             self._said.clear()
@@ -71,8 +73,6 @@ PIECE: Final = 4096
 
 PATIENCE: Final = 0.1
 """Seconds for which a line waits for its reader, at most once in `PAUSE` seconds. What cannot be written then is dropped."""
-
-PAUSE: Final = 10.0
 
 
 def standard_error() -> TextIO:
@@ -95,13 +95,12 @@ class Lines(logging.StreamHandler[TextIO]):
     can be written follows one that says how many were dropped.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._own = stream
-        self._clock = clock
         self._dropped = 0
         self._begun = False  # a part of the last line was written
-        self._waits_from = clock()
+        self._waits_from = time.monotonic()
         self._room: select.poll | None = None
         try:
             self._file = stream.fileno()
@@ -144,7 +143,7 @@ class Lines(logging.StreamHandler[TextIO]):
 
     def _patience(self) -> float:
         """Returns the milliseconds for which this line may wait."""
-        now = self._clock()
+        now = time.monotonic()
         if now < self._waits_from:
             return 0.0
         self._waits_from = now + PAUSE

@@ -17,7 +17,6 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -148,13 +147,7 @@ class Catalogue:
         self._declare(name, "gauge", text, labels)
         return made
 
-    def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        """Makes a histogram."""
-        made = Histogram(name, text, namespace=PREFIX, registry=self.registry, buckets=buckets)
-        self._declare(name, "histogram", text, buckets=buckets)
-        return made
-
-    def counted_histogram(
+    def histogram(
         self, name: str, text: str, buckets: tuple[float, ...], kind: type[CountedHistogram] = CountedHistogram
     ) -> CountedHistogram:
         """Makes a histogram that takes many equal observations at once."""
@@ -245,7 +238,7 @@ class ReceiverMetrics(Catalogue):
         self.connections_paused = self.gauge(
             "connections_paused", "Connections that are not read now because a budget is used up."
         )
-        self.ack_seconds = self.counted_histogram(
+        self.ack_seconds = self.histogram(
             "ack_seconds",
             "Time from a frame's last byte until Kafka has stored all of it.",
             ACK_BUCKETS,
