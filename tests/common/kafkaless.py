@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
 from headrace_common.session.interface import Frame, Pause, Ticket, singly
 
+from tests.common.slowly import slow_loop
 from tests.contract.waiting import PATIENCE
 
 LOOK = 0.001
@@ -46,21 +47,33 @@ def reject(number: int, raw: bytes = b"raw") -> Reject:
     return ENVELOPE.reject(Reason.BAD_RECORD, "bad", raw, b"d.%032x" % number)
 
 
+Made = Part | int | Exception | list[Part] | tuple[float, Part | int]
+"""A part or a run of parts of a frame. An exception is raised in its place, a number is a pause; of a pair, the first are the
+seconds that making it takes.
+"""
+
+
 @dataclass
 class FakeFrame(Frame):
-    """A frame of given parts and runs; an exception among them is raised in its place, a number is a pause."""
+    """A frame of given parts. `begun`: how often they were asked for."""
 
-    made: list[Part | int | Exception | list[Part]]
+    given: Sequence[Made]
     ticket: Ticket = 0
     size: int = 100
     acknowledged: bool = True
     received_ms: int = NOW_MS
+    small: bool = False
+    begun: int = 0
 
     def parts(self) -> Iterator[Part | Pause]:
         return singly(self.runs())
 
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        for part in self.made:
+        self.begun += 1
+        for part in self.given:
+            if isinstance(part, tuple):
+                slow_loop().work(part[0])
+                part = part[1]
             if isinstance(part, Exception):
                 raise part
             yield Pause(part) if isinstance(part, int) else part

@@ -212,22 +212,24 @@ class TestCrowd:
 class TestWhoSurelyMayReadOn:
     """`charge` says so only below every limit, as `may_read` would."""
 
-    @pytest.mark.parametrize(("size", "surely"), [(89, True), (90, False)])
-    async def test_below_the_connections_budget(self, size: int, surely: bool) -> None:
-        budget = Budget(800, 90)
-        reader = Reader(budget)
-        reader.pace()
-        assert budget.charge(reader, size) is surely
-        assert budget.may_read(reader) is surely
-
-    @pytest.mark.parametrize(("size", "surely"), [(99, True), (100, False)])
-    async def test_below_the_share_of_unfinished_frames(self, size: int, surely: bool) -> None:
-        budget = Budget(800, 400)
+    @pytest.mark.parametrize(
+        ("own", "others", "size", "surely", "may"),
+        [
+            (90, 0, 89, True, True),
+            (90, 0, 90, False, False),
+            (400, 100, 99, True, True),
+            (400, 100, 100, False, True),  # but not surely: others are to be looked at
+        ],
+    )
+    async def test_below_its_own_budget_and_the_share_of_unfinished_frames(
+        self, own: int, others: int, size: int, surely: bool, may: bool
+    ) -> None:
+        budget = Budget(800, own)
         reader, other = Reader(budget), Reader(budget)
         reader.pace()
-        budget.hold(other, 100)
+        budget.hold(other, others)
         assert budget.charge(reader, size) is surely
-        assert budget.may_read(reader)  # but not surely: others are to be looked at
+        assert budget.may_read(reader) is may
 
     async def test_who_reads_already_and_has_nothing_to_parse(self) -> None:
         budget = Budget(800, 400)

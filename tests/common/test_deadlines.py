@@ -73,10 +73,3 @@ def test_a_limit_passes_at_its_moment_and_not_before(limit: Limit, given: dict, 
 )
 def test_what_no_limit_applies_to(given: dict, times: dict) -> None:
     assert passed(situation(**given), clocks(**times), LIMITS, 1e9) is None
-
-
-def test_no_time_passes_while_we_do_not_read() -> None:
-    at = clocks(frame_began=7.0, last_byte=8.0)
-    at.shift(100)
-    assert passed(situation(partial=True), at, LIMITS, 166.9) is None
-    assert passed(situation(partial=True), at, LIMITS, 167) is Limit.FRAME_TIME

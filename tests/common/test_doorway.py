@@ -6,40 +6,28 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any
 
 import h11
 import pytest
 from headrace_common.operations.health import doorway
 from headrace_common.operations.health.doorway import CONNECTIONS, Doorway, is_known, own_names
 from headrace_common.operations.health.exchange import MOST, Answer, Exchange, refusal
-from headrace_common.operations.health.http import Health, OpsServer
+from headrace_common.operations.health.http import OpsServer
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
 from headrace_common.operations.tasks import own_name
 
+from tests.common.test_secured import Socket
 from tests.contract.waiting import PATIENCE
 
-
-class Well(Health):
-    def live_problems(self) -> list[str]:
-        return []
-
-    def ready_problems(self) -> list[str]:
-        return []
-
-    def notes(self) -> list[str]:
-        return []
-
-    def status(self) -> dict[str, str]:
-        return {}
-
-    def collect(self) -> None:
-        pass
+WELL: Any = SimpleNamespace(live_problems=list, ready_problems=list, notes=list, status=dict, collect=lambda: None)
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[OpsServer]:
-    server = OpsServer(OpsSettings(host="127.0.0.1", port=0, hosts="ops.example.com"), "toy", Well(), ReceiverMetrics())
+    server = OpsServer(OpsSettings(host="127.0.0.1", port=0, hosts="ops.example.com"), "toy", WELL, ReceiverMetrics())
     await server.start()
     yield server
     await server.stop()
@@ -133,7 +121,7 @@ def test_a_machine_may_have_a_name_that_no_resolver_takes(monkeypatch: pytest.Mo
 
 async def test_all_addresses_are_those_of_ipv4_too() -> None:
     """Where clients connect, it was so; here the images' health check, which asks 127.0.0.1, was refused."""
-    server = OpsServer(OpsSettings(host="::", port=0), "toy", Well(), ReceiverMetrics())
+    server = OpsServer(OpsSettings(host="::", port=0), "toy", WELL, ReceiverMetrics())
     await server.start()
     try:
         assert (await ask(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -196,27 +184,9 @@ async def test_a_head_may_come_byte_by_byte_and_has_a_largest_size(server: OpsSe
         answers.append(request.target)
         return refusal(HTTPStatus.NOT_FOUND)
 
-    exchange, transport = Exchange(answer), Written()
+    exchange, transport = Exchange(answer), Socket()
     exchange.connection_made(transport)
     for byte in b"GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /y HTTP/1.1\r\n\r\n":
         exchange.data_received(bytes((byte,)))
     assert answers == [b"/x"]
     assert transport.written.count(b"HTTP/1.1 404 ") == 1
-
-
-class Written(asyncio.Transport):
-    """What was written; it is closing once it was told to close."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self._closing = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self._closing = True
-
-    def is_closing(self) -> bool:
-        return self._closing

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.log import LibraryRepeats, RateLimited
+from headrace_common.operations.log import PAUSE, LibraryRepeats, RateLimited
 from headrace_common.operations.variables import misspelt
 from headrace_common.session.interface import Peer
+from structlog.testing import CapturingLogger
 
 SCRIPT = (
     "import sys; from headrace_common.operations.log import configure; "
@@ -26,46 +27,36 @@ SCRIPT = (
 )
 
 
-class Lines:
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
-
-    def warning(self, event: str, **values: Any) -> None:
-        self.lines.append((event, values))
-
-    exception = warning
-
-
 class TestRateLimited:
-    def make(self) -> tuple[RateLimited, Lines]:
+    def make(self) -> tuple[RateLimited, CapturingLogger]:
         self.now = 100.0
-        lines = Lines()
-        return RateLimited(lines, burst=3, interval=10.0, clock=lambda: self.now), lines  # type: ignore[arg-type]
+        log = CapturingLogger()
+        return RateLimited(log, burst=3, interval=10.0, clock=lambda: self.now), log  # type: ignore[arg-type]
 
     def test_the_next_window_says_how_many_there_were(self) -> None:
-        limited, lines = self.make()
+        limited, log = self.make()
         for _ in range(100):
             limited.warning("bad")
         self.now += 9.9
         limited.warning("bad")
-        assert len(lines.lines) == 3
+        assert len(log.calls) == 3
         self.now += 0.2
         limited.warning("bad")
         limited.warning("bad")
-        assert lines.lines[3:] == [("bad", {"suppressed": 98}), ("bad", {})]
+        assert [said.kwargs for said in log.calls[3:]] == [{"suppressed": 98}, {}]
 
     def test_events_are_counted_apart(self) -> None:
         """So are bugs: a client that has found one shows it with each frame, and each line has a stack."""
-        limited, lines = self.make()
+        limited, log = self.make()
         for _ in range(5):
             limited.warning("a")
             limited.exception("b")
-        assert [event for event, _ in lines.lines] == ["a", "b"] * 3
+        assert [said.args for said in log.calls] == [("a",), ("b",)] * 3
 
 
 def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     now = 100.0
-    repeats = LibraryRepeats(interval=10, clock=lambda: now)
+    repeats = LibraryRepeats(lambda: now)
 
     def says(name: str, text: str, *values: object) -> bool:
         return repeats.filter(logging.LogRecord(name, logging.ERROR, "", 1, text, values, None))
@@ -78,7 +69,7 @@ def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     assert not says("asyncio", "Task exception was never retrieved\nfuture: <Task 2>")
     assert says("headraceless", "a library's")
     assert not says("headraceless", "a library's")
-    now += 10
+    now += PAUSE
     assert says("aiokafka.client", "no connection to %s", 1)
 
 
@@ -170,8 +161,8 @@ def test_variables_of_no_section_are_said() -> None:
     ],
 )
 def test_a_tls_client_on_a_plain_port_is_named(sample: bytes, offset: int, said: str) -> None:
-    lines = Lines()
-    receiver: Any = SimpleNamespace(limited=lines)
+    log = CapturingLogger()
+    receiver: Any = SimpleNamespace(limited=log)
     error = ProtocolError("not a message", offset=offset, sample=sample)
     ReceiverState.fault(receiver, Peer("192.0.2.7", 1, "192.0.2.7"), error)
-    assert lines.lines[0][1]["problem"] == said
+    assert log.calls[0].kwargs["problem"] == said

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 import structlog
-from aiokafka import AIOKafkaProducer, errors
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, OutOfOrderSequenceNumber, ProducerClosed
-from aiokafka.producer import message_accumulator
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import producer as module
 from headrace_common.kafka.client import Topic, make_producer
 from headrace_common.kafka.producer import FIRST_PAUSE, LAST_PAUSE, Producer, ProducerSource
-from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -267,17 +263,6 @@ class TestSource:
         bench.answers.append((Topic("e", 4, 4 << 20, ("min.insync.replicas below 2",)), Topic("q", 3, 4 << 20)))
         await bench.source.current()
         assert bench.metrics.registry.get_sample_value("headrace_topic_settings_weak") == 1
-
-
-def test_aiokafka_still_calls_of_a_batch_what_ours_has() -> None:
-    """`BatchBuilder` stands in for aiokafka's: whatever its accumulator calls must be there. It never appends to a closed one."""
-    source = inspect.getsource(message_accumulator.MessageBatch)
-    called = set(re.findall(r"self\._builder\.(\w+)", source))
-    assert called == {"append", "closed", "_build", "_set_producer_state", "record_count"}
-    assert all(callable(getattr(BatchBuilder, name)) for name in called - {"append"})
-    assert "batch._builder.close()" in inspect.getsource(message_accumulator.MessageAccumulator)
-    assert 87 in errors.kafka_errors
-    assert errors.for_code(-1) is errors.UnknownError
 
 
 async def test_aiokafka_still_has_what_is_cut() -> None:

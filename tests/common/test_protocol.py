@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,6 +19,8 @@ from headrace_common.operations.variables import PROTOCOLS, misspelt, read_yaml
 from headrace_common.protocol import Snippets, installed
 from headrace_common.session.client import Client
 from headrace_common.session.explain import Explanation
+
+from tests.contract.waiting import PATIENCE
 
 SERVICES = Path(__file__).resolve().parents[2] / "services"
 
@@ -81,3 +87,18 @@ def test_where_one_protocol_is_installed_a_file_may_have_sections_of_others(
             assert misspelt({"HEADRACE_FORWARD__USERS": "", "HEADRACE_CURIER__X": ""})[0].startswith("HEADRACE_CURIER")
         else:
             assert len(problems) == 4
+
+
+@pytest.mark.parametrize("module", [protocol.module for protocol in installed()])
+def test_a_ctrl_c_while_modules_load_ends_the_process_without_a_traceback(module: str, tmp_path: Path) -> None:
+    (tmp_path / "aiokafka.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-m", module],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr == b""

@@ -22,7 +22,7 @@ from headrace_common.fairness.workers import Account, Worker
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing import pump
 from headrace_common.publishing.batch import LONG_BATCH, Batch
 from headrace_common.publishing.delivery import Refusal
@@ -31,11 +31,11 @@ from headrace_common.publishing.pump import Pump
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES
 from headrace_common.record.contract import QUARANTINE_HEADERS
 from headrace_common.record.encoding import decode
-from headrace_common.record.event import Part, event_id
+from headrace_common.record.event import event_id
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Kept
 
-from tests.common.kafkaless import MIB, NOW_MS, FakeBroker, FakeFrame, FakeListener, FakeSource, event, reject, until
+from tests.common.kafkaless import NOW_MS, FakeBroker, FakeFrame, FakeListener, FakeSource, Made, event, reject, until
 from tests.common.slowly import SlowLoop, slow_loop
 from tests.native import CORES, using
 
@@ -91,10 +91,8 @@ class Bench:
         )
         self.ticket = 0
 
-    def submit(
-        self, *parts: Part | int | Exception | list[Part], seconds: float = 100.0, kept: Kept = Kept.DEADLINE
-    ) -> InFlightFrame:
-        frame = FakeFrame(list(parts), ticket=self.ticket)
+    def submit(self, *parts: Made, seconds: float = 100.0, kept: Kept = Kept.DEADLINE) -> InFlightFrame:
+        frame = FakeFrame(parts, ticket=self.ticket)
         frame.kept = kept
         self.ticket += 1
         now = self.clock()
@@ -105,7 +103,7 @@ class Bench:
     async def idle(self) -> None:
         await asyncio.wait_for(self.pump.idle.wait(), 60)
 
-    async def under_way(self, *parts: Part | int | Exception | list[Part], **more: Any) -> None:
+    async def under_way(self, *parts: Made, **more: Any) -> None:
         """A frame is submitted, and its answer is awaited until the test says `answered`."""
         self.delivery.open.clear()
         self.submit(*parts, **more)
@@ -548,16 +546,7 @@ class TestGivenUp:
         assert bench.numbers() == [1]
 
     async def test_a_failing_quarantine_does_not_send_the_events_again(self, bench: Bench) -> None:
-        failures = 2
-
-        async def script(batch: Batch) -> list[Refusal]:
-            nonlocal failures
-            if batch.topic == "quarantine" and failures:
-                failures -= 1
-                raise DeliveryError("wait", DeliveryPolicy.RETRY)
-            return []
-
-        bench.delivery.script = script
+        bench.delivery.script = Refusing(DeliveryPolicy.RETRY, topic="quarantine", tries=2)
         bench.submit(event(0), reject(1))
         await bench.idle()
         assert bench.numbers() == [0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +21,10 @@ from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import Refusal
 from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.publishing.pump import Pump
-from headrace_common.record.event import Part, Reject
 from headrace_common.session.inflate import SLICE
-from headrace_common.session.interface import Frame, Pause, Ticket
+from headrace_common.session.interface import Ticket
 
-from tests.common.kafkaless import MIB, NOW_MS, FakeBroker, FakeSource, event, reject
+from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeSource, Made, event, reject
 from tests.common.slowly import SlowLoop, passes, slow_loop
 
 LOOP = SlowLoop
@@ -66,32 +65,6 @@ class Client:
         raise AssertionError(error)
 
 
-@dataclass
-class Work(Frame):
-    """A frame that takes time: each part so many seconds."""
-
-    loop: SlowLoop
-    made: list[tuple[float, Part | int]]
-    ticket: Ticket = 0
-    size: int = 100
-    acknowledged: bool = True
-    received_ms: int = NOW_MS
-    begun: int = 0
-    small: bool = False
-
-    def at_once(self) -> list[Part] | None:
-        return [part for part in self.parts() if not isinstance(part, Pause)]
-
-    def parts(self) -> Iterator[Part | Pause]:
-        self.begun += 1
-        for seconds, part in self.made:
-            self.loop.work(seconds)
-            yield Pause(part) if isinstance(part, int) else part
-
-    def spoiled(self, detail: str) -> Reject:
-        raise AssertionError(detail)
-
-
 class Service:
     """Pumps that share their turns, in front of a Kafka that answers after `KAFKA` seconds."""
 
@@ -128,9 +101,9 @@ class Service:
     def client(self) -> Client:
         return Client(self.loop, self.scheduler.account())
 
-    def submit(self, client: Client, pump: int, *made: tuple[float, Part | int], small: bool = False) -> Work:
+    def submit(self, client: Client, pump: int, *made: Made, small: bool = False) -> FakeFrame:
         self.ticket += 1
-        frame = Work(self.loop, list(made), self.ticket, small=small)
+        frame = FakeFrame(made, self.ticket, small=small)
         client.sent[self.ticket] = self.loop.now
         self.pumps[pump].submit(InFlightFrame(frame, client, self.loop.now, 1e9))  # type: ignore[arg-type]
         return frame
@@ -158,20 +131,20 @@ async def serving(pumps: int, **more: Any) -> AsyncIterator[Service]:
     await service.end()
 
 
-EVENTS = [(PART, event(number)) for number in range(400)]
+EVENTS: list[Made] = [(PART, event(number)) for number in range(400)]
 """200 ms of tiny entries."""
 
-INFLATING = [*((0.001, SLICE) for _ in range(60)), (PART, reject(1))]
+INFLATING: list[Made] = [*((0.001, SLICE) for _ in range(60)), (PART, reject(1))]
 """60 ms of zeros, and all for a reject."""
 
-REJECTS = [(PART, reject(number)) for number in range(400)]
+REJECTS: list[Made] = [(PART, reject(number)) for number in range(400)]
 
 BOUND = QUANTUM + 6 * (TIME_SLICE + 2 * PART) + KAFKA
 """What a neighbour may wait: the rest of a quantum that has begun, its own slice, and one for each way in, to Kafka and
 back. Without turns it is 12 pumps by 200 ms."""
 
 
-async def beside_bombs(service: Service, bombs: list[tuple[float, Part | int]]) -> None:
+async def beside_bombs(service: Service, bombs: list[Made]) -> None:
     """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
     stop = False
 
@@ -193,7 +166,7 @@ async def beside_bombs(service: Service, bombs: list[tuple[float, Part | int]]) 
 
 
 @pytest.mark.parametrize("bombs", [EVENTS, INFLATING, REJECTS], ids=["tiny entries", "inflating", "rejects"])
-async def test_a_neighbour_waits_a_few_slices_beside(bombs: list[tuple[float, Part | int]]) -> None:
+async def test_a_neighbour_waits_a_few_slices_beside(bombs: list[Made]) -> None:
     async with serving(12) as service:
         await beside_bombs(service, bombs)
 

@@ -158,13 +158,13 @@ class Socket(asyncio.Transport):
     """What the transport of a socket is asked."""
 
     def __init__(self) -> None:
-        self.written, self.reading = b"", True
+        self.written, self.reading, self.closing = b"", True, False
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         self.written += data
 
     def is_closing(self) -> bool:
-        return False
+        return self.closing
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -173,7 +173,7 @@ class Socket(asyncio.Transport):
         self.reading = True
 
     def close(self) -> None:
-        pass
+        self.closing = True
 
 
 class Taker(asyncio.Protocol):

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from headrace_common.kafka import client
 from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, make_producer, start_at
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
-from headrace_common.topics import TopicPlan, changes, ensure, plans
+from headrace_common.topics import TopicPlan, changes, ensure
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import variables
@@ -95,7 +94,7 @@ class TestEnsure:
         assert {name: events[name] for name in promised} == promised
         partitions, quarantine = await seen(settings, settings.quarantine_topic)
         assert partitions == 3
-        assert quarantine["retention.ms"] == str(30 * DAY_MS)
+        assert {name: quarantine[name] for name in promised} == {**promised, "retention.ms": str(30 * DAY_MS)}
 
     async def test_grows_and_keeps_what_somebody_else_has_set(self, settings: KafkaSettings) -> None:
         theirs = {"retention.bytes": "77", "segment.ms": "123456", "max.message.bytes": "9000000"}
@@ -273,14 +272,6 @@ async def test_what_does_not_keep_the_promise_is_named(
     monkeypatch.setattr(client, "AIOKafkaAdminClient", Admin)
     monkeypatch.setattr(Admin, "told", {name: value})
     assert [topic.weak for topic in await describe(KafkaSettings(), ["own"])] == [weak, weak, ()]
-
-
-def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:
-    events, quarantine = plans(KafkaSettings(), TopicSettings(segments_partitions=0))
-    assert (events.name, quarantine.name) == ("headrace.events", "headrace.quarantine")
-    same = {**quarantine.configuration, "retention.ms": events.configuration["retention.ms"]}
-    named = replace(quarantine, setting=events.setting, name=events.name)
-    assert replace(named, partitions=events.partitions, configuration=same) == events
 
 
 # Brokers that make each topic that a client asks for: `auto.create.topics.enable`, which is on by default

@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from typing import Any, cast
 
 import pytest
 from headrace_common.service import watchdog
 from headrace_common.service.watchdog import INTERVAL, LIMIT, Watchdog
-
-
-class Lines:
-    def __init__(self) -> None:
-        self.said: list[tuple[str, dict[str, Any]]] = []
-
-    def error(self, event: str, **values: Any) -> None:
-        self.said.append((event, values))
+from structlog.testing import CapturingLogger
 
 
 class Bench:
     def __init__(self) -> None:
         self.now = 100.0
-        self.lines = Lines()
-        self.watchdog = Watchdog(cast("Any", self.lines), lambda: self.now)
+        self.log = CapturingLogger()
+        self.watchdog = Watchdog(cast("Any", self.log), lambda: self.now)
 
     def pass_time(self, seconds: float, *, turning: bool) -> int:
         """How many stalls were reported meanwhile."""
-        before = len(self.lines.said)
+        before = len(self.log.calls)
         until = self.now + seconds
         while self.now < until:
             self.now += 1
             if turning:
                 self.watchdog.turned()
             self.watchdog.look()
-        return len(self.lines.said) - before
+        return len(self.log.calls) - before
 
 
 def test_both_sides_of_the_limit() -> None:
     bench = Bench()
     assert bench.pass_time(LIMIT - 1, turning=False) == 0
     assert bench.pass_time(1, turning=False) == 1
-    (event, values), *_ = bench.lines.said
-    assert (event, values["seconds"]) == ("event loop stalled", LIMIT)
+    said, *_ = bench.log.calls
+    assert (said.args, said.kwargs["seconds"]) == (("event loop stalled",), LIMIT)
 
 
 def test_stalls_are_reported_once_in_an_interval() -> None:
@@ -49,7 +42,7 @@ def test_stalls_are_reported_once_in_an_interval() -> None:
     for _ in range(5):
         bench.pass_time(LIMIT, turning=False)
         bench.pass_time(1, turning=True)
-    assert len(bench.lines.said) == 1
+    assert len(bench.log.calls) == 1
     bench.pass_time(INTERVAL, turning=True)
     assert bench.pass_time(LIMIT, turning=False) == 1
 
@@ -65,21 +58,16 @@ def test_the_stacks_say_where_the_loop_is(monkeypatch: pytest.MonkeyPatch) -> No
     """By its own thread, from outside the stalled one."""
     monkeypatch.setattr(watchdog, "LOOK", 0.001)
     monkeypatch.setattr(watchdog, "LIMIT", 0.01)
-    reported = threading.Event()
-    lines = Lines()
-    dog = Watchdog(cast("Any", lines))
+    log = CapturingLogger()
+    dog = Watchdog(cast("Any", log))
 
     def busy_in_a_slice() -> None:
         dog.start()
-        assert reported.wait(60)
+        while not log.calls:
+            time.sleep(0.001)
 
-    def error(event: str, **values: Any) -> None:
-        Lines.error(lines, event, **values)
-        reported.set()
-
-    lines.error = error  # type: ignore[method-assign]
     busy_in_a_slice()
     dog.stop()
-    ((_, values),) = lines.said
-    (stack,) = (stack for name, stack in values["stacks"].items() if name.startswith("MainThread"))
+    stacks = log.calls[0].kwargs["stacks"]
+    (stack,) = (stack for name, stack in stacks.items() if name.startswith("MainThread"))
     assert any(entry.startswith("busy_in_a_slice") for entry in stack)
