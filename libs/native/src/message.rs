@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::entries::{Message, Writer, DEEPEST};
-use crate::ids::Hash;
+use crate::ids::{field, id};
 use crate::json;
 use crate::msgpack::{Input, Item, Odd};
 use crate::record::Envelope;
@@ -119,19 +119,13 @@ pub fn events<'a>(
     if OTHER_IDS.contains(&chunk.len()) {
         return Err(Odd);
     }
-    let joined;
-    let body = if found.is_entry {
-        joined = [b"\x92", found.body].concat();
-        &joined
-    } else {
-        found.body
-    };
-    let mut hash = Hash::default();
-    hash.feed(known.begun);
-    hash.field(chunk);
-    hash.feed(known.client);
-    hash.field(body);
-    let ids = hash.prefix();
+    let mut text = Vec::with_capacity(known.begun.len() + known.client.len() + data.len());
+    text.extend_from_slice(known.begun);
+    field(&mut text, chunk);
+    text.extend_from_slice(known.client);
+    let body = if found.is_entry { &[b"\x92", found.body].concat() } else { found.body };
+    field(&mut text, body);
+    let (ids, _) = id(&text);
     let mut attributes = b"{\"chunk\":".to_vec();
     json::text(&mut attributes, chunk)?;
     attributes.push(b'}');
@@ -256,10 +250,9 @@ mod tests {
         let data = b"\x93\xa1t\xa6\x92\x01\x80\x92\x02\x80\x81\xa5chunk\xa1c";
         let (made, reply) = made(data, &MOST).expect("plain");
         assert_eq!((made.len(), &reply[..]), (2, &b"\xa1c"[..]));
-        let mut hash = Hash::default();
-        hash.feed(b"\0\0\0\x01t\0\0\0\x01c\0\0\0\x01n\0\0\0\x06\x92\x01\x80\x92\x02\x80");
+        let (ids, _) = id(b"\0\0\0\x01t\0\0\0\x01c\0\0\0\x01n\0\0\0\x06\x92\x01\x80\x92\x02\x80");
         for (index, event) in made.iter().enumerate() {
-            let id = [&b"<"[..], &hash_of(&hash), format!("{index:08x}>").as_bytes()].concat();
+            let id = [&b"<"[..], &ids, format!("{index:08x}>").as_bytes()].concat();
             assert!(event.windows(id.len()).any(|part| part == id), "{event:?}");
             assert!(event.ends_with(b"{\"chunk\":\"c\"}"));
         }
@@ -268,10 +261,6 @@ mod tests {
         assert!(super::tests::made(single, &MOST).is_ok());
         assert_ne!(super::tests::made(single, &MOST), super::tests::made(data, &MOST));
         assert!(super::tests::made(&listed[..], &MOST).is_err()); // a byte of the entry is missing
-    }
-
-    fn hash_of(hash: &Hash) -> [u8; 26] {
-        hash.clone().prefix()
     }
 
     #[test]
