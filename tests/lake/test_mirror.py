@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import requests
 from deltalake import DeltaTable, write_deltalake
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_lake import __main__
 from headrace_lake.commands import migrate
+from headrace_lake.commands.mirror import catalog as mirror_catalog
 from headrace_lake.commands.mirror import target
 from headrace_lake.commands.mirror.follower import Follower
 from headrace_lake.commands.mirror.metrics import MirrorMetrics
@@ -30,11 +35,14 @@ from headrace_lake.tables.shape import parse_all
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging import choice, compaction
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from structlog.testing import CapturingLogger
 
 from tests.constants import told
+from tests.lake.rest_catalog import THREAD, Act, RestCatalogServer, failed
 from tests.lake.runs import Runs
 
 EVENTS = pa.schema(
@@ -53,9 +61,11 @@ ERASURES = pa.schema(
 class Lake:
     """A lake written by deltalake, and its mirror."""
 
-    def __init__(self, folder: Path, name: str = "the lake") -> None:
+    def __init__(self, folder: Path, name: str = "the lake", server: RestCatalogServer | None = None) -> None:
         self.path = folder / name  # pyiceberg and Delta's log spell a path with a space in their own ways
         self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "ice")}
+        if server is not None:
+            self.properties = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}"}
         self.batch = 0
         self.metrics = MirrorMetrics()
         self.follower = self.new_follower()
@@ -153,10 +163,21 @@ def ordered(rows: pa.Table) -> list[str]:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path)
+def server(tmp_path: Path) -> Iterator[RestCatalogServer]:
+    with closing(RestCatalogServer(tmp_path)) as started:
+        yield started
+
+
+@pytest.fixture
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    rest = getattr(request, "param", "sql") == "rest"
+    made = Lake(tmp_path, server=request.getfixturevalue("server") if rest else None)
     made.land()
     return made
+
+
+BOTH = pytest.mark.parametrize("lake", ["sql", "rest"], indirect=True)
+REST = pytest.mark.parametrize("lake", ["rest"], indirect=True)
 
 
 def merge(lake: Lake) -> None:
@@ -192,6 +213,7 @@ STEPS: list[Callable[[Lake], object]] = [
 ]
 
 
+@BOTH
 def test_it_shows_the_same_rows_after_each_step(lake: Lake) -> None:
     lake.follower.once()
     lake.check()
@@ -241,7 +263,7 @@ class Countdown:
         self.left = -1
         for owner, name in (
             (PyArrowFileIO, "new_output"), (PyArrowFileIO, "new_input"), (PyArrowFileIO, "delete"),
-            (SqlCatalog, "create_table"), (SqlCatalog, "commit_table"), (SqlCatalog, "create_namespace"),
+            *((owner, name) for owner in (SqlCatalog, RestCatalog) for name in ("create_table", "commit_table")),
         ):  # fmt: skip
             self._watch(monkeypatch, owner, name)
 
@@ -257,15 +279,25 @@ class Countdown:
         monkeypatch.setattr(owner, name, watched)
 
     def step(self) -> None:
+        if threading.current_thread().name == THREAD:
+            return  # the catalog lives on
         self.left -= 1
         if self.left == 0:
             raise Killed
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("steps", [[Lake.erase], [add_a_column, merge, drop_a_day, vacuum]], ids=["erasure", "merge"])
+@pytest.mark.parametrize(
+    ("lake", "steps"),
+    [("sql", [Lake.erase]), ("sql", (several := [add_a_column, merge, drop_a_day, vacuum])), ("rest", several)],
+    ids=["erasure", "merge", "rest"], indirect=["lake"],
+)  # fmt: skip
 def test_killed_between_any_two_steps_it_catches_up(
-    lake: Lake, steps: list[Callable[[Lake], object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lake: Lake,
+    steps: list[Callable[[Lake], object]],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     lake.land(day=2)
     lake.land(day=1)
@@ -282,6 +314,8 @@ def test_killed_between_any_two_steps_it_catches_up(
         shutil.rmtree(tmp_path / "ice")
         shutil.copytree(kept / "ice", tmp_path / "ice")
         shutil.copy(kept / "catalog.db", tmp_path / "catalog.db")
+        if "server" in request.fixturenames:
+            request.getfixturevalue("server").catalog.engine.dispose()
         countdown.left = number
         try:
             lake.new_follower().once()
@@ -296,6 +330,7 @@ def test_killed_between_any_two_steps_it_catches_up(
     assert number > 10
 
 
+@BOTH
 def test_a_commit_of_another_mirror_in_between_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.follower.once()
     lake.land(day=2)
@@ -313,6 +348,7 @@ def test_a_commit_of_another_mirror_in_between_is_refused(lake: Lake, monkeypatc
     lake.check()
 
 
+@BOTH
 def test_old_snapshots_go_but_no_file_of_delta(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "KEEP", 2)
     before = set(lake.path.rglob("*"))
@@ -419,11 +455,113 @@ def test_a_table_of_unknown_features_is_refused(lake: Lake) -> None:
         lake.follower.once()
 
 
-def test_a_properties_that_open_no_catalog_are_refused(tmp_path: Path) -> None:
+def test_properties_that_open_no_catalog_are_refused(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.properties = {"type": "no such"}
     with pytest.raises(ConfigError):
-        lake.new_follower()
+        lake.new_follower().run()
+
+
+@REST
+@pytest.mark.parametrize("landed", [True, False], ids=["landed", "lost"])
+@pytest.mark.parametrize("status", [409, 500, 503, None])
+def test_a_commit_of_unknown_state_breaks_no_reader(
+    lake: Lake, server: RestCatalogServer, status: int | None, landed: bool
+) -> None:
+    lake.follower.once()
+    lake.land(day=2)
+    sound = server.fault
+
+    def fault(request: str, act: Act) -> tuple[int, Any]:
+        if not request.startswith("POST /v1/namespaces/headrace/tables/"):
+            return act()
+        server.fault = sound
+        if landed:
+            act()
+        if status is None:
+            raise ConnectionAbortedError
+        return failed(status)
+
+    server.fault = fault
+    with suppress(Exception):
+        lake.follower.once()
+    lake.check(newest=False)
+    lake.follower.once()
+    lake.check()
+
+
+@REST
+@pytest.mark.parametrize("known", [True, False], ids=["it-has-looked-before", "at-its-start"])
+def test_a_catalog_that_is_away_is_asked_again(
+    lake: Lake, server: RestCatalogServer, known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lake.follower.once()
+    follower = lake.follower if known else lake.new_follower()
+    server.close()
+    lake.land()
+    lake.land()
+    again: list[RestCatalogServer] = []
+
+    def wait(seconds: float) -> None:
+        if again:
+            follower.stop()
+            return
+        assert follower.ready_problems()
+        assert lake.metrics.lag.labels("events")._value.get() == (2 if known else 0)
+        again.append(RestCatalogServer(tmp_path, server.server_port))
+
+    monkeypatch.setattr(follower._stopping, "wait", wait)
+    follower.run()
+    lake.check()
+    assert follower.ready_problems() == []
+    assert lake.metrics.lag.labels("events")._value.get() == 0
+    again[0].close()
+
+
+def test_a_catalog_that_is_silent_is_given_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_catalog, "PATIENCE", (5.0, 0.1))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        lake.properties = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        with pytest.raises(requests.Timeout):
+            lake.new_follower().once()
+
+
+@REST
+@pytest.mark.parametrize(("status", "error"), [(401, ConfigError), (503, ServiceUnavailableError)])
+def test_a_catalog_that_lets_nobody_in_is_refused(
+    lake: Lake, server: RestCatalogServer, status: int, error: type[Exception]
+) -> None:
+    server.fault = lambda request, act: failed(status)
+    with pytest.raises(error):
+        lake.new_follower().once()
+
+
+@REST
+def test_a_namespace_that_is_there_is_not_created(lake: Lake, server: RestCatalogServer) -> None:
+    server.fault = lambda request, act: failed(403) if request == "POST /v1/namespaces" else act()
+    with pytest.raises(ForbiddenError):
+        lake.follower.once()
+    server.catalog.create_namespace("headrace")
+    lake.follower.once()
+    lake.check()
+
+
+@REST
+def test_what_a_rest_catalog_wrote_it_deletes_itself(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(target._PROPERTIES, "write.metadata.previous-versions-max", "1")
+    for _ in range(3):
+        lake.land()
+        lake.follower.once()
+    assert len(list((tmp_path / "ice").glob("headrace/events/metadata/*.metadata.json"))) == 4
+
+
+@REST
+def test_a_namespace_may_have_levels(lake: Lake, server: RestCatalogServer) -> None:
+    lake.new_follower(namespace="logs.of_all").once()
+    assert "GET /v1/namespaces/logs%1Fof_all/tables/events" in server.asked
+    assert lake.catalog().load_table(("logs", "of_all", "events")).scan().to_arrow().num_rows == 5
 
 
 def test_failures_are_counted_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from typing import Final
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.health.http import Health
 from headrace_common.operations.log import Log
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from typing_extensions import override
 
+from headrace_lake.commands.mirror.catalog import opened
 from headrace_lake.commands.mirror.metrics import MirrorMetrics
 from headrace_lake.commands.mirror.source import Source, Tables
 from headrace_lake.commands.mirror.target import Target
@@ -26,13 +28,8 @@ class Follower(Health):
     """The mirror of one lake."""
 
     def __init__(self, settings: LakeSettings, metrics: MirrorMetrics, log: Log) -> None:
-        """Opens the catalog. Raises `ConfigError` if its properties are none of pyiceberg's."""
-        properties = {name: value.get_secret_value() for name, value in settings.iceberg.items()}
-        self._namespace = properties.pop("namespace", "headrace")
-        try:
-            self._catalog: Catalog = load_catalog("headrace", **properties)
-        except Exception as error:
-            raise ConfigError(f"LAKE__ICEBERG opens no catalog: {error}") from error
+        self._properties = {name: value.get_secret_value() for name, value in settings.iceberg.items()}
+        self._namespace = Catalog.identifier_to_tuple(self._properties.pop("namespace", "headrace"))
         self._tables = Tables(location(settings.path))
         self._every = settings.iceberg_every
         self._metrics = metrics
@@ -40,6 +37,10 @@ class Follower(Health):
         self._targets: dict[str, Target] = {}
         self._trouble = "it has not looked yet"
         self._stopping = threading.Event()
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return opened(self._properties)
 
     def stop(self, *_: object) -> None:
         """Makes `run` return after the round that is under way."""
@@ -62,12 +63,17 @@ class Follower(Health):
         `batches` is read first and written last, so that a reader of one of its lines finds the line's rows; routes are read
         before `events`, and written after it.
         """
-        self._catalog.create_namespace_if_not_exists(self._namespace)
+        catalog = self._catalog
         batches = self._tables.newest(_BATCHES)
         routes = route_names(batches.metadata().configuration) if batches is not None else ()
         there = [name for name in (_BATCHES, *routes, *_TABLES) if name == _BATCHES or self._tables.newest(name)]
         if batches is None:
             raise FileNotFoundError(f"there are no tables in {self._tables.lake} yet")
+        for name in there:
+            if (target := self._targets.get(name)) is not None:  # before the catalog is asked, which may be away
+                self._metrics.lag.labels(name).set(max(0, self._tables.opened(name).version() - target.version))
+        if not catalog.namespace_exists(self._namespace):
+            catalog.create_namespace_if_not_exists(self._namespace)
         for source in reversed([source for name in there if (source := self._behind(name)) is not None]):
             self._mirror(source)
         self._metrics.current.set_to_current_time()
@@ -78,14 +84,14 @@ class Follower(Health):
         table.
         """
         table = self._tables.opened(name)
-        target = self._targets.setdefault(name, Target(self._catalog, (self._namespace, name)))
-        identity, path, version = target.mirrored()
+        target = self._targets.setdefault(name, Target(self._catalog, (*self._namespace, name)))
+        identity, path = target.mirrored()
         if identity not in (None, str(table.metadata().id)):
             raise ConfigError(
-                f"{self._namespace}.{name} shows another Delta table than {self._tables.path(name)}: give another `namespace`"
-                " in LAKE__ICEBERG, or drop the Iceberg table if the Delta table was created again"
+                f"{'.'.join(self._namespace)}.{name} shows another Delta table than {self._tables.path(name)}: give another"
+                " `namespace` in LAKE__ICEBERG, or drop the Iceberg table if the Delta table was created again"
             )
-        behind = table.version() - version
+        behind = table.version() - target.version
         self._metrics.lag.labels(name).set(max(0, behind))
         return self._tables.source(name) if behind or path != self._tables.path(name) else None
 

@@ -80,20 +80,23 @@ _READERS: Final = 8
 class Target:
     """The Iceberg table of one Delta table. Every call blocks on the catalog and may raise what pyiceberg does."""
 
-    def __init__(self, catalog: Catalog, identifier: tuple[str, str]) -> None:
+    def __init__(self, catalog: Catalog, identifier: tuple[str, ...]) -> None:
         self._catalog = catalog
         self._identifier = identifier
+        self.version = -1
+        """The version of the Delta table that the Iceberg table showed when last looked."""
         self._snapshot: int | None = None
         self._files: dict[str, DataFile] = {}  # of `_snapshot`
 
-    def mirrored(self) -> tuple[str | None, str | None, int]:
-        """Returns id, path and version of the Delta table that the current snapshot shows; None, None and -1 if there is none."""
+    def mirrored(self) -> tuple[str | None, str | None]:
+        """Sets `version`; returns id and path of the Delta table that the current snapshot shows, None if there is none."""
         try:
             snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         except NoSuchTableError:
-            return None, None, -1
+            snapshot = None
         said = _said(snapshot)
-        return said.get(IDENTITY), said.get(PATH), int(said.get(VERSION) or -1)
+        self.version = int(said.get(VERSION) or -1)
+        return said.get(IDENTITY), said.get(PATH)
 
     def write(self, source: Source, lake: str) -> tuple[int, int]:
         """Commits a snapshot that lists the files of `source`; returns how many it added and removed.
@@ -123,7 +126,7 @@ class Target:
                 ExpireSnapshots(transaction).by_ids(old).commit()
         for path in waste:
             table.io.delete(path)
-        self._snapshot = producer.snapshot_id
+        self._snapshot, self.version = producer.snapshot_id, source.version
         self._files = {path: file for path, file in before.items() if path in source.files}
         self._files |= {file.file_path: _bare(file) for file in added}
         return len(added), len(removed)
