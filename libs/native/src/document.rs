@@ -63,66 +63,117 @@ const BEATS: Names = &[
 const COURIER: Names =
     &[(b"@timestamp", Want::Text(TIME)), (b"type", Want::Text(0)), (b"path", Want::Text(1)), (b"host", Want::Text(2))];
 
-/// What is read of an event, as written.
+/// A member of an event, as written; the bit of its name, and those of the slots that it fills.
+struct Member<'a> {
+    written: &'a [u8],
+    name: u32,
+    filled: u32,
+}
+
+/// What is read of an event, as written. Members that the event before has at the same place are not read again: what these fill
+/// stays.
 pub struct Fields<'a> {
+    names: Names,
+    depth: usize,
     slots: [&'a [u8]; SLOTS],
+    filled: u32,
+    members: Vec<Member<'a>>,
+    /// Whether its key is another than that of the event before.
+    pub moved: bool,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads an event of a Beat. `depth`: deepest nesting.
-    pub fn of_beats(raw: &'a [u8], depth: usize) -> Result<Self, Odd> {
-        Fields::read(raw, depth, BEATS)
+    /// For events of Beats. `depth`: deepest nesting.
+    pub fn of_beats(depth: usize) -> Self {
+        Fields { names: BEATS, depth, slots: [b""; SLOTS], filled: 0, members: Vec::new(), moved: false }
     }
 
-    /// Reads an event of Courier.
-    pub fn of_courier(raw: &'a [u8], depth: usize) -> Result<Self, Odd> {
-        Fields::read(raw, depth, COURIER)
+    /// For events of Courier.
+    pub fn of_courier(depth: usize) -> Self {
+        Fields { names: COURIER, ..Fields::of_beats(depth) }
     }
 
-    fn read(raw: &'a [u8], depth: usize, names: Names) -> Result<Self, Odd> {
-        let mut fields = Fields { slots: [b""; SLOTS] };
-        let mut scan = Scan::new(raw, depth)?;
+    /// Reads the next event. One that is `Odd` leaves nothing to compare the next one with.
+    pub fn next(&mut self, raw: &'a [u8]) -> Result<(), Odd> {
+        let (mut members, mut count, mut seen) = (std::mem::take(&mut self.members), 0, 0);
+        let mut scan = Scan::new(raw, self.depth)?;
+        let had_offset = !self.slots[OFFSET].is_empty();
+        (self.filled, self.moved) = (0, false);
         scan.space();
-        fields.object(&mut scan, 0, names)?;
+        scan.members(0, |scan| {
+            let name = match members.get(count) {
+                Some(Member { written, name, filled }) if scan.again(written) => {
+                    self.filled |= filled;
+                    *name
+                }
+                other => {
+                    let (start, before, is_more) = (scan.at(), self.filled, other.is_none());
+                    let name = self.member(scan, 0, self.names)?;
+                    let member = Member { written: scan.since(start), name, filled: self.filled & !before };
+                    if is_more {
+                        members.push(member);
+                    } else {
+                        members[count] = member;
+                    }
+                    name
+                }
+            };
+            count += 1;
+            once(&mut seen, name)
+        })?;
         scan.space();
-        if !scan.is_over() || !is_utc(fields.time()) {
+        for (slot, value) in self.slots.iter_mut().enumerate() {
+            if self.filled >> slot & 1 == 0 {
+                self.moved |= slot < KEYED && !value.is_empty();
+                *value = b"";
+            }
+        }
+        self.moved |= had_offset == self.slots[OFFSET].is_empty();
+        if !scan.is_over() || !is_utc(self.time()) {
             return Err(Odd);
         }
-        Ok(fields)
+        members.truncate(count);
+        self.members = members;
+        Ok(())
     }
 
-    fn object(&mut self, scan: &mut Scan<'a>, level: usize, names: Names) -> Result<(), Odd> {
-        let mut seen = 0u32;
-        scan.object(level, |scan, key| {
-            let Some(number) = names.iter().position(|(name, _)| *name == key) else {
-                if key.contains(&b'\\') {
-                    return Err(Odd); // it may be one of the names
-                }
-                return scan.value(level + 1).map(|_| ());
-            };
-            if seen >> number & 1 != 0 {
-                return Err(Odd);
+    fn fill(&mut self, slot: usize, value: &'a [u8]) {
+        self.moved |= slot < KEYED && self.slots[slot] != value;
+        self.slots[slot] = value;
+        self.filled |= 1 << slot;
+    }
+
+    /// Reads a member of an object that has `level` containers around it. Returns the bit of its name; 0 if it is none of `names`.
+    fn member(&mut self, scan: &mut Scan<'a>, level: usize, names: Names) -> Result<u32, Odd> {
+        let key = scan.key()?;
+        let Some(number) = names.iter().position(|(name, _)| *name == key) else {
+            if key.contains(&b'\\') {
+                return Err(Odd); // it may be one of the names
             }
-            seen |= 1 << number;
-            match (&names[number].1, scan.peek()) {
-                (Want::Raw(slot), _) | (Want::Text(slot) | Want::TextOrObject(slot, _), b'"') => {
-                    self.slots[*slot] = scan.value(level + 1)?;
-                }
-                (Want::Number(slot), b'0'..=b'9') => {
-                    let number = scan.value(level + 1)?;
-                    if number.len() > 18 || !number.iter().all(u8::is_ascii_digit) {
-                        return Err(Odd); // none that Python keeps, or keeps as it is
-                    }
-                    self.slots[*slot] = number;
-                }
-                (Want::Object(names) | Want::TextOrObject(_, names), b'{') => self.object(scan, level + 1, names)?,
-                (Want::Text(_) | Want::Number(_) | Want::Object(_) | Want::TextOrObject(..), b'n') => {
-                    scan.value(level + 1)?;
-                }
-                _ => return Err(Odd),
+            return scan.value(level + 1).map(|_| 0);
+        };
+        match (&names[number].1, scan.peek()) {
+            (Want::Raw(slot), _) | (Want::Text(slot) | Want::TextOrObject(slot, _), b'"') => {
+                let value = scan.value(level + 1)?;
+                self.fill(*slot, value);
             }
-            Ok(())
-        })
+            (Want::Number(slot), b'0'..=b'9') => {
+                let number = scan.value(level + 1)?;
+                if number.len() > 18 || !number.iter().all(u8::is_ascii_digit) {
+                    return Err(Odd); // none that Python keeps, or keeps as it is
+                }
+                self.fill(*slot, number);
+            }
+            (Want::Object(names) | Want::TextOrObject(_, names), b'{') => {
+                let mut seen = 0;
+                scan.members(level + 1, |scan| once(&mut seen, self.member(scan, level + 1, names)?))?;
+            }
+            (Want::Text(_) | Want::Number(_) | Want::Object(_) | Want::TextOrObject(..), b'n') => {
+                scan.value(level + 1)?;
+            }
+            _ => return Err(Odd),
+        }
+        Ok(1 << number)
     }
 
     /// The content of a text, escapes and all; nothing if it is not there.
@@ -173,6 +224,15 @@ pub fn courier_identity(out: &mut Vec<u8>, begun: &[u8], left: u32, raw: &[u8]) 
     Ok(())
 }
 
+/// Adds the bit of a name to those that were `seen`. `Odd` if it is among them.
+fn once(seen: &mut u32, name: u32) -> Result<(), Odd> {
+    if *seen & name != 0 {
+        return Err(Odd);
+    }
+    *seen |= name;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,15 +245,20 @@ mod tests {
     const KEY: &[u8] =
         b"\"a\"\0\"e\"\0\"h\"\0{\"path\":\"p\"}\0\0\"n\"\0\"r\"\0\0\"b\"\0\0[\"t\"]\0{\"f\":1}\0null\0\"d\"\0\x01";
 
+    fn beat(raw: &str) -> Result<Fields<'_>, Odd> {
+        let mut fields = Fields::of_beats(4);
+        fields.next(raw.as_bytes()).map(|()| fields)
+    }
+
     fn key(raw: &str) -> Result<Vec<u8>, Odd> {
         let mut key = Vec::new();
-        Fields::of_beats(raw.as_bytes(), 4)?.key(&mut key);
+        beat(raw)?.key(&mut key);
         Ok(key)
     }
 
     fn id(raw: &str) -> Result<Vec<u8>, Odd> {
         let mut out = Vec::new();
-        Fields::of_beats(raw.as_bytes(), 4)?.identity(&mut out, b"begun", raw.as_bytes())?;
+        beat(raw)?.identity(&mut out, b"begun", raw.as_bytes())?;
         out.strip_prefix(b"begun").map(<[u8]>::to_vec).ok_or(Odd)
     }
 
@@ -206,33 +271,58 @@ mod tests {
         })
     }
 
+    const SAME: &str = r#""offset":7=>"offset":8~m\n=>x~00.000Z=>01Z~"more":{"id":1}=>"a":[]~,"index":null=>~,"type":null=>
+        ~"message":"m\n"=>"message":null"#;
+    const OTHER: &str = r#""b"=>"c"~"r"=>null~"a"=>"b"~"e"=>null~"h"=>"i"~{"path":"p"}=>null~"offset":7=>"offset":null~{"f":1}=>2
+        ~{"name":"n"}=>"n"~"type":null=>"type":"t"~["t"]=>[]~"data_stream":null=>"data_stream":0~"d"=>"x"
+        ~"data_stream":null=>"data_stream":0.5~,"event":{"dataset":"d"},"more":{"id":1}=>~,"tags":["t"]=>"#;
+    const ODD: &str = r#"09:30=>25:30~"2026-11-21T09:30:00.000Z"=>null~"@timestamp"=>"time"~"b"=>5~"x":[]=>"_id":"i"~"more":=>"host":
+        ~"offset":7=>"offset":7.0~"offset":7=>"offset":-7~"offset":7=>"offset":1234567890123456789~"offset":7=>"offset":"7"
+        ~{"name":"n"}=>["n"]~"m\n"=>[]~{"dataset":"d"}=>"d"~"more"=>"type"~"x":[]=>"beat":"b"~"more"=>"a\u0067ent"
+        ~"x":[]=>"\u0062eat":"c"~{"f":1}=>{"f":1~{"f":1}=>{"f":01}~["t"]=>[[[[]]]]~{"id":1}} =>{"id":1}} 1~"more":=>"message":"#;
+
     #[test]
     fn the_key_has_what_the_origin_depends_on() {
         assert_eq!(key(PLAIN).as_deref(), Ok(KEY));
-        let same = r#""offset":7=>"offset":8~m\n=>x~00.000Z=>01Z~"more":{"id":1}=>"a":[]~,"index":null=>~,"type":null=>
-            ~"message":"m\n"=>"message":null"#;
-        for raw in changed(same) {
+        for raw in changed(SAME) {
             assert_eq!(key(&raw).as_deref(), Ok(KEY), "{raw}");
         }
-        let other = r#""b"=>"c"~"r"=>null~"a"=>"b"~"e"=>null~"h"=>"i"~{"path":"p"}=>null~"offset":7=>"offset":null~{"f":1}=>2
-            ~{"name":"n"}=>"n"~"type":null=>"type":"t"~["t"]=>[]~"data_stream":null=>"data_stream":0~"d"=>"x""#;
-        for raw in changed(other) {
+        for raw in changed(OTHER) {
             assert_ne!(key(&raw).expect("plain"), KEY, "{raw}");
         }
     }
 
     #[test]
     fn what_python_must_see() {
-        let odd = r#"09:30=>25:30~"2026-11-21T09:30:00.000Z"=>null~"@timestamp"=>"time"~"b"=>5~"x":[]=>"_id":"i"~"more":=>"host":
-            ~"offset":7=>"offset":7.0~"offset":7=>"offset":-7~"offset":7=>"offset":1234567890123456789~"offset":7=>"offset":"7"
-            ~{"name":"n"}=>["n"]~"m\n"=>[]~{"dataset":"d"}=>"d"~"more"=>"type"~"x":[]=>"beat":"b"~"more"=>"a\u0067ent"
-            ~"x":[]=>"\u0062eat":"c"~{"f":1}=>{"f":1~{"f":1}=>{"f":01}~["t"]=>[[[[]]]]~{"id":1}} =>{"id":1}} 1~"more":=>"message":"#;
-        for raw in changed(odd) {
+        for raw in changed(ODD) {
             assert_eq!(key(&raw), Err(Odd), "{raw}");
         }
         assert_eq!(key("[]"), Err(Odd));
-        assert!(Fields::of_courier(PLAIN.as_bytes(), 4).is_err()); // an object as host
-        assert!(Fields::of_courier(br#"{"@timestamp":"2026-11-21T09:30:00Z","path":"p","agent":{"id":5}}"#, 4).is_ok());
+        let mut courier = Fields::of_courier(4);
+        assert_eq!(courier.next(PLAIN.as_bytes()), Err(Odd)); // an object as host
+        assert_eq!(courier.next(br#"{"@timestamp":"2026-11-21T09:30:00Z","path":"p","agent":{"id":5}}"#), Ok(()));
+    }
+
+    #[test]
+    fn an_event_is_read_as_if_none_were_before() {
+        let all: Vec<String> = [SAME, OTHER, ODD].into_iter().flat_map(changed).collect();
+        for (first, second) in all.iter().flat_map(|first| all.iter().map(move |second| (first, second))) {
+            let (mut fields, mut before) = (Fields::of_beats(4), Err(Odd));
+            for raw in [first, second, first] {
+                let read = fields.next(raw.as_bytes()).map(|()| {
+                    let mut key = Vec::new();
+                    fields.key(&mut key);
+                    let mut id = Vec::new();
+                    (key, fields.identity(&mut id, b"", raw.as_bytes()).map(|()| id))
+                });
+                let alone = key(raw).map(|key| (key, id(raw)));
+                assert_eq!(read, alone, "{raw} after {first}");
+                if let (Ok((before, _)), Ok((key, _))) = (&before, &read) {
+                    assert_eq!(fields.moved, before != key, "{raw} after {first}");
+                }
+                before = read;
+            }
+        }
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub const DEEPEST: usize = 128;
 /// Most bytes of pointers to texts that came as bin: a few bytes of them may have long pointers.
 const MOST_NOTED: usize = 64 << 10;
 
+/// Bytes that a value or an event seldom exceeds.
+pub const USUAL: usize = 1 << 10;
+
 /// Pairs of a map from which on its keys are looked up by their hash.
 const MANY_KEYS: usize = 16;
 
@@ -60,8 +63,8 @@ impl<'a> Writer<'a> {
         Writer {
             message,
             clock: Clock::default(),
-            value: Vec::new(),
-            time: Vec::new(),
+            value: Vec::with_capacity(USUAL),
+            time: Vec::with_capacity(32),
             bins: Vec::new(),
             attributes: Vec::new(),
             path: Vec::new(),

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::entries::{Message, Writer, DEEPEST};
+use crate::entries::{Message, Writer, DEEPEST, USUAL};
 use crate::ids::{field, id};
 use crate::json;
 use crate::msgpack::{Input, Item, Odd};
@@ -138,7 +138,7 @@ pub fn events<'a>(
         depth: most.depth,
     };
     let mut writer = Writer::new(&message);
-    let mut event = Vec::new();
+    let mut event = Vec::with_capacity(USUAL);
     let (mut read, mut total) = (0, 0);
     for index in 0..most.entries {
         event.clear();

@@ -167,12 +167,10 @@ struct Scanned<'d> {
     identity: Range<usize>,
 }
 
-/// Makes events of JSON. `of`: the key of the last one's origin.
+/// Makes events of JSON.
 #[derive(Default)]
 struct Documents<'py, 'd> {
     origins: Vec<Origin<'py>>,
-    of: Vec<u8>,
-    key: Vec<u8>,
     scanned: Vec<Scanned<'d>>,
     identities: Vec<u8>,
     total: usize,
@@ -187,13 +185,12 @@ impl<'py, 'd> Documents<'py, 'd> {
         fields: &Fields<'d>,
         identity: impl FnOnce(&mut Vec<u8>, Option<&[u8]>) -> Result<(), Odd>,
     ) -> PyResult<bool> {
-        self.key.clear();
-        fields.key(&mut self.key);
-        if self.origins.is_empty() || self.key != self.of {
-            let found = find.call1((PyBytes::new(find.py(), &self.key), PyBytes::new(find.py(), raw)))?;
+        if self.origins.is_empty() || fields.moved {
+            let mut key = Vec::new();
+            fields.key(&mut key);
+            let found = find.call1((PyBytes::new(find.py(), &key), PyBytes::new(find.py(), raw)))?;
             let Some(origin) = found.extract()? else { return Ok(false) };
             self.origins.push(origin);
-            std::mem::swap(&mut self.key, &mut self.of);
         }
         let (origin, start) = (self.origins.len() - 1, self.identities.len());
         let ((bare, _, after_id, ..), begun) = &self.origins[origin];
@@ -238,13 +235,15 @@ fn documents<'py>(
 ) -> PyResult<(Bound<'py, PyList>, usize)> {
     caught(|| {
         let ids: [u8; IDS_LENGTH] = ids.try_into().expect("the prefix of ids");
-        let mut documents = Documents::default();
+        let (mut documents, mut fields) = (Documents::default(), Fields::of_beats(limits.1));
         let mut read = 0;
         while documents.scanned.len() < most as usize && documents.total <= MOST_MADE {
             let Some(raw) = record::framed(&data[read..], DATA_HEADER).filter(|raw| raw.len() <= limits.0) else {
                 break;
             };
-            let Ok(fields) = Fields::of_beats(raw, limits.1) else { break };
+            if fields.next(raw).is_err() {
+                break;
+            }
             let name = |out: &mut _, begun: Option<&[u8]>| begun.map_or(Ok(()), |it| fields.identity(out, it, raw));
             if !documents.add(&find, raw, &fields, name)? {
                 break;
@@ -301,12 +300,14 @@ fn payload<'py>(
             entry.as_bytes().len() <= limits.0 && read <= most
         };
         let held: Vec<Held> = held.take_while(is_short).collect();
-        let mut documents = Documents::default();
+        let (mut documents, mut fields) = (Documents::default(), Fields::of_courier(limits.1));
         for (entry, left) in held.iter().zip((1..=left).rev()) {
             let raw = entry.as_bytes();
-            let Ok(fields) = Fields::of_courier(raw, limits.1) else { break };
             let identity = |out: &mut Vec<u8>, _: Option<&[u8]>| courier_identity(out, begun, left, raw);
-            if documents.total > MOST_MADE || !documents.add(&find, raw, &fields, identity)? {
+            if documents.total > MOST_MADE
+                || fields.next(raw).is_err()
+                || !documents.add(&find, raw, &fields, identity)?
+            {
                 break;
             }
         }

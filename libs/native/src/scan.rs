@@ -45,19 +45,35 @@ impl<'a> Scan<'a> {
         self.next_is(byte).then_some(()).ok_or(Odd)
     }
 
-    /// Reads an object: `each` reads the value of each key.
-    pub fn object(
-        &mut self,
-        level: usize,
-        mut each: impl FnMut(&mut Self, &'a [u8]) -> Result<(), Odd>,
-    ) -> Result<(), Odd> {
-        self.elements(level, b'{', b'}', |scan| {
-            let key = scan.text()?;
-            scan.space();
-            scan.expect(b':')?;
-            scan.space();
-            each(scan, key)
-        })
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// What is read from `start` on.
+    pub fn since(&self, start: usize) -> &'a [u8] {
+        &self.data[start..self.at]
+    }
+
+    /// Reads an object: `each` reads each member.
+    pub fn members(&mut self, level: usize, each: impl FnMut(&mut Self) -> Result<(), Odd>) -> Result<(), Odd> {
+        self.elements(level, b'{', b'}', each)
+    }
+
+    /// Reads a member up to its value. Returns its key.
+    pub fn key(&mut self) -> Result<&'a [u8], Odd> {
+        let key = self.text()?;
+        self.space();
+        self.expect(b':')?;
+        self.space();
+        Ok(key)
+    }
+
+    /// Passes by `member`, which was read elsewhere at the same level, if just that comes next. Returns whether it does.
+    pub fn again(&mut self, member: &[u8]) -> bool {
+        let rest = self.data[self.at..].strip_prefix(member);
+        let same = rest.is_some_and(|rest| matches!(rest.first(), Some(b',' | b'}')));
+        self.at += if same { member.len() } else { 0 };
+        same
     }
 
     /// `level`: how many containers are around it.
@@ -92,14 +108,14 @@ impl<'a> Scan<'a> {
         let start = self.at;
         match self.peek() {
             b'"' => self.text().map(|_| ())?,
-            b'{' => self.object(level, |scan, _| scan.value(level + 1).map(|_| ()))?,
+            b'{' => self.members(level, |scan| scan.key().and_then(|_| scan.value(level + 1)).map(|_| ()))?,
             b'[' => self.elements(level, b'[', b']', |scan| scan.value(level + 1).map(|_| ()))?,
             b't' => self.word(b"true")?,
             b'f' => self.word(b"false")?,
             b'n' => self.word(b"null")?,
             _ => self.number()?,
         }
-        Ok(&self.data[start..self.at])
+        Ok(self.since(start))
     }
 
     fn word(&mut self, word: &[u8]) -> Result<(), Odd> {
