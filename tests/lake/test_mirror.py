@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 import requests
 from deltalake import DeltaTable, write_deltalake
+from headrace_cli.machine.java import java_home
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_lake import __main__
 from headrace_lake.commands import migrate
@@ -42,8 +44,10 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from structlog.testing import CapturingLogger
 
 from tests.constants import told
+from tests.lake.lander import QUICK_START
 from tests.lake.rest_catalog import THREAD, Act, RestCatalogServer, failed
 from tests.lake.runs import Runs
+from tests.real_clients import built
 
 EVENTS = pa.schema(
     [
@@ -66,6 +70,7 @@ class Lake:
         self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "ice")}
         if server is not None:
             self.properties = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}"}
+        self.namespace: tuple[str, ...] = ("headrace",)
         self.batch = 0
         self.metrics = MirrorMetrics()
         self.follower = self.new_follower()
@@ -137,9 +142,9 @@ class Lake:
     def check(self, newest: bool = True) -> None:
         """Each Iceberg table shows what its Delta table held at the version that its snapshot names, of the same files."""
         for name in sorted(each.name for each in self.path.iterdir()):
-            if not newest and not self.catalog().table_exists(("headrace", name)):
+            if not newest and not self.catalog().table_exists((*self.namespace, name)):
                 continue
-            mirrored = self.catalog().load_table(("headrace", name))
+            mirrored = self.catalog().load_table((*self.namespace, name))
             snapshot = mirrored.current_snapshot()
             if snapshot is None and not newest:
                 continue
@@ -544,6 +549,50 @@ def test_a_namespace_that_is_there_is_not_created(lake: Lake, server: RestCatalo
     server.catalog.create_namespace("headrace")
     lake.follower.once()
     lake.check()
+
+
+@contextmanager
+def reference(folder: Path) -> Iterator[str]:
+    """Apache Iceberg's own REST catalog, which writes into `folder`; its address."""
+    program = built(Path(__file__).parent / "reference", folder, "mvn", "-B", "-q", *BUILD)
+    hadoop = [f"{each}" for each in (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar")]
+    classes = os.pathsep.join([(program / "classpath").read_text(), *hadoop])
+    command = [
+        f"{java_home()}/bin/java",
+        *QUICK_START.split(),
+        "-cp",
+        classes,
+        program / "ReferenceCatalog.java",
+        folder,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield f"http://127.0.0.1:{int(next(process.stdout))}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+BUILD = ("dependency:build-classpath", "-Dmdep.outputFile=classpath")
+
+
+@pytest.mark.full
+@pytest.mark.requires("java", "maven")
+def test_icebergs_own_rest_catalog_shows_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "KEEP", 2)
+    with reference(tmp_path) as uri:
+        lake = Lake(tmp_path)
+        lake.properties = {"type": "rest", "uri": uri, "namespace": "logs.of_all"}
+        lake.namespace = ("logs", "of_all")
+        lake.land()
+        first, second = lake.new_follower(), lake.new_follower()
+        for step in STEPS:
+            step(lake)
+            first.once()
+            lake.check()
+            first, second = second, first
+        events = lake.catalog().load_table((*lake.namespace, "events"))
+        assert len(events.metadata.snapshots) == 3
 
 
 @REST
