@@ -24,6 +24,9 @@ EVENTS, ROUNDS, WARM = 2_000_000, 3, 3
 WAYS = {"plain": "off", "map": "map", "arrays": "arrays"}
 """Name of the measurement -> LAKE__DEDUP."""
 
+UNREPEATED = {f"{name}, unrepeated": dedup for name, dedup in WAYS.items()}
+"""The same without a resend."""
+
 
 def throw_away(
     spark: SparkSession, kafka: KafkaSettings, arguments: argparse.Namespace, here: Path, meter: Meter
@@ -43,18 +46,19 @@ def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes the results."""
     held: dict[str, Any] = {}
 
-    def landed(name: str) -> Way:
+    def landed(name: str, dedup: str) -> Way:
         def way(
             spark: SparkSession, kafka: KafkaSettings, arguments: argparse.Namespace, here: Path, meter: Meter
         ) -> None:
-            last = land(spark, kafka, arguments.batch, here, meter, WAYS[name])
-            prove(here / "lake", arguments.events, plain=name == "plain")
+            last = land(spark, kafka, arguments.batch, here, meter, dedup)
+            prove(here / "lake", arguments.events, plain=dedup == "off")
             if last is not None and last.dedup_status is not None:
-                held[name] = last.dedup_status.state._asdict()
+                held[dedup] = last.dedup_status.state._asdict()
 
         return way
 
-    size, taken = in_turns(arguments, {"noop": throw_away, **{name: landed(name) for name in WAYS}})
+    ways = {name: landed(name, dedup) for name, dedup in {**WAYS, **UNREPEATED}.items()}
+    size, taken = in_turns(arguments, {"noop": throw_away, **ways}, UNREPEATED)
     write_results(
         {
             "machine": machine(),
@@ -67,7 +71,11 @@ def run(arguments: argparse.Namespace) -> None:
             "cpu_seconds_per_million": {name: statistics.median(figures) for name, figures in taken.items()},
             "ratios": {
                 f"{above}/{below}": statistics.median(map(truediv, taken[above], taken[below]))
-                for above, below in (("plain", "noop"), ("map", "plain"), ("arrays", "plain"))
+                for above, below in (
+                    ("plain", "noop"),
+                    *((name, "plain") for name in ("map", "arrays")),
+                    *((f"{name}, unrepeated", "plain, unrepeated") for name in ("map", "arrays")),
+                )
             },
             "remembered": held,
             "rounds": [dict(zip(taken, figures, strict=True)) for figures in zip(*taken.values(), strict=True)],
@@ -87,6 +95,10 @@ def write_results(result: dict[str, Any]) -> None:
         ("landed without de-duplication / thrown away", f"{ratios['plain/noop']:.2f}"),
         ("`map` / without", f"{ratios['map/plain']:.2f}"),
         ("`arrays` / without", f"{ratios['arrays/plain']:.2f}"),
+        *(
+            (f"`{name}` / without, if no batch has a resend", f"{ratios[f'{name}, unrepeated/plain, unrepeated']:.2f}")
+            for name in ("map", "arrays")
+        ),
         *(
             (f"bytes of memory for each id, `{name}`", f"{state['bytes'] / state['ids']:.0f}")
             for name, state in result["remembered"].items()

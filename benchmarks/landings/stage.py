@@ -18,7 +18,7 @@ import string
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,12 @@ class Meter:
         return total
 
 
-async def fill(kafka: KafkaSettings, events: int, partitions: int = PARTITIONS) -> int:
-    """Sends `events` different events with eight headers, and resends; returns the median size of the values."""
+async def fill(
+    kafka: KafkaSettings, events: int, partitions: int = PARTITIONS, resent: int = PER_FRAME // RESENT
+) -> int:
+    """Sends `events` different events with eight headers, and `resent` of earlier ones in each frame; returns the median size of
+    the values.
+    """
     await ensure(kafka, TopicSettings(events_partitions=partitions, segments_partitions=0))
     rng = random.Random(7)
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(3000)]
@@ -120,7 +124,7 @@ async def fill(kafka: KafkaSettings, events: int, partitions: int = PARTITIONS) 
             frame = [(number, index) for index in range(size)]
             if number:
                 earlier = rng.randrange(max(0, number - BACK), number)
-                frame += [(earlier, rng.randrange(PER_FRAME)) for _ in range(PER_FRAME // RESENT)]
+                frame += [(earlier, rng.randrange(PER_FRAME)) for _ in range(resent)]
             batch = producer.create_batch()
             for owner, index in frame:
                 batch.append(
@@ -242,19 +246,26 @@ def ours(dedup: str) -> Way:
     return way
 
 
-def in_turns(arguments: argparse.Namespace, ways: Mapping[str, Way]) -> tuple[int, dict[str, list[float]]]:
-    """Runs all ways in turns; returns the median size of the values and, by way, the CPU-s per million of each round."""
+def in_turns(
+    arguments: argparse.Namespace, ways: Mapping[str, Way], unrepeated: Collection[str] = ()
+) -> tuple[int, dict[str, list[float]]]:
+    """Runs all ways in turns, those in `unrepeated` on a topic without resends; returns the median size of the values and, by
+    way, the CPU-s per million of each round.
+    """
     taken: dict[str, list[float]] = {name: [] for name in ways}
     with stage() as (broker, folder):
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         size = asyncio.run(fill(kafka, arguments.events))
+        other = kafka.model_copy(update={"events_topic": "headrace.unrepeated"})
+        if unrepeated:
+            asyncio.run(fill(other, arguments.events, resent=0))
         spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
         meter = Meter(broker.pid)
         for number in range(arguments.warm + arguments.rounds):
             for place, (name, way) in enumerate(ways.items()):
                 here = folder / f"{number}-{place}"
                 meter.start()
-                way(spark, kafka, arguments, here, meter)
+                way(spark, other if name in unrepeated else kafka, arguments, here, meter)
                 figure = meter.per_million(arguments.batch)
                 shutil.rmtree(here)
                 print(f"round {number}, {name}: {figure:.2f}", flush=True)
