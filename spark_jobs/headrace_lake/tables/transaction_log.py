@@ -12,12 +12,12 @@ import re
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
 import pyarrow.compute as pc
@@ -43,12 +43,14 @@ _FORGETS: Final = "delta.setTransactionRetentionDuration"
 class TransactionLog:
     """Follows one table's log and finds our transaction versions in it."""
 
+    _parts: ClassVar[tuple[str, ...]] = ("protocol", "metaData", "txn")
+    """What is read of a checkpoint: names of actions, or of parts of one (``add.path``)."""
+
     def __init__(self, storage: Storage, table: str) -> None:
         self._storage = storage
         self._table = table
         self._folder = f"{table}/_delta_log"
         self._next = -1  # the first log version that is not read yet; -1: none is
-        self._checkpoint: list[str] = []  # the files of the Delta checkpoint where reading began
         self._listed = -1  # the highest commit that the last listing showed
         self._looked = 0.0  # Unix time
         self._latest = -1
@@ -173,21 +175,17 @@ class TransactionLog:
                 " Spark write a checkpoint (see docs/lake-operate.md, When it stops)"
             )
         self._next = newest + 1
-        self._checkpoint = [f"{self._folder}/{name}" for name in files]
-        for action in self._in_checkpoint("protocol", "metaData", "txn"):
-            self._take(newest, action)
-
-    def _in_checkpoint(self, *parts: str) -> Iterator[Mapping[str, Mapping[str, Any]]]:
-        """Yields the actions of the checkpoint where reading began, as the log has them. Blocks on storage.
-
-        `parts`: names of actions, or of parts of one (``add.path``).
-        """
+        self._restart(newest)
         with tempfile.TemporaryDirectory(prefix="headrace-log-") as folder:
-            for file in self._checkpoint:
-                found = pq.ParquetFile(self._storage.local(file, Path(folder))).read([*parts])
+            for file in files:
+                local = self._storage.local(f"{self._folder}/{file}", Path(folder))
+                found = pq.ParquetFile(local).read([*self._parts])
                 for name in found.column_names:
                     for action in pc.drop_null(found[name]).to_pylist(maps_as_pydicts="strict"):
-                        yield {name: action}
+                        self._take(newest, {name: action})
+
+    def _restart(self, version: int) -> None:
+        """Forgets what was read: the actions of the checkpoint at `version` follow; -1: all commits do."""
 
     def _check(self, protocol: Mapping[str, Any]) -> None:
         """Raises `HaltError` if the table has features that we do not know."""
@@ -201,6 +199,8 @@ class TransactionLog:
 class LiveFiles(TransactionLog):
     """The files of one table, of the version that `latest` has read last."""
 
+    _parts = (*TransactionLog._parts, "add.path", "add.stats")
+
     def __init__(self, storage: Storage, table: str) -> None:
         super().__init__(storage, table)
         self._files: dict[str, str | None] = {}  # name in the log -> statistics, as JSON
@@ -212,13 +212,8 @@ class LiveFiles(TransactionLog):
         return [unquote(name) if name in elsewhere else f"{self._table}/{unquote(name)}" for name in names]
 
     @override
-    def _begin(self) -> None:
-        before = self._next
-        super()._begin()
-        if self._next != before:
-            self._files = {}
-            for action in self._in_checkpoint("add.path", "add.stats"):
-                self._files[action["add"]["path"]] = action["add"].get("stats")
+    def _restart(self, version: int) -> None:
+        self._files = {}
 
     @override
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from typing_extensions import override
+
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.transaction_log import TransactionLog
 from headrace_lake.upkeep.merging.choice import is_small
@@ -33,6 +35,8 @@ class DayFiles:
 class Inventory(TransactionLog):
     """The files, properties and commits of one table, current after `latest`. `file_bytes`: the final size of merged files."""
 
+    _parts = (*TransactionLog._parts, "add.path", "add.size", "add.modificationTime")
+
     def __init__(self, storage: Storage, table: str, file_bytes: int) -> None:
         super().__init__(storage, table)
         self._file_bytes: Final = file_bytes
@@ -57,24 +61,19 @@ class Inventory(TransactionLog):
         small = self.days[day].small if day in self.days else {}
         return {name: small[name] for name in names if name in small}
 
-    def _begin(self) -> None:
-        before = self._next
-        super()._begin()
-        if self._next == before:
-            return
+    @override
+    def _restart(self, version: int) -> None:
         self.days = {}
-        if self._checkpoint:
-            self.commits.append((self._next - 1, 0.0))
-            for action in self._in_checkpoint("add.path", "add.size", "add.modificationTime"):
-                file = action["add"]
-                self._add(file["path"], file["size"], file["modificationTime"])
+        if version >= 0:
+            self.commits.append((version, 0.0))
 
+    @override
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         super()._take(version, action)
         match action:
             case {"add": {"path": str(path), "size": int(size)}}:
-                if self._add(path, size, int(action["add"].get("modificationTime", 0))):
-                    self.added += 1
+                fresh = self._add(path, size, int(action["add"].get("modificationTime", 0)))
+                self.added += fresh and version == self._next  # not one of a checkpoint
             case {"remove": {"path": str(path), **rest}}:
                 size = int(rest.get("size") or 0)
                 if self._remove(path, size):
