@@ -139,13 +139,19 @@ async def run(
     }
 
 
+_KEPT = 256 << 20
+"""Bytes of a partition: twenty minutes of load would fill a disk."""
+
+
 @contextmanager
 def kafka(folder: Path) -> Iterator[str]:
-    """A broker with the topics as they are by default; its address."""
-    broker = EmbeddedKafka(folder / "kafka")
+    """A broker with the topics as they are by default, which keeps the newest `_KEPT` of each partition; its address."""
+    frequent = {"log.segment.bytes": str(_KEPT // 4), "log.retention.check.interval.ms": "5000"}
+    broker = EmbeddedKafka(folder / "kafka", properties=frequent)
     broker.start()
     try:
         topics = {**os.environ, **environment("KAFKA", bootstrap_servers=broker.bootstrap)}
+        topics.update(environment("TOPICS", retention_bytes=_KEPT))
         topics["PYTHONPATH"] = os.pathsep.join(sys.path)
         subprocess.run([sys.executable, "-m", "headrace_common.topics"], env=topics, check=True)
         yield broker.bootstrap
