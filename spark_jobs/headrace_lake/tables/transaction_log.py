@@ -44,7 +44,7 @@ class TransactionLog:
     """Follows one table's log and finds our transaction versions in it."""
 
     _parts: ClassVar[tuple[str, ...]] = ("protocol", "metaData", "txn")
-    """What is read of a checkpoint: names of actions, or of parts of one (``add.path``)."""
+    """Names of the actions, or of parts of one (``add.path``), that are read of a checkpoint."""
 
     def __init__(self, storage: Storage, table: str) -> None:
         self._storage = storage
