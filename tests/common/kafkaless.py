@@ -131,6 +131,9 @@ class FakeClient:
     def leader_for_partition(self, partition: Any) -> int | None:
         return self.broker.leader if partition.partition < self.broker.led else -1
 
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return self.broker.there and set(range(self.broker.there))
+
     def force_metadata_update(self) -> asyncio.Future[bool]:
         self.broker.metadata_updates += 1
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -165,6 +168,8 @@ class FakeBroker:
         self.leader: int | None = 1
         self.led = 100
         """Partitions from this one on have no leader."""
+        self.there: int | None = 100
+        """How many partitions each topic has."""
         self.metadata_updates = 0
 
     @property
@@ -234,11 +239,6 @@ class FakeSource:
 
     def has_leader(self, partition: int) -> bool:
         return True
-
-    def partitions(self, topic: str) -> int:
-        found = self.events if topic == "events" else self.quarantine
-        assert found is not None
-        return found.partitions
 
     def max_event_bytes(self) -> int:
         assert self.events is not None

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import errors
-from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing import delivery as module
@@ -208,17 +207,26 @@ class TestDeadline:
         assert bench.broker.metadata_updates > 1
 
     @pytest.mark.parametrize("seconds", [100.0, NO_DEADLINE])
-    async def test_a_partition_that_a_recreated_topic_has_no_more_keeps_nothing_for_ever(self, seconds: float) -> None:
-        """What is kept until it is stored waited for a leader that does not come; what has a deadline waits for that."""
+    async def test_what_a_recreated_topic_has_no_partition_for_goes_to_another(self, seconds: float) -> None:
+        """It waited for a leader that does not come: for ever, or until all of its clients were given up."""
         bench = Bench()
-        bench.source.events, bench.broker.led = Topic("events", 2, 4 * MIB), 2
-        batch = bench.batch(3)
-        if seconds == NO_DEADLINE:
-            assert await bench.store(batch, seconds) == []
-            assert [partition for _, _, partition, _ in bench.broker.sent] == [0]
-        else:
-            with pytest.raises(DeliveryError, match="no leader"):
-                await bench.store(batch, seconds)
+        bench.broker.there = bench.broker.led = 2
+        for _ in range(2):
+            assert await bench.store(bench.batch(3), seconds) == []
+        assert [partition for _, _, partition, _ in bench.broker.sent] == [0, 0]
+        assert asyncio.get_running_loop().time() < seconds
+        assert bench.source.why == []
+
+    @pytest.mark.parametrize("there", [3, None])
+    async def test_what_has_a_partition_or_no_topic_yet_waits_there(self, there: int | None) -> None:
+        bench = Bench()
+        bench.broker.there, bench.broker.led = there, 2
+        storing = asyncio.create_task(bench.store(bench.batch(3), 100.0))
+        await until(lambda: bench.broker.metadata_updates > 3)
+        assert bench.broker.sent == []
+        bench.broker.there, bench.broker.led = 3, 3
+        assert await storing == []
+        assert [partition for _, _, partition, _ in bench.broker.sent] == [2]
 
     async def test_a_batch_with_an_abandoned_frame_is_not_sent_again_as_it_is(self) -> None:
         bench = Bench(lambda values: errors.RequestTimedOutError())

@@ -304,6 +304,9 @@ class SimulatedProducer:
     def leader_for_partition(self, where: Any) -> int | None:
         return 1 if self._broker.has_leader(where.partition) else -1
 
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return None if self._broker.weather.missing else set(range(max(self._broker.partitions, self._broker.quarantine_partitions)))
+
     def force_metadata_update(self) -> asyncio.Future[bool]:
         done = self._loop.create_future()
         self._loop.call_later(0.01, lambda: done.done() or done.set_result(True))

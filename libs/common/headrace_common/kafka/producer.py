@@ -92,10 +92,14 @@ def has_leader(producer: Producer, where: TopicPartition) -> bool:
     return leader(producer, where) is not None
 
 
-async def look_for_leader(producer: Producer) -> None:
-    """Asks the brokers again who leads what, and pauses. Takes at most twice `LEADER_PAUSE`."""
-    await asyncio.wait({producer.client.client.force_metadata_update()}, timeout=LEADER_PAUSE)
-    await asyncio.sleep(LEADER_PAUSE)
+async def look_for_leader(producer: Producer, topic: str) -> int:
+    """Asks the brokers again who leads what. Takes at most `LEADER_PAUSE`, which is also a fit pause until the next look.
+
+    Returns how many partitions `topic` has by now; 0: there is none.
+    """
+    client = producer.client.client
+    await asyncio.wait({client.force_metadata_update()}, timeout=LEADER_PAUSE)
+    return len(client.cluster.partitions_for_topic(topic) or ())
 
 
 def leave_unheard(answer: asyncio.Future[object]) -> None:
@@ -336,12 +340,6 @@ class ProducerSource(ReplaceableProducer):
         """Returns the `max.message.bytes` of the events topic, as Kafka described it last."""
         assert self.events is not None
         return self.events.max_message_bytes
-
-    def partitions(self, topic: str) -> int:
-        """Returns how many partitions the events topic or the quarantine topic has, as Kafka described it last."""
-        found = self.events if topic == self._settings.events_topic else self.quarantine
-        assert found is not None
-        return found.partitions
 
     def max_quarantine_bytes(self) -> int:
         """Returns that of the quarantine topic."""

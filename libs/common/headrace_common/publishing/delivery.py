@@ -15,7 +15,14 @@ from aiokafka import errors
 from aiokafka.structs import TopicPartition
 
 from headrace_common.kafka.client import InvalidRecordError
-from headrace_common.kafka.producer import Producer, ProducerSource, has_leader, leave_unheard, look_for_leader
+from headrace_common.kafka.producer import (
+    LEADER_PAUSE,
+    Producer,
+    ProducerSource,
+    has_leader,
+    leave_unheard,
+    look_for_leader,
+)
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
@@ -254,14 +261,16 @@ class Delivery:
     async def _leader(self, producer: Producer, batch: Batch, deadline: float) -> None:
         """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer.
 
-        Where a recreated topic has the partition no more, a batch that would wait for ever goes to another.
+        Where a recreated topic has the partition no more, it goes to another: all of its pump to the same one, in order.
         """
         while not has_leader(producer, TopicPartition(batch.topic, batch.partition)) and not producer.discarded:
             if self._clock() >= deadline:
                 raise DeliveryError("its partition has no leader", DeliveryPolicy.RETRY)
-            if deadline == NO_DEADLINE:
-                batch.partition %= self._source.partitions(batch.topic)
-            await look_for_leader(producer)
+            there = await look_for_leader(producer, batch.topic)
+            if 0 < there <= batch.partition:
+                batch.partition %= there
+            else:
+                await asyncio.sleep(LEADER_PAUSE)
 
 
 def _explained(error: Exception) -> DeliveryError:

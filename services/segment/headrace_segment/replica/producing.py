@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooL
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import Topic, describe, explain
 from headrace_common.kafka.producer import (
+    LEADER_PAUSE,
     LEAST,
     Producer,
     ReplaceableProducer,
@@ -235,4 +236,5 @@ class LogProducer(ReplaceableProducer):
         """Waits until the partition has a leader: without one its batch would expire, and end the sessions of all others."""
         where = TopicPartition(self._settings.segments_topic, partition)
         while not has_leader(producer, where) and not producer.discarded:
-            await look_for_leader(producer)
+            await look_for_leader(producer, where.topic)
+            await asyncio.sleep(LEADER_PAUSE)
