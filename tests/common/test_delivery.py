@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import errors
+from headrace_common.kafka.client import InvalidRecordError, Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing import delivery as module
@@ -264,6 +265,17 @@ class TestPoison:
         assert len(bench.source.producers) == 1
         assert len(bench.source.alone) == len(bench.broker.sent) - 1
         assert all(producer.discarded for producer in bench.source.alone)
+
+    @pytest.mark.parametrize("topic", ["events", "quarantine"])
+    async def test_a_compacted_topic_is_not_taken_for_bad_records(self, topic: str) -> None:
+        """Whoever sent few events at a time was acknowledged for all of them, and they were in quarantine."""
+        bench = Bench(lambda values: InvalidRecordError("no key"))
+        described = Topic(topic, 4, 4 * MIB, configuration={"cleanup.policy": "compact,delete"})
+        bench.source.refreshed = lambda: setattr(bench.source, topic, described)
+        with pytest.raises(DeliveryError, match="is compacted") as caught:
+            await bench.store(bench.batch(3, topic=topic))
+        assert caught.value.policy is DeliveryPolicy.REFUSED
+        assert (len(bench.broker.sent), bench.source.alone) == (1, [])
 
     async def test_a_topic_that_refuses_everything_is_not_taken_for_bad_records(self) -> None:
         count = 4 * REFUSALS_PER_BATCH

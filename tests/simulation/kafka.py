@@ -305,7 +305,11 @@ class SimulatedProducer:
         return 1 if self._broker.has_leader(where.partition) else -1
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return None if self._broker.weather.missing else set(range(max(self._broker.partitions, self._broker.quarantine_partitions)))
+        return (
+            None
+            if self._broker.weather.missing
+            else set(range(max(self._broker.partitions, self._broker.quarantine_partitions)))
+        )
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
         done = self._loop.create_future()

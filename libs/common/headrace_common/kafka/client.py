@@ -196,6 +196,11 @@ class Topic:
     weak: tuple[str, ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def compacted(self) -> bool:
+        """Whether Kafka refuses each record without a key there."""
+        return "compact" in self.configuration.get("cleanup.policy", "")
+
 
 async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
     """Reads the events topic, the quarantine topic and those in `also` from Kafka, in this order.

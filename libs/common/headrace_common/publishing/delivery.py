@@ -120,6 +120,11 @@ class Delivery:
                 return []
             with contextlib.suppress(Exception):
                 await self._source.refresh()  # max.message.bytes may have changed
+            topic = self._source.quarantine if quarantine else self._source.events
+            if topic is not None and topic.compacted:
+                raise DeliveryError(
+                    f"topic {topic.name} is compacted: it takes no records without a key", DeliveryPolicy.REFUSED
+                )
         try:
             if batch.sealed().size() > max_message_bytes():
                 return await self._split(batch, deadline, max_message_bytes)
