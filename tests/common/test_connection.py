@@ -437,10 +437,10 @@ class TestIdleAndAge:
         assert not transport.ended
         connection.data_received(data("a"))
         made.clock.advance(200)
-        assert not transport.ended
-        made.store()
+        connection.data_received(data("b"))  # it is still read
+        made.stored(2)
+        assert acks(transport) == ["a", "b"]
         made.clock.advance(61)
-        assert acks(transport) == ["a"]
         assert transport.ended
         connection.eof_received()
         made.clock.rest()
