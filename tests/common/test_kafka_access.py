@@ -141,27 +141,20 @@ def test_when_it_expires(authority: Authority, tmp_path: Path) -> None:
     assert pair.expired() is None
 
 
-class Broker:
-    """Asks for a certificate and says whose it was."""
+async def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
+    """The name in the certificate that a client with this context shows to a server."""
 
-    def __init__(self, authority: Authority) -> None:
-        self.context = authority.server(asks=True)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         subject = dict(pair for group in writer.get_extra_info("peercert")["subject"] for pair in group)
         writer.write(subject["commonName"].encode())
         writer.close()
 
-    async def sees(self, client: ssl.SSLContext) -> str:
-        """The name in the certificate that a client with this context shows."""
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=self.context)
-        async with server:
-            reader, writer = await asyncio.open_connection(
-                *server.sockets[0].getsockname(), ssl=client, server_hostname="localhost"
-            )
-            said = (await reader.read()).decode()
-            writer.close()
-        return said
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=server) as serving:
+        where = serving.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(*where, ssl=client, server_hostname="localhost")
+        said = (await reader.read()).decode()
+        writer.close()
+    return said
 
 
 async def test_a_renewed_certificate_is_shown_on_the_next_connection(
@@ -169,21 +162,21 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
 ) -> None:
     """A producer lives for months, its certificate for days."""
     monkeypatch.setattr(certificates, "LOOK", 0.0)
-    broker = Broker(authority)
+    server = authority.server(asks=True)
     certificate, key = authority.issue("client", "first")
     context = broker_tls(with_tls(certificate, key).model_copy(update={"ca": authority.file}))
-    assert await broker.sees(context) == "first"
+    assert await shown(context, server) == "first"
     authority.issue("client", "second")
-    assert await broker.sees(context) == "second"
+    assert await shown(context, server) == "second"
     whole = key.read_bytes()
     key.write_bytes(whole[:50])  # half written
-    assert await broker.sees(context) == "second"
+    assert await shown(context, server) == "second"
     assert "the former ones stay: KAFKA__KEY" in caplog.text
     _, other = authority.issue("other", "other")
     key.write_bytes(other.read_bytes())  # the certificate has not come yet
-    assert await broker.sees(context) == "second"
+    assert await shown(context, server) == "second"
     authority.issue("client", "third")
-    assert await broker.sees(context) == "third"
+    assert await shown(context, server) == "third"
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ class Bench:
         self.clients: list[Client] = []
         self.starts: list[Any] = []
         self.answers: list[Any] = []
+        self.asked: Sequence[str] = ()
         self.metrics = ReceiverMetrics()
         self.settings = KafkaSettings()
         monkeypatch.setattr(module, "make_producer", self._make)
@@ -120,10 +121,11 @@ class Bench:
         return client
 
     async def _describe(self, settings: KafkaSettings, also: Sequence[str] = ()) -> tuple[Topic, ...]:
+        self.asked = also
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, BaseException):
             raise answer
-        return answer or (Topic("e", 4, 4 << 20), Topic("q", 3, 4 << 20))
+        return answer or (Topic("e", 4, 4 << 20), Topic("q", 3, 4 << 20), *(Topic(name, 7, 17 << 20) for name in also))
 
     def replaced(self, why: str) -> float:
         return self.metrics.registry.get_sample_value("headrace_producers_replaced_total", {"why": why}) or 0.0
@@ -292,15 +294,8 @@ async def test_a_sender_that_ends_fails_what_waits_for_it_and_nothing_else() -> 
     await Producer(producer).close()
 
 
-async def test_topics_of_a_services_own_must_exist_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Sequence[str]] = []
-
-    async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
-        asked.append(also)
-        return [Topic("e", 4, 4 << 20), Topic("q", 3, 4 << 20), *(Topic(name, 7, 17 << 20) for name in also)]
-
-    monkeypatch.setattr(module, "describe", describe)
+async def test_topics_of_a_services_own_must_exist_too(bench: Bench) -> None:
     bench.source.required = ("segments",)
     await bench.source.current()
-    assert asked == [("segments",)]
+    assert bench.asked == ("segments",)
     assert bench.source.own == {"segments": Topic("segments", 7, 17 << 20)}

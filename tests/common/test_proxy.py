@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from typing import Any
 
 import pytest
 from headrace_common.listening.proxy import SIGNATURE_V2, V1_LONGEST, V2_LONGEST, Client, header
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.networks import networks, normal, within
-from headrace_common.operations.settings import ListenSettings
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from tests.tiers import examples
 
@@ -128,10 +125,3 @@ def test_networks() -> None:
 )
 def test_an_address_has_one_form(said: str, meant: str) -> None:
     assert normal(said) == meant
-
-
-def test_the_setting_is_checked() -> None:
-    kept: Any = ListenSettings(trusted_proxies="10.0.0.0/8")
-    assert kept.proxies == networks("10.0.0.0/8")
-    with pytest.raises(ValidationError, match="neither an address nor a network"):
-        ListenSettings(trusted_proxies="10.0.0.0/8, balancer")

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import msgpack
 import pytest
@@ -57,11 +58,12 @@ class Speaker:
         return found
 
 
-class Wire:
+class Wire(NamedTuple):
     """A speaker's connection to a door."""
 
-    def __init__(self, speaker: Speaker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.speaker, self.reader, self.writer = speaker, reader, writer
+    speaker: Speaker
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
     async def hears(self) -> bytes:
         """All until the receiver's end."""

@@ -226,6 +226,7 @@ REFUSED = [
     ("KAFKA__EVENTS_TOPIC", "headrace.segments", "two are the same$"),
     ("KAFKA__REQUEST_TIMEOUT", "30000", "expected 3600.0 or less$"),
     ("KAFKA__EVENTS_TOPIC_FILE", "/x", "there is no such setting"),
+    ("LISTEN__TRUSTED_PROXIES", "10.0.0.0/8, balancer", "'balancer' is neither an address nor a network"),
     ("LIMITS__EVENT_BYTES", str(32 * MIB), "LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES"),
     ("LIMITS__EVENT_BYTES", "5s", "5s has no unit of bytes: write a number, or one with KiB, MiB"),
     ("LIMITS__EVENT_BYTES", "1.0001KiB", "not a whole number of bytes"),

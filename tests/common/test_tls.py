@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.listening.tls import TlsContext, identity
-from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
 
@@ -61,20 +60,6 @@ def test_a_file_that_goes_while_it_is_read_is_no_end(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(ssl._ssl, "_test_decode_cert", gone)  # type: ignore[attr-defined]
     assert context(Authority(tmp_path).issue("server", "server"))
-
-
-def test_files_that_cannot_be_used_at_the_start(tmp_path: Path) -> None:
-    """An encrypted key, too: nobody is asked for a password."""
-    authority = Authority(tmp_path)
-    cert, key = authority.issue("server", "server")
-    with pytest.raises(ConfigError, match="encrypted"):
-        context(authority.issue("locked", "locked", password="pw"))
-    cert.write_bytes(b"nothing")
-    with pytest.raises(ConfigError, match=r"server\.pem"):
-        context((cert, key))
-    cert.unlink()
-    with pytest.raises(ConfigError, match=r"server\.pem"):
-        context((cert, key))
 
 
 def test_the_lowest_version(tmp_path: Path) -> None:
