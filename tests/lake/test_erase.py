@@ -16,7 +16,7 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
-from headrace_lake.tables.layout import EVENTS, QUARANTINE
+from headrace_lake.tables.layout import EVENTS
 from headrace_lake.upkeep.merging import choice
 from pyspark.sql import SparkSession
 
@@ -136,17 +136,6 @@ class TestOnKafka:
         forget(runs, 3)
         job.stop()
         runs.run()
-        gone(runs)
-
-    @pytest.mark.full
-    def test_rows_of_a_batch_half_done(self, runs: Runs) -> None:
-        """The job died between two commits, what it wrote was erased, and another job lands the records again."""
-        runs.send(800)
-        runs.killed_behind(QUARANTINE)
-        assert runs.erase("source=/forward/host-1").events
-        runs.lose_checkpoint()
-        runs.run()
-        forget(runs, 1)
         gone(runs)
 
     def test_the_bytes_go_at_once_if_asked(self, runs: Runs) -> None:

@@ -238,14 +238,6 @@ def test_a_clock_two_years_ahead_forgets_nothing_and_drops_nothing(lake: Lake, m
     assert lake.duplicates() == 2 * len(resends)
 
 
-@pytest.mark.parametrize("lake", ["map"], indirect=True)
-def test_a_horizon_of_0_lands_all(lake: Lake) -> None:
-    records = [Sent(d(1), at) for at in range(3)]
-    lake.publish(*records)
-    lake.run(horizon=0)
-    assert lake.landed() == _rows(*records)
-
-
 @ALSO_ARRAYS
 def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> None:
     first = [*FIRST, Sent(u(20), MS, 1), Sent(u(33), MS, 1, marked=True)]  # a copy that comes before its original
