@@ -10,13 +10,15 @@ from typing import Any
 
 import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.structs import TopicPartition
 from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.fairness.workers import Account
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.producer import WHY, Turns
+from headrace_common.kafka.producer import WHY
+from headrace_common.kafka.turns import Turns
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -252,7 +254,10 @@ class FakeSource:
         return self.turns.next(1)
 
     def taken(self, producer: FakeProducer, topic: str, partition: int) -> AbstractContextManager[None]:
-        return self.turns.taken(1)
+        return self.turns.taken(1, TopicPartition(topic, partition))
+
+    def recount(self) -> None:
+        self.turns.recount(lambda where: self.broker.leader)
 
     async def refresh(self) -> None:
         self.refreshed()

@@ -9,6 +9,7 @@ import pytest
 import structlog
 from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.structs import TopicPartition
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
@@ -17,7 +18,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import CACHED_KEY, partition_of
-from headrace_common.publishing.publisher import CHOICE, QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
+from headrace_common.publishing.publisher import CHOICE, QUIET_LOOK, QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
 from headrace_common.session.interface import Kept
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,6 +142,15 @@ async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     await until(lambda: made.listener.heard)
     assert made.broker.sent[0][2] == 5
     await made.tasks.stop()
+
+
+async def test_nobody_waits_for_the_answer_to_a_batch_that_has_lost_its_leader(bench: Bench) -> None:
+    with bench.source.turns.taken(1, TopicPartition("events", 3)):
+        bench.publisher._pumps[0].publish(FakeFrame([event(1)]), bench.listener)
+        await asyncio.sleep(2 * QUIET_LOOK)
+        assert bench.broker.sent == [], "its broker may answer"
+        bench.broker.leader = 2
+        await until(lambda: bench.listener.heard)
 
 
 async def test_silence_of_kafka_is_said_once_and_so_is_its_end(bench: Bench, log: CapturingLogger) -> None:

@@ -245,7 +245,7 @@ async def _stands_still(loop: SlowLoop) -> None:
         _clock=loop.time,
         _settings=SimpleNamespace(kafka=SimpleNamespace(ack_deadline=300)),
         _end_early=lambda before: looks.append(loop.now),
-        _producer=SimpleNamespace(overdue=lambda before: None),
+        _producer=SimpleNamespace(overdue=lambda before: None, recount=lambda: None),
         _partitions=[],
         _replies=SimpleNamespace(stalled=lambda now: []),
         _runtime=SimpleNamespace(ready_problems=list),

@@ -12,6 +12,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
@@ -20,6 +21,7 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, describe, explain, make_producer
+from headrace_common.kafka.turns import Turns
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -112,66 +114,6 @@ def _retrieve(answer: asyncio.Future[object]) -> None:
         answer.exception()
 
 
-class Turns:
-    """The batches of one producer that have no answer yet, by broker. Make it inside a running event loop.
-
-    aiokafka has one request under way for each broker. A batch that is handed to it meanwhile waits, and so does all that comes
-    behind it in its partition: for that request, and for its own. Filling the batch until then sends more with it, no later.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._under_way: dict[int, set[UnderWay]] = {}
-        self._next: dict[int, asyncio.Future[None]] = {}
-
-    def taken(self, broker: int) -> UnderWay:
-        """Counts a batch as under way to `broker` inside the block."""
-        return UnderWay(self, broker)
-
-    def begins(self, batch: UnderWay) -> None:
-        """Counts `batch`."""
-        self._under_way.setdefault(batch.broker, set()).add(batch)
-
-    def ends(self, batch: UnderWay) -> None:
-        """Counts `batch` no longer: it has an answer, or gets none."""
-        self._under_way.get(batch.broker, set()).discard(batch)
-        self._answered(batch.broker)
-
-    def next(self, broker: int) -> asyncio.Future[None] | None:
-        """Returns a future, done when `broker` has answered something under way. None: nothing is, a batch leaves at once."""
-        if not self._under_way.get(broker):
-            return None
-        if broker not in self._next:
-            self._next[broker] = self._loop.create_future()
-        return self._next[broker]
-
-    def forget(self) -> None:
-        """Forgets what is under way: the producer is another one."""
-        self._under_way.clear()
-        for broker in list(self._next):
-            self._answered(broker)
-
-    def _answered(self, broker: int) -> None:
-        if (heard := self._next.pop(broker, None)) is not None and not heard.done():
-            heard.set_result(None)
-
-
-class UnderWay:
-    """A batch under way to a broker, inside the block. A generator would take three times as long, for each batch."""
-
-    __slots__ = ("_turns", "broker")
-
-    def __init__(self, turns: Turns, broker: int) -> None:
-        self._turns = turns
-        self.broker = broker
-
-    def __enter__(self) -> None:
-        self._turns.begins(self)
-
-    def __exit__(self, *_: object) -> None:
-        self._turns.ends(self)
-
-
 class ReplaceableProducer(ABC):
     """Provides the current producer of some topics, and makes a fresh one after it was retired."""
 
@@ -228,8 +170,14 @@ class ReplaceableProducer(ABC):
 
     def taken(self, producer: Producer, topic: str, partition: int) -> AbstractContextManager[None]:
         """Counts a batch for this partition as under way inside the block."""
-        broker = leader(producer, TopicPartition(topic, partition))
-        return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker)
+        where = TopicPartition(topic, partition)
+        broker = leader(producer, where)
+        return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker, where)
+
+    def recount(self) -> None:
+        """Lets no batch wait for the answer to one whose partition has lost its leader: it waits in the client."""
+        if self._current is not None:
+            self._turns.recount(partial(leader, self._current))
 
     def _retire(self, producer: Producer, why: str, *, rarely: bool) -> bool:
         """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before.

@@ -116,6 +116,7 @@ class Publisher:
         """Says when Kafka stores nothing although frames wait, once, and when it stores again."""
         while True:
             await asyncio.sleep(QUIET_LOOK)
+            self._source.recount()
             silent = self._silent()
             if self._quiet_since is not None:
                 if self._newest_stored() > self._quiet_since:

@@ -314,6 +314,7 @@ class Segments(Backend, Own):
                 partition.serving.overdue(before)
                 self._producer.forget(partition.number, partition.serving.serves)
             self._producer.overdue(before)
+            self._producer.recount()
             for caller in self._replies.stalled(self._clock()):
                 self._runtime.receiver.limited.warning("replies are not taken", peer=caller.peer.address)
                 caller.cut("deaf")
