@@ -72,14 +72,20 @@ LOOKS: Final = 20
 
 async def look(client: AIOKafkaClient, *about: Any, ask: Any = AIOKafkaClient._metadata_update) -> bool:
     """Asks as aiokafka does, and pauses before that, if it has asked often. Without, its producer asks 1,800 times a second while
-    a batch waits for a leader.
+    a batch waits for a leader. Where no broker answers that it knows, those of KAFKA__BOOTSTRAP_SERVERS are asked who there is by
+    now (KIP-899): all may have got other addresses.
     """
     clock = asyncio.get_running_loop().time
     asked = vars(client).setdefault("_asked", deque(maxlen=LOOKS))
     if len(asked) == LOOKS:
         await asyncio.sleep(asked[0] + 1 - clock())
     asked.append(clock())
-    return bool(await ask(client, *about))
+    if await ask(client, *about):
+        return True
+    with contextlib.suppress(Exception):
+        await client.bootstrap()
+        return bool(await ask(client, *about))
+    return False
 
 
 AIOKafkaClient._metadata_update = look
