@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 import structlog
 import zmq
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from headrace_common.operations.errors import ConfigError
@@ -92,6 +93,8 @@ class Slow:
         self.taken: list[str] = []
         self._first = True
 
+    def partitions_for_topic(self, topic: str) -> None: ...
+
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         first, self._first = self._first, False
         if first:
@@ -119,8 +122,14 @@ class Committed:
 
     def __init__(self) -> None:
         self.kept: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.there: set[int] | None = None  # the partitions of the topic, as far as the client knows
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return self.there
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if self.there is not None and any(at.partition not in self.there for at in offsets):
+            raise UnknownTopicOrPartitionError
         self.kept |= offsets
 
 
@@ -164,6 +173,26 @@ async def test_what_has_not_changed_is_written_again_before_a_broker_forgets_it(
     positions._due = 0.0
     await positions.save(places)
     assert [each.metadata for each in group.kept.values()] == [encode(places)]
+
+
+async def test_a_recreated_topic_may_have_fewer_partitions() -> None:
+    """Positions in a partition that had gone were refused for ever, and with them those that were to be written with them."""
+    group = Committed()
+    positions = Positions(KafkaSettings(), "us", RateLimited(structlog.get_logger()))
+    positions._consumer = cast("Any", group)
+    positions._partitions = [TopicPartition("events", number) for number in range(16)]
+    places: Places = {name: {7: Position(5, 1)} for name in ("one", "two", "three", "four")}
+    await positions.save(places, exact=True)
+    assert len(group.kept) > 1
+    group.there, group.kept = {0}, {}
+    positions._due = math.inf  # what has not changed is not due
+    await positions.save(places, exact=True)
+    assert {at: json.loads(kept.metadata).keys() for at, kept in group.kept.items()} == {
+        TopicPartition("events", 0): places.keys()
+    }
+    assert positions.exact
+    await positions.save(places)
+    assert not positions.exact, "nothing that has gone counts"
 
 
 @pytest.mark.parametrize(("exact", "looks"), [(True, 0), (False, 1)], ids=["ended in order", "killed"])

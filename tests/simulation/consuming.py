@@ -52,6 +52,9 @@ class SimulatedConsumer:
         self._places[where] = offset
         self._news.set()
 
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(range(self._broker.partitions))
+
     def pause(self, *partitions: TopicPartition) -> None:
         self._paused |= set(partitions)
 

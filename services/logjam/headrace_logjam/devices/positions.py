@@ -124,6 +124,12 @@ class Positions:
                 await self._save(self._consumer, places, EXACT if exact else 0)
 
     async def _save(self, consumer: AIOKafkaConsumer, places: Places, offset: int) -> None:
+        there = consumer.partitions_for_topic(self._settings.events_topic)
+        if there and len(there) < len(
+            self._partitions
+        ):  # of a recreated topic: Kafka takes none of a commit for the others
+            del self._partitions[len(there) :]
+            self._written = {at: kept for at, kept in self._written.items() if at in self._partitions}
         shares: list[dict[str, Mapping[int, Position]]] = [{} for _ in self._partitions]
         for name, devices in places.items():
             shares[partition_of(name.encode(), len(shares))][name] = devices
