@@ -135,7 +135,7 @@ def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "own"), [("a b", True), ("a,b", False)])
 def test_sparks_scratch_is_in_the_folder_unless_spark_splits_its_name(tmp_path: Path, name: str, own: bool) -> None:
     found = lake_environment(StateFolder(tmp_path / name), {}, tmp_path)
-    assert ("SPARK_LOCAL_DIRS" in found) is own
+    assert ("TMPDIR" in found) is own
 
 
 def test_java_reads_names_of_files_as_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:

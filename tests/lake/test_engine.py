@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +79,20 @@ def test_java_exceptions_come_from_a_jvm_that_lives(
     error = Py4JJavaError.__new__(Py4JJavaError)
     with pytest.raises(Py4JJavaError), engine.running(SETTINGS, LogSettings()):
         raise error
+
+
+def test_java_loads_its_libraries_from_the_folder_for_temporary_files_and_paths_may_have_blanks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing in /tmp may be executed, no batch was read: there was no zstd. A checkout in `My files` started no job."""
+    mine = tmp_path / "It's mine"
+    mine.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(mine))
+    own = LakeSettings(classes=mine, spark={"spark.driver.extraJavaOptions": "-Da=1"})
+    options = shlex.split(engine.driver_options(own, LogSettings(), mine / "log", once=True))
+    assert {f"-Djava.io.tmpdir={mine}", f"-Dlog4j2.configurationFile={mine}/log"} <= set(options)
+    assert all(option.startswith("-") for option in options)
+    assert options[-1] == "-Da=1", "the user's own come last, and win"
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: Path) -> None:

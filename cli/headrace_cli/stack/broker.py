@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -63,6 +64,8 @@ _PROPERTIES: Final[Mapping[str, str]] = {
 _ANSWER_BYTES: Final = 1 << 20
 _SETTINGS: Final = "server.properties"
 _OF_LOGS: Final = "log4j2.xml"
+_SCRATCH: Final = "tmp"
+"""Libraries are loaded from there: many machines let nothing in /tmp be executed."""
 _LOGGING: Final = """\
 <Configuration status="WARN"><Appenders><Console name="console">
 <PatternLayout pattern="%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z %-5p %m (%c{1})%n"/></Console></Appenders>
@@ -96,9 +99,11 @@ class Broker:
 
         Raises `CommandError` (no Java, no jars, an unusable folder).
         """
-        data = self.folder / "data"
+        data, scratch = self.folder / "data", self.folder / _SCRATCH
         try:
             data.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(scratch, ignore_errors=True)  # of a killed broker
+            scratch.mkdir(exist_ok=True)
             (self.folder / _OF_LOGS).write_text(_LOGGING)
             (self.folder / _SETTINGS).write_text(
                 "".join(f"{name}={escaped(value)}\n" for name, value in self._configuration(data).items())
@@ -147,7 +152,11 @@ class Broker:
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         options = ["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={_OF_LOGS}"]
+        options += [
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={_OF_LOGS}",
+            f"-Djava.io.tmpdir={_SCRATCH}",
+        ]
         return [str(find_java().executable), *options, "-cp", class_path("kafka"), main, *arguments]
 
     def command(self) -> list[str]:

@@ -99,7 +99,8 @@ def _prepare(state: StateFolder, options: StackOptions) -> tuple[Stack, int]:
     ended = state.end_processes()
     if ended:
         console.line("stack", "note", f"stopped {ended} processes that an earlier run had left")
-    shutil.rmtree(state.path / "run" / "spark", ignore_errors=True)  # scratch files of a killed landing job
+    shutil.rmtree(scratch := state.path / "run" / "spark", ignore_errors=True)  # of a killed landing job
+    scratch.mkdir(exist_ok=True)
     if options.processes > 1:
         for service in select_receivers(options.services):
             if not service.shares:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 from contextlib import suppress
@@ -34,7 +35,8 @@ def options(folder: Path, jars: Path | None) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     found = _found(folder, _mark(jars))
     used = [path for path in (*_base(folder), *found) if path.stat().st_size]
-    shared = f"{_CHECKED} -XX:SharedArchiveFile={os.pathsep.join(map(str, used))}" if used else _CHECKED
+    archive = shlex.quote(f"-XX:SharedArchiveFile={os.pathsep.join(map(str, used))}")
+    shared = f"{_CHECKED} {archive}" if used else _CHECKED
     return shared if found else f"{shared} {_RECORD}"
 
 

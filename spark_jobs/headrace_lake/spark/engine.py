@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Set
@@ -67,6 +68,7 @@ _COLLECTOR_CHOSEN: Final = re.compile(r"-XX:\+Use\w*GC\b")
 """Java does not start with two collectors."""
 _JAVA_OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 """Environment variables with options for each JVM."""
+_DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
 _NEEDED: Final = {
@@ -137,17 +139,7 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
         spark = builder.getOrCreate()
     else:
         with as_file(files(__package__) / "log4j2.properties") as logging:
-            level = "warn" if log.level == "debug" else "off"
-            java = f"{_JIT} {_JIT_OF_DRIVER} -Dlog4j2.configurationFile={logging} -Dheadrace.jvm.level={level}"
-            own = settings.spark.get("spark.driver.extraJavaOptions", "")
-            more = [
-                collector(own, *(os.environ.get(name, "") for name in _JAVA_OPTIONS)),
-                _JIT_OF_ONCE if once else "",
-                "" if settings.classes is None else classes.options(settings.classes, settings.jars),
-                own,
-            ]
-            java = " ".join(filter(None, [java, *more]))
-            builder = builder.config("spark.driver.extraJavaOptions", java)
+            builder = builder.config(_DRIVER_OPTIONS, driver_options(settings, log, logging, once=once))
             builder = builder.config("spark.driver.memory", settings.driver_memory)
             spark = _with_jars(builder, settings).getOrCreate()
         _tether(spark)
@@ -158,6 +150,24 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     for name, secret in settings.spark_secrets.items():
         hadoop.set(name.removeprefix("spark.hadoop."), secret.get_secret_value())
     return spark
+
+
+def driver_options(settings: LakeSettings, log: LogSettings, logging: Path, *, once: bool) -> str:
+    """Returns the options of the driver's Java, as a shell would take them. `logging`: the file that configures its log."""
+    own = settings.spark.get(_DRIVER_OPTIONS, "")
+    # Java's own folder is /tmp whatever TMPDIR says, and where nothing there may be executed, it has no zstd
+    named = {"log4j2.configurationFile": logging, "java.io.tmpdir": tempfile.gettempdir()}
+    options = [
+        _JIT,
+        _JIT_OF_DRIVER,
+        *(shlex.quote(f"-D{name}={path}") for name, path in named.items()),
+        f"-Dheadrace.jvm.level={'warn' if log.level == 'debug' else 'off'}",
+        collector(own, *(os.environ.get(name, "") for name in _JAVA_OPTIONS)),
+        _JIT_OF_ONCE if once else "",
+        "" if settings.classes is None else classes.options(settings.classes, settings.jars),
+        own,
+    ]
+    return " ".join(filter(None, options))
 
 
 def warehouse(settings: LakeSettings) -> dict[str, str]:
