@@ -129,12 +129,3 @@ def test_an_address_has_what_it_may_have_and_others_too() -> None:
         assert (addresses.take(another) is not None) is left
     addresses.give_back(first)
     assert [addresses.take("2001:db8::1") is None for _ in range(2)] == [False, True]
-
-
-def test_who_has_gone_is_forgotten() -> None:
-    addresses = Addresses(2)
-    for number in range(1000):
-        taken = addresses.take(f"192.0.2.{number % 200}")
-        assert taken is not None
-        addresses.give_back(taken)
-    assert len(addresses) == 0

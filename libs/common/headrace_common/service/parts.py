@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace_common.connection.backend import NO_BACKEND, Backend
@@ -58,5 +58,5 @@ class Parts:
     listeners: Sequence[Endpoint]
     own: Own | None = None
     backend: Backend = NO_BACKEND
-    topics: Sequence[str] = field(default=())
+    topics: Sequence[str] = ()
     """Topics that must exist before the service is ready, besides the events and quarantine topics."""
