@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -79,6 +80,15 @@ def test_java_exceptions_come_from_a_jvm_that_lives(
     error = Py4JJavaError.__new__(Py4JJavaError)
     with pytest.raises(Py4JJavaError), engine.running(SETTINGS, LogSettings()):
         raise error
+
+
+def test_a_user_without_a_name_is_named_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM ended by `basedir must be absolute: ?/.ivy2`, and what the job said was JAVA_GATEWAY_EXITED."""
+    engine.check_user()
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    settings = LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(ConfigError, match="user 2147483641 has no entry in /etc/passwd"):
+        engine.session(settings, LogSettings())
 
 
 def test_java_loads_its_libraries_from_the_folder_for_temporary_files_and_paths_may_have_blanks(

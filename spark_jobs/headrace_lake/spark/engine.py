@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
 import signal
@@ -126,6 +127,7 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     if not submitted and (settings.master or _LOCAL).startswith("local"):
         for name, path in (("LAKE__PATH", settings.path), ("LAKE__CHECKPOINT", settings.checkpoint)):
             check_folder(name, location(path))
+        check_user()
     given = _given() if submitted else {}
     role = web_identity(os.environ, {*given, *settings.spark, *settings.spark_secrets})
     wanted = settings.spark if submitted else {**warehouse(settings), **settings.spark}
@@ -194,6 +196,16 @@ def check_folder(name: str, path: str) -> None:
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{name} ({path}): user {os.getuid()} cannot write to {folder}")
+
+
+def check_user() -> None:
+    """Raises `ConfigError` if this process's user has no name: Java's login, which Hadoop asks for, would say that it is null."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        raise ConfigError(
+            f"user {os.getuid()} has no entry in /etc/passwd, and Spark needs one: the image has one for 185"
+        ) from None
 
 
 def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
