@@ -106,6 +106,23 @@ def test_a_folder_that_cannot_be_made_stops_nothing(archive: Path) -> None:
     classes.keep(cast("SparkSession", None), nowhere, None)
 
 
+def test_the_archives_of_replaced_jars_go(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each update of the environment left 170 MB there, and so did each run that was killed while it wrote."""
+    monkeypatch.setattr(classes, "_dump", lambda _, draft: draft.write_bytes(b"archived"))
+    others = {archive.with_name(name) for name in ("java-0123456789abcdef.8.jsa", "of a user.jsa")}
+    for path in (archive.with_name("0123456789abcdef.17"), *others):
+        path.touch()
+    for number in range(3):
+        for path in archive.parent.iterdir():
+            os.utime(path, ns=(0, path.stat().st_mtime_ns - 10**9))
+        (archive.parents[1] / "java/release").write_text(str(number))
+        classes.keep(cast("SparkSession", None), archive.parent, None)
+    kept = set(archive.parent.iterdir())
+    assert others < kept
+    assert len(kept - others) == 2
+    assert archive.with_name(f"{classes._mark(None)}.8.jsa") in kept
+
+
 @pytest.mark.spark
 def test_what_spark_has_loaded_is_kept_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home()))

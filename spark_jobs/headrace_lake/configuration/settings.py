@@ -66,8 +66,8 @@ class LakeSettings(Section):
     )
     classes: Path | None = Field(
         None,
-        description="Folder in which a run with `--once` keeps Spark's parsed classes, once for each Java and set of jars (some"
-        " 100 MB), so that each later start costs less. Nobody else may write to it. Default: it keeps none.",
+        description="Folder in which a run with `--once` keeps Spark's parsed classes, those of the last two sets of jars"
+        " (some 170 MB each), so that each later start costs less. Nobody else may write to it. Default: it keeps none.",
     )
     group: str = Field(
         "headrace-lake",

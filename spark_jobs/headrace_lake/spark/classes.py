@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -27,6 +28,9 @@ _RECORD: Final = "-XX:+RecordDynamicDumpInfo"
 _TEXTS: Final = "[Ljava.lang.String;"
 _ROOM: Final = 1 << 30
 """Bytes that must be free: a JVM that cannot write an archive to its end, ends."""
+_NAME: Final = re.compile(r"[0-9a-f]{16}\.\d+(\.jsa)?")
+_KEPT: Final = 2
+"""How many archives stay, of 170 MB each: those of jars and Javas that were replaced are of no use."""
 
 
 def options(folder: Path, jars: Path | None) -> str:
@@ -41,7 +45,10 @@ def options(folder: Path, jars: Path | None) -> str:
 
 
 def keep(spark: SparkSession, folder: Path, jars: Path | None) -> None:
-    """Writes the archive of the classes that this JVM has loaded, if there is none. Blocks for some seconds; never fails."""
+    """Writes the archive of the classes that this JVM has loaded, if there is none, and deletes all but the newest `_KEPT`.
+
+    Blocks for some seconds; never fails.
+    """
     mark = _mark(jars)
     draft = folder / f"{mark}.{os.getpid()}"
     with suppress(OSError):
@@ -53,6 +60,9 @@ def keep(spark: SparkSession, folder: Path, jars: Path | None) -> None:
             draft.unlink(missing_ok=True)
         draft.touch()  # an empty one, so that no later run tries again
         _name(draft, mark)
+        ours = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+        for path in sorted(ours, key=lambda path: path.stat().st_mtime_ns)[:-_KEPT]:
+            path.unlink()
 
 
 def _dump(spark: SparkSession, path: Path) -> None:
