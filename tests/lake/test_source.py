@@ -21,7 +21,7 @@ class Answers(Brokers):
     """Brokers whose topics have this id."""
 
     def __init__(self, topic_id: str) -> None:
-        self._settings = KafkaSettings()
+        super().__init__(MagicMock(), KafkaSettings())
         self._id = topic_id
 
     def _client(self) -> Any:
@@ -60,6 +60,32 @@ def test_a_partition_that_is_gone_is_waited_for_like_brokers(monkeypatch: pytest
     monkeypatch.setattr(brokers, "_wait", gone)
     with pytest.raises(KafkaAwayError):
         brokers.offsets([("t", 3)], earliest=True)
+
+
+def test_each_partition_is_named_to_java_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch asks for the ends of all partitions, and made the question anew: by two calls to the JVM for each."""
+    made: list[tuple[str, int]] = []
+    answers = {("t", 0): (5, -1), ("t", 1): (7, -1)}
+    classes = {
+        "org.apache.kafka.common.TopicPartition": lambda *pair: made.append(pair) or pair,
+        "java.util.HashMap": Named,
+    }
+    brokers = Brokers(MagicMock(), KafkaSettings())
+    monkeypatch.setattr(brokers, "_class", lambda name: classes.get(name, MagicMock()))
+    monkeypatch.setattr(
+        brokers, "_client", lambda: SimpleNamespace(listOffsets=lambda wanted, _: MagicMock(all=lambda: wanted))
+    )
+    monkeypatch.setattr(brokers, "_wait", lambda wanted: {pair: answers[pair] for pair in wanted})
+    monkeypatch.setattr(source, "listed", dict)
+    for pairs in ([], [("t", 0)], [("t", 0)], [("t", 0), ("t", 1)], [("t", 1)]):
+        assert brokers.offsets(pairs, earliest=False) == {pair: answers[pair][0] for pair in pairs}
+    assert made == [("t", 0), ("t", 0), ("t", 1), ("t", 1)]
+    brokers.offsets([("t", 1)], earliest=True)
+    assert len(made) == 5, "another question"
+
+
+class Named(dict[Any, Any]):
+    put = dict.__setitem__
 
 
 def test_executors_get_the_certificates_themselves(tmp_path: Path) -> None:

@@ -197,6 +197,8 @@ class Brokers:
         self._class = partial(java_class, spark)
         self._settings = settings
         self._admin: Any = None
+        self._questions: dict[bool, tuple[tuple[TopicPartition, ...], Any]] = {}
+        """Earliest or not -> the partitions whose offsets were asked for last, and the question in Java: two calls for each."""
         self._told: tuple[float, int | None] | None = (
             None  # the controller's clock, in ms, and when it told it (monotonic)
         )
@@ -227,8 +229,11 @@ class Brokers:
         """Returns the first offset that Kafka holds (`earliest`), or one past the last that a reader of committed
         records sees.
         """
-        spec = self._class(_OFFSET_SPEC)
-        return _offsets_in(self._list_offsets(partitions, spec.earliest() if earliest else spec.latest()))
+        pairs = tuple(partitions)
+        if self._questions.get(earliest, (None, None))[0] != pairs:
+            spec = self._class(_OFFSET_SPEC)
+            self._questions[earliest] = pairs, self._question(pairs, spec.earliest() if earliest else spec.latest())
+        return _offsets_in(self._answers(pairs, self._questions[earliest][1]))
 
     def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
         """Returns the latest timestamp, in ms, of the records that Kafka holds; None if it holds none, or is too old to say
@@ -263,10 +268,16 @@ class Brokers:
 
     def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, tuple[int, int]]:
         """Returns offset and timestamp by partition."""
-        pairs = list(partitions)
+        pairs = tuple(partitions)
+        return self._answers(pairs, self._question(pairs, spec))
+
+    def _question(self, pairs: Iterable[TopicPartition], spec: Any) -> Any:
         wanted = self._class("java.util.HashMap")()
         for pair in pairs:
             wanted.put(self._class("org.apache.kafka.common.TopicPartition")(*pair), spec)
+        return wanted
+
+    def _answers(self, pairs: Iterable[TopicPartition], wanted: Any) -> dict[TopicPartition, tuple[int, int]]:
         committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
         try:
