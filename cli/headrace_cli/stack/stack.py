@@ -247,9 +247,7 @@ def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Pa
         **LOCALE,
         **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars or jars("spark")),
         "JAVA_HOME": str(java_home()),
-        **(
-            {} if "," in scratch else {"TMPDIR": scratch}
-        ),  # Spark takes it for a list, in which no comma can be escaped
+        **({} if "," in scratch else {"TMPDIR": scratch}),  # to Spark, a comma begins another folder
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": sys.executable,
     }

@@ -125,9 +125,8 @@ class Positions:
 
     async def _save(self, consumer: AIOKafkaConsumer, places: Places, offset: int) -> None:
         there = consumer.partitions_for_topic(self._settings.events_topic)
-        if there and len(there) < len(
-            self._partitions
-        ):  # of a recreated topic: Kafka takes none of a commit for the others
+        # Of a commit, Kafka takes nothing if it names a partition that a recreated topic has no more.
+        if there and len(there) < len(self._partitions):
             del self._partitions[len(there) :]
             self._written = {at: kept for at, kept in self._written.items() if at in self._partitions}
         shares: list[dict[str, Mapping[int, Position]]] = [{} for _ in self._partitions]
