@@ -37,6 +37,7 @@ from headrace_cli.stack.stack import (
 )
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs.up import _arguments
+from headrace_cli.wire.target import parse_address
 from headrace_common.operations.settings import environment
 from typer.testing import CliRunner
 
@@ -237,10 +238,18 @@ class TestPorts:
         assert _PortAllocator(StackOptions()).take_live() == (taken, [])
 
     @pytest.mark.parametrize("any_port", [False, True])
-    @pytest.mark.parametrize("host", ["192.0.2.1", "::1"])
+    @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "::1%nowhere"])
     def test_an_address_that_is_not_this_machines(self, host: str, any_port: bool) -> None:
         with pytest.raises(CommandError, match=f"^Nothing can listen on {host}: "):
             _PortAllocator(StackOptions(any_port=any_port)).take("forward", 0, host)
+
+    @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+    def test_all_addresses_are_those_of_both_families(self) -> None:
+        port = free_port("::")
+        assert not is_taken("::", port)
+        with socket.create_server(("127.0.0.1", port)):
+            assert is_taken("::", port)
+            assert not is_taken("::1", port)
 
     def test_the_next_start_takes_the_same_free_ports_unless_somebody_has_one_now(self, tmp_path: Path) -> None:
         state = StateFolder(tmp_path / "state")
@@ -283,6 +292,14 @@ class TestOptions:
         assert (stack.live, stack.live_url) == (None, "")
         stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True))
         assert stack.live.command[-1] == stack.live_url.rpartition(":")[2].rstrip("/")
+
+    @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+    def test_addresses_of_ipv6_are_in_brackets(self, tmp_path: Path) -> None:
+        stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True, host="::"))
+        for spec, endpoint in stack.receivers:
+            assert spec.environment["HEADRACE_LISTEN__HOST"] == "::"
+            assert re.fullmatch(r"\[::\]:\d+", endpoint.listen)
+            assert parse_address(endpoint.listen)[0] == "::"
 
     @pytest.fixture(autouse=True)
     def nothing_fetched(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

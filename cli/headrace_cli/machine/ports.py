@@ -8,6 +8,8 @@ import sys
 from typing import Final
 
 import psutil
+from headrace_common.listening.sockets import bound_socket
+from headrace_common.operations.errors import ConfigError
 
 from headrace_cli.ground import CommandError
 
@@ -34,7 +36,7 @@ def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
 def is_taken(host: str, port: int) -> bool:
     """Return whether `host`:`port` cannot be listened on, because it is in use or reserved for root.
 
-    Raises `CommandError` if `host` is no IPv4 address of this machine.
+    Raises `CommandError` if `host` is no address of this machine.
     """
     found = _bound(host, port)
     if found is not None:
@@ -44,18 +46,16 @@ def is_taken(host: str, port: int) -> bool:
 
 def _bound(host: str, port: int) -> socket.socket | None:
     """Return a socket that is bound there; None if the port is taken. Raises `CommandError` as above."""
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((host, port))
-    except OSError as error:
-        bound.close()
-        if error.errno in _TAKEN:
+        return bound_socket(host, port, "--host")
+    except ConfigError as error:
+        cause = error.__cause__
+        assert isinstance(cause, OSError)
+        if cause.errno in _TAKEN:
             return None
         raise CommandError(
-            f"Nothing can listen on {host}: {error.strerror}. It must be an IPv4 address of this machine.", status=2
-        ) from error
-    return bound
+            f"Nothing can listen on {host}: {cause.strerror}. It must be an address of this machine.", status=2
+        ) from cause
 
 
 def holder(port: int) -> str:

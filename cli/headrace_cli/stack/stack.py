@@ -214,7 +214,7 @@ def _receiver(
     addresses = {}
     for listener, port in zip(service.listeners, listening, strict=True):
         variables[variable(listener.section, listener.setting)] = str(port)
-        addresses[listener.name] = f"{host}:{port}"
+        addresses[listener.name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     probe = http_probe(HOST, ops)
     spec = ProcessSpec(service.name, module(service.module), variables, state.log(service.name), probe, without=without)
     endpoint = Endpoint(

@@ -49,7 +49,7 @@ def up(
         typer.Option("--any-port", help="Use free ports, at each start the same."),
     ] = False,
     host: Annotated[
-        str, typer.Option(help="Address that the receivers listen on; 0.0.0.0 admits other machines.")
+        str, typer.Option(help="Address that the receivers listen on; 0.0.0.0 admits other machines, :: also by IPv6.")
     ] = "127.0.0.1",
     tls: Annotated[
         bool, typer.Option("--tls", help="Speak TLS, with a certificate authority that the stack makes for itself.")
