@@ -76,6 +76,24 @@ def test_a_command_has_the_settings_of_the_stack(arguments: list[str], module: s
     assert environment.get("HEADRACE_LAKE__PATH") == (str(state.lake) if module == "headrace_lake" else None)
 
 
+OF_ANOTHER_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR")
+
+
+@pytest.mark.parametrize("stack", [True, False])
+def test_the_lake_of_a_stack_has_its_own_spark(
+    stack: bool, ran: Ran, running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*OF_ANOTHER_SPARK, "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, "/theirs")
+    state = running(kafka="127.0.0.1:9", kafka_child={"state": "ready"}).path if stack else tmp_path
+    if not stack:
+        monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
+    CliRunner().invoke(app, ["lake", "erase", "--state", str(state)])
+    ((_, environment),) = ran
+    assert {name for name in OF_ANOTHER_SPARK if name in environment} == (set() if stack else {*OF_ANOTHER_SPARK})
+    assert environment["PYSPARK_PYTHON"] == (sys.executable if stack else "/theirs")
+
+
 def test_help_needs_no_stack(ran: Ran, tmp_path: Path) -> None:
     for part in ("lake", "segment"):
         result = CliRunner().invoke(

@@ -306,6 +306,11 @@ class TestOptions:
         monkeypatch.setattr(planning, "jars", lambda *_: tmp_path)
         monkeypatch.setattr(planning, "java_home", lambda: tmp_path)
 
+    def test_the_landing_job_gets_no_other_spark(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SPARK_HOME", "/theirs")
+        stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True))
+        assert "SPARK_HOME" in stack.lake.without
+
     def test_several_processes_of_a_receiver_share_its_port_and_nothing_else(self, tmp_path: Path) -> None:
         stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True, processes=3))
         names = [spec.name for spec, _ in stack.receivers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ OPS_STEP: Final = 10
 """Between the ports for health and metrics of a receiver's processes: 8082, 8092, …"""
 RETENTION_BYTES: Final = 256 * MIB
 """Default of TOPICS__RETENTION_BYTES with the embedded broker: `retention.bytes` of each partition."""
+_OF_SPARKS: Final = re.compile(r"(PY)?SPARK_|(HADOOP|YARN)_CONF_DIR$")
 _KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
 
 
@@ -160,7 +162,14 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
             for own in [{**base, **environment("listen", reuse_port=True)} if len(ops) > 1 else base]
             for number, name in enumerate(_names(service, options.processes))
         ],
-        ProcessSpec("lake", _lake_command(options), for_lake, state.log("lake"), http_probe(HOST, lake_ops)),
+        ProcessSpec(
+            "lake",
+            _lake_command(options),
+            for_lake,
+            state.log("lake"),
+            http_probe(HOST, lake_ops),
+            without=of_another_spark(),
+        ),
         f"{HOST}:{lake_ops}",
         _kafka_disk_bytes(topics) if broker is not None else None,
         _live(state, live_port, base) if live_port else None,
@@ -251,6 +260,11 @@ def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Pa
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": sys.executable,
     }
+
+
+def of_another_spark() -> tuple[str, ...]:
+    """Return the variables of this process that lead to a Spark, or its configuration, that is not the stack's."""
+    return tuple(filter(_OF_SPARKS.match, os.environ))
 
 
 def base_environment(state: StateFolder, bootstrap: str, *, embedded: bool) -> dict[str, str]:

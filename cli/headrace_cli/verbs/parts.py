@@ -46,7 +46,7 @@ def run(module: str, arguments: Sequence[str], path: Path) -> NoReturn:
     from headrace_common.operations.variables import variable
 
     from headrace_cli.stack.broker import HOST
-    from headrace_cli.stack.stack import KAFKA_PORT, base_environment, lake_environment
+    from headrace_cli.stack.stack import KAFKA_PORT, base_environment, lake_environment, of_another_spark
     from headrace_cli.stack.state import StateFolder
 
     state, ours = StateFolder(path), module == "headrace_lake"
@@ -58,7 +58,9 @@ def run(module: str, arguments: Sequence[str], path: Path) -> NoReturn:
         if not (ours and state.lake.is_dir()):
             raise state.nothing_runs("say by HEADRACE_… where Kafka is")
         base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # migrate and erase do without Kafka
-    become(module, arguments, lake_environment(state, base) if ours and base else base)
+    if ours and base:
+        become(module, arguments, lake_environment(state, base), without=of_another_spark())
+    become(module, arguments, base)
 
 
 def _verb(module: str, name: str) -> Callable[..., None]:
@@ -71,15 +73,19 @@ def _verb(module: str, name: str) -> Callable[..., None]:
     return verb
 
 
-def become(module: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> NoReturn:
-    """Run a module in place of this process, so that signals reach it, with `settings` beside the environment.
+def become(
+    module: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None, without: Sequence[str] = ()
+) -> NoReturn:
+    """Run a module in place of this process, so that signals reach it, with `settings` beside the environment, of which it does
+    not get the variables `without`.
 
     Raises `CommandError` if it is not installed.
     """
     if find_spec(module) is None:
         raise CommandError(f"{arguments[0]} is of another package, which is not installed: {module.replace('_', '-')}.")
     program, *rest = command_of(module)
-    os.execve(program, [program, *rest, *arguments], {**os.environ, **(settings or {})})  # noqa: S606
+    kept = {name: value for name, value in os.environ.items() if name not in without}
+    os.execve(program, [program, *rest, *arguments], {**kept, **(settings or {})})  # noqa: S606
 
 
 def _own_verb(module: str, name: str) -> Callable[[typer.Context], None]:
