@@ -385,6 +385,18 @@ def test_what_pip_says_becomes_one_sentence(launcher: ModuleType, output: str, s
     assert "\n" not in text
 
 
+def test_the_command_line_sees_no_packages_of_another_python(
+    launcher: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONUTF8"):
+        monkeypatch.setenv(name, "1")
+    ran: list[dict[str, str]] = []
+    monkeypatch.setattr(os, "execv", lambda _program, _command: ran.append(dict(os.environ)))
+    monkeypatch.setattr(os, "execve", lambda _program, _command, environment: ran.append(environment))
+    launcher.run(["status"])
+    assert {"PYTHONPATH", "PYTHONHOME", "PYTHONUTF8"} & ran[0].keys() == {"PYTHONUTF8"}
+
+
 def test_an_old_python_can_read_the_launcher() -> None:
     """An old Python must get far enough to say that it is too old: the launcher uses only the grammar of Python 3.6."""
     import ast
