@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,30 @@ def test_the_lowest_version(tmp_path: Path) -> None:
     files = Authority(tmp_path).issue("server", "server")
     assert context(files).minimum_version is ssl.TLSVersion.TLSv1_2
     assert context(files, minimum="1.3").minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+def _session(client: ssl.SSLContext, server: ssl.SSLContext, before: ssl.SSLSession | None = None) -> tuple[bool, Any]:
+    """Returns whether a connection resumes the session `before`, and its own."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname="localhost", session=before)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    for each in (ours, theirs) * 3:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            each.do_handshake()
+    theirs.write(b"answer")
+    assert ours.read(10) == b"answer"
+    return bool(ours.session_reused), ours.session
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_outlives_a_change_of_the_files(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """A resumed session's client certificate is not checked again; by TLS 1.3 none is resumed."""
+    authority = Authority(tmp_path)
+    files = authority.issue("server", "server")
+    before, after = (context(files, client_ca=authority.file) for _ in range(2))
+    client = authority.context(authority.issue("client", "client"))
+    client.minimum_version = client.maximum_version = version
+    reused, session = _session(client, before)
+    assert not reused
+    assert _session(client, before, session)[0] is (version is ssl.TLSVersion.TLSv1_2)
+    assert not _session(client, after, session)[0]
