@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ssl
 import tracemalloc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 import pytest
 import uvloop
-from headrace_common.listening import secured
+from headrace_common.listening import listener, secured
 from headrace_common.listening.secured import PIECE, SLICE, SecuredTransport, Turns
 
 from tests.common.test_connection import data
@@ -135,6 +137,35 @@ async def test_what_came_before_a_broken_record_is_taken(tmp_path: Path, broken:
         await until(lambda: door.publisher.submitted, "its frame is taken")
         ((published, listener),) = door.publisher.submitted
         listener.stored(published.ticket, 1, True)
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["nothing", "bytes"])
+async def test_a_failed_handshake_leaves_no_memory_to_be_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    """2,000 of them held 110 MB until the next collection."""
+    made = weakref.WeakSet[SecuredTransport]()
+
+    def make(*given: Any) -> SecuredTransport:
+        made.add(found := SecuredTransport(*given))
+        return found
+
+    monkeypatch.setattr(listener, "SecuredTransport", make)
+    door = Door(Authority(tmp_path).server())
+    gc.collect()
+    gc.disable()
+    try:
+        async with door.open() as connect:
+            _, writer = await connect(b"" if leaves else b"GET / HTTP/1.1\r\n\r\n")
+            await until(lambda: made, "its handshake begins")
+            if leaves:
+                writer.close()
+            await door.admits(0)
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+        assert not made
+    finally:
+        gc.enable()
 
 
 async def test_a_connection_takes_little_memory(tmp_path: Path) -> None:

@@ -93,6 +93,9 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
                 await self._shaken
             return self._tls.getpeercert()
         except BaseException:
+            # The failure knows this frame, which would know it: all would stay until a collection.
+            self._shaken = asyncio.get_running_loop().create_future()
+            self._shaken.cancel()
             self._socket.close()  # behind the alert
             raise
 
@@ -152,7 +155,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
             while self._take(found) and time.monotonic() < until:
                 pass
         except ssl.SSLError as error:
-            failure = error
+            failure = error.with_traceback(None)  # which knows this frame
             self._drop()
         if self._outgoing.pending:  # the handshake, an alert
             self._send()
