@@ -6,6 +6,8 @@ import argparse
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
@@ -18,6 +20,7 @@ from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.upkeep.merging import choice
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.lake.runs import Running, Runs
@@ -213,6 +216,19 @@ def test_many_erased_ids_are_asked_for_and_few_are_sent_along(
                 (name or "", name in ("a", "b")) for name in names
             )
             assert sum(row[ERASED] for row in marked) == found
+
+
+@pytest.mark.spark
+def test_another_command_may_make_the_list_of_the_erased_at_the_same_moment(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def overtaken(statement: str) -> None:
+        spark.sql(statement)
+        raise PySparkException("[DELTA_PROTOCOL_CHANGED] …")
+
+    storage = cast("Any", SimpleNamespace(spark=SimpleNamespace(sql=overtaken, read=spark.read)))
+    erasures.create(storage, str(tmp_path))
+    assert erasures.exists(spark, str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from headrace_lake.configuration.promotion import OURS
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.layout import PROPERTIES
+from headrace_lake.tables.layout import PROPERTIES, make
 from headrace_lake.tables.transaction_log import TransactionLog
 
 ERASURES: Final = "erasures"
@@ -60,14 +60,16 @@ MOST_BROADCAST: Final = 20_000
 
 
 def create(storage: Storage, lake: str) -> None:
-    """Creates the table if it is missing, and adds what one of an older version lacks. Blocks on storage."""
+    """Creates the table if it is missing, and adds what one of an older version lacks. Blocks on storage.
+
+    Another command may do the same at the same time.
+    """
+    path = f"{lake}/{ERASURES}"
     kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMA.fields)
     listed = ", ".join(f"'{name}' = {quoted(value)}" for name, value in PROPERTIES.items())
-    storage.spark.sql(
-        f"CREATE TABLE IF NOT EXISTS delta.`{lake}/{ERASURES}` ({kinds}) USING delta TBLPROPERTIES ({listed})"
-    )
-    if "digest" not in storage.spark.read.format("delta").load(f"{lake}/{ERASURES}").columns:
-        storage.spark.sql(f"ALTER TABLE delta.`{lake}/{ERASURES}` ADD COLUMNS (digest string)")
+    make(storage, path, f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({kinds}) USING delta TBLPROPERTIES ({listed})")
+    if "digest" not in storage.spark.read.format("delta").load(path).columns:
+        storage.spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (digest string)")
 
 
 def exists(spark: SparkSession, lake: str) -> bool:
