@@ -30,6 +30,9 @@ SLICE: Final = 0.001
 TURN: Final = 2 * SLICE
 """Seconds of a turn of the loop for those that wait."""
 
+_ENDED: Final = cast("ssl.SSLObject", None)
+"""Of a transport whose socket is gone: it neither reads nor writes."""
+
 
 class Turns:
     """The connections that have more to decrypt than one turn of the loop has time for, in the order of their coming."""
@@ -217,6 +220,8 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
                     self.close()
             while self._lost:
                 connection.connection_lost(self._lost.pop())
+                # The connection waits for a collection; OpenSSL's buffers do not.
+                self._tls, self._incoming, self._outgoing = _ENDED, ssl.MemoryBIO(), ssl.MemoryBIO()
 
     def _pace(self) -> None:
         """Reads the socket, unless the connection does not want that or enough is here."""
