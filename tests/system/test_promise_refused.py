@@ -111,21 +111,19 @@ async def test_a_record_is_larger_than_the_topic_takes_by_now(topics: KafkaSetti
 
 @pytest.mark.long
 async def test_a_topic_that_takes_no_record_of_ours(topics: KafkaSettings, start) -> None:
-    """Compaction wants keys: every record is refused for its content, and then it is the topic that is at fault."""
+    """Compaction wants keys, and ours have none: it is the topic that is at fault, however few records come at a time."""
     receiver = await start()
-    few, many = values(3), values(4 * REFUSALS_PER_BATCH)
-    async with connected(receiver, 2) as (client, other):
+    frames = values(3), values(4 * REFUSALS_PER_BATCH)
+    async with connected(receiver, 2) as clients:
         async with altered(topics, topics.events_topic, cleanup_policy="compact"):
-            await other.receives(await other.send(few))
-            number = await client.send(many)
-            await client.sees_end()
-            assert number not in client.acknowledged
-            assert not other.closed
-        await other.receives(await other.send(values(2)))
+            for client, frame in zip(clients, frames, strict=True):
+                number = await client.send(frame)
+                await client.sees_end()
+                assert number not in client.acknowledged
         await served(receiver)
-    assert sorted(reassembled(await quarantined(topics, few[0]["mark"])).values()) == sorted(map(orjson.dumps, few))
-    assert await events(topics, few[0]["mark"]) == []
-    assert await events(topics, many[0]["mark"]) == []
+    for frame in frames:
+        assert await events(topics, frame[0]["mark"]) == []
+        assert await quarantined(topics, frame[0]["mark"]) == []
 
 
 @pytest.mark.long
