@@ -126,7 +126,7 @@ LATER = {
     "lake": ("pyarrow.parquet", "cryptography.hazmat.primitives.serialization", "pyspark.worker", "pyspark.daemon"),
 }
 """Modules that are loaded only when a function asks for them."""
-LACKS = {"tools": {"pyspark", "py4j", "pyiceberg"}, "lake": {"deltalake", "pyiceberg"}}
+LACKS = {"tools": {"pyspark", "py4j", "pyiceberg", "requests"}, "lake": {"deltalake", "pyiceberg", "requests"}}
 """Packages that only some modules need, whose commands are not the image's."""
 
 
