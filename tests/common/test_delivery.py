@@ -268,7 +268,7 @@ class TestPoison:
 
     @pytest.mark.parametrize("topic", ["events", "quarantine"])
     async def test_a_compacted_topic_is_not_taken_for_bad_records(self, topic: str) -> None:
-        """Whoever sent few events at a time was acknowledged for all of them, and they were in quarantine."""
+        """A client that sent few events at a time was acknowledged for all of them, and they were in quarantine."""
         bench = Bench(lambda values: InvalidRecordError("no key"))
         described = Topic(topic, 4, 4 * MIB, configuration={"cleanup.policy": "compact,delete"})
         bench.source.refreshed = lambda: setattr(bench.source, topic, described)
@@ -276,6 +276,9 @@ class TestPoison:
             await bench.store(bench.batch(3, topic=topic))
         assert caught.value.policy is DeliveryPolicy.REFUSED
         assert (len(bench.broker.sent), bench.source.alone) == (1, [])
+        with pytest.raises(DeliveryError, match="is compacted"):
+            await bench.store(bench.batch(3, topic=topic))
+        assert len(bench.source.alone) == (topic == "quarantine"), "it replaces nobody's producer again"
 
     async def test_a_topic_that_refuses_everything_is_not_taken_for_bad_records(self) -> None:
         count = 4 * REFUSALS_PER_BATCH

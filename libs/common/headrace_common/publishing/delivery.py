@@ -122,6 +122,7 @@ class Delivery:
                 await self._source.refresh()  # max.message.bytes may have changed
             topic = self._source.quarantine if quarantine else self._source.events
             if topic is not None and topic.compacted:
+                self._quarantine_refuses |= quarantine
                 raise DeliveryError(
                     f"topic {topic.name} is compacted: it takes no records without a key", DeliveryPolicy.REFUSED
                 )
