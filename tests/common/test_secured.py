@@ -161,9 +161,7 @@ async def test_a_failed_handshake_leaves_no_memory_to_be_collected(
             if leaves:
                 writer.close()
             await door.admits(0)
-            for _ in range(20):
-                await asyncio.sleep(0.01)
-        assert not made
+            await until(lambda: not made, "nothing of it is left")
     finally:
         gc.enable()
 

@@ -63,7 +63,7 @@ def test_a_partition_that_is_gone_is_waited_for_like_brokers(monkeypatch: pytest
 
 
 def test_each_partition_is_named_to_java_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each batch asks for the ends of all partitions, and made the question anew: by two calls to the JVM for each."""
+    """Each batch asks for the ends of all partitions, and built the question each time: two calls to Java for each partition."""
     made: list[tuple[str, int]] = []
     answers = {("t", 0): (5, -1), ("t", 1): (7, -1)}
     classes = {
