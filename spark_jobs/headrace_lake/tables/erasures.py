@@ -62,7 +62,7 @@ MOST_BROADCAST: Final = 20_000
 def create(storage: Storage, lake: str) -> None:
     """Creates the table if it is missing, and adds what one of an older version lacks. Blocks on storage.
 
-    Another command may do the same at the same time.
+    Another command may create it at the same time.
     """
     path = f"{lake}/{ERASURES}"
     kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMA.fields)
