@@ -98,20 +98,20 @@ class Protocol(Generic[S]):
     """Returns the plans of its own topics, besides those of events and quarantine."""
 
     client: str = ""
-    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. What these four name is
-    imported by those that use it; empty: there is none.
+    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. This and the next three are
+    imported where they are used; empty: there is none.
     """
 
     explanation: str = ""
-    """… of the `session.explain.Explanation` with which `explain` shows its bytes."""
+    """``module:name`` of the `session.explain.Explanation` with which `explain` shows its bytes."""
 
     again: str = ""
-    """… of the function from a `session.again.Rejected` and the receiver's settings to a `Replayed`: an item of quarantine is
-    read once more.
+    """``module:name`` of the function from a `session.again.Rejected` and the receiver's settings to a `Replayed`: it reads an
+    item of quarantine once more.
     """
 
     snippets: str = ""
-    """… of the `Snippets` of its clients."""
+    """``module:name`` of the `Snippets` of its clients."""
 
     asked: str = ""
     """The attribute of each event whose client asked for an acknowledgement; empty: all clients of this protocol ask."""

@@ -99,7 +99,7 @@ def _below(current: int, wanted: int) -> bool:
 
 
 async def wait_for_names(servers: str, say: Callable[[str], None], *, bound: float = NAMES_BOUND) -> None:
-    """Waits until a name in `servers` has an address; where it has to wait, says once, by `say`, what for.
+    """Waits until a name in `servers` has an address. If it has to, passes the reason to `say`, once.
 
     Raises `DeliveryError` after `bound` seconds.
     """

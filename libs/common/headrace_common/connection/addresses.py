@@ -24,7 +24,7 @@ def counted_as(address: str) -> str:
 
 
 class Addresses:
-    """The open connections of each address; at most `most` of each, any number if that is 0. Empty without connections."""
+    """Counts the open connections of each address: at most `most` of each, any number if that is 0. Empty without connections."""
 
     def __init__(self, most: int) -> None:
         self._most = most

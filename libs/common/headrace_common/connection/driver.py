@@ -54,7 +54,7 @@ class Transport(ABC):
 
     @abstractmethod
     def speak(self) -> None:
-        """Writes what the session may have to say, and looks at its deadline, which may have changed."""
+        """Writes the session's output, if it has any, and reads its deadline, which may have changed."""
 
     @abstractmethod
     def close(self, why: str, end: End = End.SETTLED) -> None:
@@ -91,12 +91,12 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.peer = peer
         self.session = session
         self.status = session.status()
-        """The session's, after its last input. Only an input changes what is busy, partial or known of its acknowledgements."""
-        # Most protocols have no questions: they are not asked for them with each frame.
+        """That after the last input. Only an input changes what is busy, partial or known of its acknowledgements."""
+        # Most protocols have no questions: their sessions are not asked for them with each frame.
         self.asks = type(session).questions is not Session.questions
         self.account = receiver.scheduler.account()
         self.arrives = receiver.scheduler.arrives
-        """Whether bytes that arrive at a time may be parsed at once, outside of a slice."""
+        """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
@@ -143,8 +143,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self.ask()
 
     def hand_on(self, received: float) -> bool:
-        """Takes the session's new frames: all of `submit`, where nothing else has changed and no part of a frame is held. Returns
-        whether the transport surely may read on.
+        """Takes the session's new frames, like `submit`, where nothing else has changed and no part of a frame is held. Returns
+        True if the transport may certainly read on.
         """
         receiver, may_read = self._receiver, True
         for frame in self.session.frames():
@@ -170,7 +170,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self._asking = False
 
     def spoke(self) -> None:
-        """Learns that replies of a session that asks have left: what they held of requests that wait is free."""
+        """Learns that replies of a session that asks have left. Frees the bytes that they held of waiting requests."""
         self._charge_waiting(self.session.status().waiting_bytes)
 
     def _charge_waiting(self, waiting: int) -> None:
@@ -195,7 +195,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def fault(self, error: ProtocolError) -> None:
         """Closes the connection of a peer that broke the protocol. Frames that were complete before are still acknowledged."""
         self._receiver.fault(self.peer, error)
-        # A session keeps its error, and the error all that its traceback was reading: a cycle, some 60 MB after a bomb, for which
+        # A session keeps its error, whose traceback keeps all that was being read: a cycle, some 60 MB after a bomb, for which
         # the collector might not come for hours.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self._transport.close(FAULT)
@@ -290,9 +290,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     @override
     def charged(self) -> Account:
-        """Returns the small frames' account while there are few bytes to parse, so that no crowd with long work keeps them
-        waiting.
-        """
+        """Returns the small frames' account while few bytes wait to be parsed, so that no crowd with long work delays them."""
         few = self.partial_bytes <= FEW and not self.status.busy
         return self._receiver.scheduler.small if few else self.account
 

@@ -21,7 +21,7 @@ RECHECK: Final = 0.5
 
 
 class LazyTimer:
-    """Calls `fire` when the first deadline has passed. What happens meanwhile does not move it: it asks `due` when it fires."""
+    """Calls `fire` when the first deadline has passed. It is not set again with each event: it asks `due` when it fires."""
 
     __slots__ = ("_at", "_due", "_fire", "_handle", "_loop", "_over", "is_late")
 
@@ -101,7 +101,7 @@ class Incoming:
             driver.clocks.frame_begins()
         if self.unseen and isinstance(self.unseen, bytes):
             self.unseen = bytearray(self.unseen)
-        # The first are not copied, neither here nor by `take`: mostly they are all that comes before the slice.
+        # The first bytes are not copied, neither here nor by `take`: mostly no others come before the slice.
         self.unseen += data[but:]
         driver.unparsed = 2 * len(self.unseen)  # as much as a session will hold
         driver.hold(driver.partial_bytes + 2 * len(data))
@@ -151,7 +151,7 @@ class Outgoing:
         self._waits = False
 
     def flush(self, is_open: bool) -> bool:
-        """Writes what the session says, and asks its questions. Returns whether nothing more can follow by itself."""
+        """Writes the session's output, and asks its questions. Returns whether no more output can follow without an input."""
         if self._waits or not self.writable:
             return False
         driver = self._driver

@@ -22,8 +22,8 @@ from headrace_common.session.closed import CLOSED_MESSAGE_SESSION
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
 STALL: Final = 1.0
-"""Seconds in which frames wait and none is stored from which a socket is read on, up to the budgets: nobody is served, and
-clients that are not answered drop what is not read."""
+"""Seconds without a stored frame, while frames wait, after which a socket is read on, up to the budgets: no client is served
+then, and those that get no answer drop what is not read."""
 
 TOGETHER: Final = 16
 """Messages that are parsed in a slice before their frames are handed on and the budgets are asked again."""
@@ -77,7 +77,7 @@ class MessageConnection(Transport, Stoppable):
         self.pace()
 
     def received(self, messages: Sequence[Message]) -> None:
-        """Takes messages that were read together, in the order of arrival. The budgets count them behind that: bound them."""
+        """Takes messages that were read together, in the order of arrival. The budgets count them only afterwards: bound them."""
         size = sum([message.size for message in messages])
         self._receiver.metrics.bytes_received.inc(size)
         if self._why is not None or self.closed.is_set():
@@ -97,7 +97,7 @@ class MessageConnection(Transport, Stoppable):
         self.pace()
 
     def _receive(self, messages: Sequence[Message], until: float) -> None:
-        """Gives the session the first message and, until the time `until`, those behind it. What is left waits."""
+        """Gives the session the first message and, until the time `until`, the next ones. The rest waits."""
         session, now_ms = self.driver.session, time.time_ns() // 1_000_000
         for index, message in enumerate(messages):
             if index and (session.status().busy or (until < inf and self._loop.time() >= until)):

@@ -24,7 +24,7 @@ MUCH: Final = 64 << 10
 and parsing these takes milliseconds, for which all other connections would wait."""
 
 FIRST_LOOK: Final = 1
-"""Bytes of a new connection parsed on arrival in any case: another protocol is refused, no message goes before another's."""
+"""Bytes of a new connection parsed on arrival in any case: another protocol is refused, no message overtakes an earlier one."""
 
 DISCARD_REST: Final = 0.01
 """Seconds between two reads of what a client still sends on a connection that is closed: 25 MB/s of each."""
@@ -67,7 +67,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Takes bytes from the peer: parses a few at once, many in a slice, and a few of too many connections in slices, too."""
+        """Takes bytes from the peer. Parses few bytes at once; many, or few after this turn's time is used up, in a slice."""
         self._receiver.metrics.bytes_received.inc(len(data))
         if self._life.phase > LINGERING:
             self._discard()
@@ -268,8 +268,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self.pace()
 
     def _discard(self) -> None:
-        """Rests between two reads. A socket that is always readable is read up to 32 times in one turn of the loop: of a crowd
-        whose connections are closed while they send, each would take milliseconds of it.
+        """Pauses between two reads. The loop reads a socket that is always readable up to 32 times in a turn: each connection of
+        a crowd that is closed while it sends would take milliseconds of it.
         """
         if self._life.phase == DRAINING and self.incoming.read(False):
             self._loop.call_later(DISCARD_REST, self.pace)
@@ -294,7 +294,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             driver.guard(self._flush)
             limit = self._life.passed(now)
         if self._life.timer.is_late:
-            pass  # what came meanwhile is heard first, then it is looked at again
+            pass  # received bytes are parsed first, then the limits are checked again
         elif limit is Limit.UNREAD:
             self._receiver.limited.warning("peer does not read", peer=driver.peer.address, frames=driver.frames)
             self.close(REASONS[limit], End.AT_ONCE)

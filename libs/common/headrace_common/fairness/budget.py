@@ -12,9 +12,9 @@ frames during inflating may take the other half. No deadlock is possible:
   that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time.
 * Bytes that a session has received but not parsed depend on no other connection: the first session with such bytes continues,
   whatever else is unfinished; and few bytes are parsed whatever waits for Kafka, as if they had been parsed on arrival.
-* Who was read waits behind those who resumed and were not, so that each is read in its turn; before all come those that hold
-  few bytes, which need not wait for a turn of all that send much.
-* Complete frames leave when Kafka stores them or their deadline passes; those that are kept, when it stores them.
+* A connection that was read waits behind those that resumed and were not, so that each has its turn; first come those that hold
+  few bytes, which do not wait for a turn of all that send much.
+* Complete frames leave when Kafka stores them or their deadline passes; frames that are kept, when it stores them.
 * A frame reserves its maximum size before it grows beyond a slice. A frame that waits for a reservation holds none; a frame
   that holds one waits only for the scheduler and Kafka.
 """
@@ -39,8 +39,8 @@ READ: Final = 512 << 10
 session may keep both the bytes and a parser's copy."""
 
 FEW: Final = 2 * SMALL
-"""Bytes held, of which those not parsed yet count twice, that are parsed whatever waits for Kafka: as those are that arrive while
-there is time left to parse them at once."""
+"""Bytes that a connection may hold, unparsed ones counted twice, and still be parsed however much waits for Kafka: as bytes are
+that arrive while this turn has time to parse them."""
 
 ESTABLISHED_AT_ONCE: Final = 256
 """Established connections that resume reading in one iteration of the event loop."""
@@ -195,7 +195,7 @@ class Budget:
             self._wake()
 
     def _was_read(self, reader: Reader) -> None:
-        """Puts `reader` behind those that were read before it, or not since they resumed, for when a limit stops them all."""
+        """Puts `reader` at the end of the order in which a limit that stops all lets them resume."""
         queue = self._reading[reader.has_stored]
         if queue.pop(reader, self) is None:
             queue[reader] = None
@@ -281,7 +281,7 @@ class Budget:
             for reader in [*islice(self._unfinished, 1), *islice(self._digesting, 1)]:
                 reader.pace()
         room = self._unknown_share - self._others()
-        # A few unknown ones first: what established ones bring that resume with them may use up the room.
+        # A few unknown ones first: the bytes of established ones that resume with them may use up the room.
         for has_stored, most in ((False, max(1, room // READ) if room > 0 else 0), (True, ESTABLISHED_AT_ONCE)):
             asked = list(islice(self._waiting[has_stored], min(most, self._to_ask[has_stored])))
             self._to_ask[has_stored] = self._to_ask[has_stored] - len(asked) if asked else 0
@@ -292,7 +292,7 @@ class Budget:
 
 
 class GrowthPool:
-    """Reservations for the growth of frames. Whose connection has cost least is served first; among equals, who came first."""
+    """Reservations for the growth of frames. The connection that has cost least is served first; among equals, in their order."""
 
     def __init__(self, size: int) -> None:
         self._free = size

@@ -10,7 +10,7 @@ or the garbage collector, and what is left of such a charge when its next frame 
 Small frames are charged by their size, which has no noise, and to one account that all connections share: they are first come,
 first served, one frame of each connection at a time. So none waits while another connection is served twice. The account's
 share is that of the connections whose small frames wait, and at least half: many small frames and a few long ones do not starve
-each other, and no number of connections with long work makes a small frame wait for a turn of each. So is parsing few bytes.
+each other, and no number of connections with long work makes a small frame wait for a turn of each. Parsing few bytes likewise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BYTE_COST: Final = 30e-9
 """CPU seconds that a small frame is charged, and each of its bytes: about what they cost."""
 
 MADE_COST: Final = 15e-6
-"""The same of a small frame whose events were made when it arrived."""
+"""CPU seconds that a small frame is charged whose events were made when it arrived."""
 
 TOGETHER: Final = 8 * MADE_COST
 """CPU seconds of small frames that are charged at a time, and by which a slice may last longer: a sixteenth of it."""
@@ -77,7 +77,7 @@ class TurnTime:
         self._clock = clock
         self._soon = soon
         self.until = 0.0
-        """When the time of this turn is over; 0 if it was not asked in it."""
+        """When the time of this turn is over; 0 before the first call in a turn."""
 
     def __call__(self, now: float) -> bool:
         """Returns whether the work may go on at `now` (loop time): this turn of the loop has time left for it."""
@@ -126,13 +126,13 @@ class FairScheduler:
         self.sharing = 0
         """Connections whose small frames wait for a slice, not for Kafka."""
         self.long = 0
-        """The same of connections whose next frame is not small."""
+        """Connections whose next frame, which waits for a slice, is not small."""
         self.until = 0.0
         """When the current slice ends (loop time)."""
 
     def account(self) -> Account:
-        """Makes a new connection's account, which owes as much as one that returns may: who comes again for each frame would
-        always come first otherwise.
+        """Makes a new connection's account, with the debt that a returning one may have at most: otherwise a client that connects
+        again for each frame would always come first.
         """
         return Account(self._floor + DEBT)
 
@@ -142,13 +142,13 @@ class FairScheduler:
 
     def counted(self, used: float) -> float:
         """Returns the use by which an account is compared: `used`, but at least a quantum less than the active accounts have.
-        Otherwise each connection of a crowd would come first that waited in one queue, or for a partition in which Kafka stored
+        Otherwise all connections of a crowd would come first that waited in one queue, or for a partition in which Kafka stored
         nothing.
         """
         return max(used, self._least())
 
     def _least(self) -> float:
-        """Returns what an account that returns has used at least."""
+        """Returns the least use that a returning account is given."""
         return self._floor - QUANTUM
 
     def take(self, worker: Worker) -> bool:
@@ -230,8 +230,8 @@ class FairScheduler:
             return
         if self.resting:
             self.resting, self._rested, self._left = False, 0, TIME_SLICE
-        # A worker that asks again waits for the next iteration. With one worker in each, those that come faster would wait in a
-        # queue that never ends, however short their work is.
+        # A worker that asks again waits for the next iteration. With one worker in each iteration, a queue of workers that come
+        # faster would never end, however short their work is.
         self._later = {}
         try:
             for worker in self._queue.turn():

@@ -47,8 +47,8 @@ Entry = tuple[float, int, Worker]
 class WorkerQueue:
     """The workers that wait for a slice: the least virtual time first, of equals the one that came first.
 
-    A look at it costs the same however many connections wait. Those that are charged to `shared` stand in a line. The others are
-    in a heap, by their time when they came; it is read again where one is the first there. Pumps are few, and each is looked at.
+    Finding the first costs the same however many wait. Workers charged to `shared` form a line. Those with another account are in
+    a heap, by their time when they came; that of the first is read again. Workers without one, pumps, are few: each is looked at.
     """
 
     def __init__(self, shared: Account) -> None:
@@ -80,7 +80,7 @@ class WorkerQueue:
             self.others.pop(worker, None)
 
     def least(self) -> float:
-        """Returns the least virtual time of a worker here, of whom there must be one."""
+        """Returns the least virtual time of a worker here; there must be one."""
         first = self._first()
         times = [worker.virtual_time() for worker in self.others]
         return min(times if first is None else [first[0], *times])

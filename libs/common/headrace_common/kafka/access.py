@@ -62,7 +62,7 @@ class _Context(ssl.SSLContext):
     def _load(self) -> None:
         trust(self, "KAFKA__CA", self._settings.ca)
         if self._pair is not None:
-            # Elsewhere first: a certificate without its key would stay in a context.
+            # Into another context first: a certificate without its key would stay in this one.
             self._pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
             self._pair.load_into(self)
             _warn(self._pair)

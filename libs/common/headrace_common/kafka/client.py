@@ -62,18 +62,18 @@ class InvalidRecordError(errors.BrokerResponseError):  # type: ignore[misc]  # a
 
 errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 
-# aiokafka lets brokers make each topic that it asks for, where `auto.create.topics.enable` is on, as it is by default: with one
-# replica, of whatever name was misspelt.
+# Where `auto.create.topics.enable` is on, as by default, aiokafka's requests make brokers create each topic that they name,
+# a misspelt one, too, with one replica.
 MetadataRequest.__init__ = partialmethod(MetadataRequest.__init__, allow_auto_topic_creation=False)
 
 LOOKS: Final = 20
-"""Times a second that a client may ask its brokers what there is. While it does, others' batches leave with each answer."""
+"""Requests a second by which a client may ask its brokers for metadata. Meanwhile others' batches leave with each answer."""
 
 
 async def look(client: AIOKafkaClient, *about: Any, ask: Any = AIOKafkaClient._metadata_update) -> bool:
-    """Asks as aiokafka does, and pauses before that, if it has asked often. Without, its producer asks 1,800 times a second while
-    a batch waits for a leader. Where no broker answers that it knows, those of KAFKA__BOOTSTRAP_SERVERS are asked who there is by
-    now (KIP-899): all may have got other addresses.
+    """Asks for metadata as aiokafka does, after a pause if it has asked often: otherwise its producer asks 1,800 times a second
+    while a batch waits for a leader. If no known broker answers, asks those of KAFKA__BOOTSTRAP_SERVERS (KIP-899), since all
+    brokers may have got other addresses.
     """
     clock = asyncio.get_running_loop().time
     asked = vars(client).setdefault("_asked", deque(maxlen=LOOKS))
@@ -168,7 +168,7 @@ def make_producer(settings: KafkaSettings, batch_bytes: int) -> AIOKafkaProducer
         metadata_max_age_ms=60_000,
     )
     take_own_epoch(made)
-    # Where its sender has ended, aiokafka also fails the transaction, by an AttributeError in the log: there is none.
+    # When its sender has ended, aiokafka also fails the transaction, which does not exist: an AttributeError in the log.
     made._txn_manager.fatal_error = lambda error: None
     return made
 
@@ -264,7 +264,7 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
 
 
 async def _configuration(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
-    """Returns the topic's configuration, without what the broker names and does not tell; empty if we may not read it."""
+    """Returns the topic's configuration, without settings whose value the broker does not tell; empty if we may not read it."""
     try:
         responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
     except KafkaError:

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 EPOCHS: Final = 2**15 - 1
 LARGEST: Final = 2**31 - 1
-"""The largest sequence number. Behind it comes 0."""
+"""The largest sequence number. 0 follows it."""
 
 
 class Sequences(dict[TopicPartition, int]):
@@ -34,8 +34,8 @@ class Sequences(dict[TopicPartition, int]):
 
 
 def take_own_epoch(producer: AIOKafkaProducer) -> None:
-    """Makes `producer`, which is idempotent and has not started, begin with an epoch of chance. Two of one number have the same
-    one time in `EPOCHS`.
+    """Makes `producer`, which is idempotent and has not started, begin with a random epoch. Two with the same number get the same
+    one once in `EPOCHS` times.
     """
     manager = producer._txn_manager
     take = manager.set_pid_and_epoch

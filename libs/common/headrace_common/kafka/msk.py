@@ -1,4 +1,4 @@
-"""Logins at Amazon MSK by IAM: tokens for SASL OAUTHBEARER that AWS's own signer makes, without asking anybody.
+"""Logins at Amazon MSK by IAM: tokens for SASL OAUTHBEARER that AWS's own signer makes.
 
 A token is a URL that is signed with the process's credentials (SigV4, `kafka-cluster:Connect`, 900 s), in base64url. The
 credentials come from where every AWS client looks: variables, a role for a service account (IRSA), a pod, a machine.

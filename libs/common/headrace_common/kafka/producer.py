@@ -84,7 +84,7 @@ class Producer:
 
 
 def leader(producer: Producer, where: TopicPartition) -> int | None:
-    """Returns the broker that leads a partition, as far as the producer's client knows. None: no one does."""
+    """Returns the broker that leads a partition, as far as the producer's client knows; None if it has no leader."""
     found: int | None = producer.client.client.cluster.leader_for_partition(where)
     return None if found == -1 else found
 
@@ -95,9 +95,9 @@ def has_leader(producer: Producer, where: TopicPartition) -> bool:
 
 
 async def look_for_leader(producer: Producer, topic: str) -> int:
-    """Asks the brokers again who leads what. Takes at most `LEADER_PAUSE`, which is also a fit pause until the next look.
+    """Asks the brokers again for the leaders. Takes at most `LEADER_PAUSE`, which is also a fit pause until the next call.
 
-    Returns how many partitions `topic` has by now; 0: there is none.
+    Returns how many partitions `topic` has by now; 0 if it does not exist.
     """
     client = producer.client.client
     await asyncio.wait({client.force_metadata_update()}, timeout=LEADER_PAUSE)
@@ -175,15 +175,15 @@ class ReplaceableProducer(ABC):
         return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker, where)
 
     def recount(self) -> None:
-        """Lets no batch wait for the answer to one whose partition has lost its leader: it waits in the client."""
+        """Lets no batch wait for the answer to one whose partition has lost its leader: that one waits in the client."""
         if self._current is not None:
             self._turns.recount(partial(leader, self._current))
 
     def _retire(self, producer: Producer, why: str, *, rarely: bool) -> bool:
         """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before.
 
-        With `rarely` the next one starts after a pause, if this one has stored nothing: one that is refused all it sends would be
-        made again for each frame that a client sends again.
+        With `rarely` the next one starts after a pause if this one has stored nothing: otherwise a producer that is refused
+        everything would be replaced for each frame that a client sends again.
         """
         if producer.discarded:
             return False
@@ -307,7 +307,7 @@ class ProducerSource(ReplaceableProducer):
     def discard(self, producer: Producer, error: DeliveryError) -> None:
         """Discards `producer` for `error`; its `gone` says when it has ended. Further calls for it do nothing. Does not block.
 
-        A record that Kafka refuses makes the next one wait for nothing: all other frames, and the search for it, need one.
+        After a refused record the next one starts without a pause: all other frames, and the search for the record, need it.
         """
         why = WHY[error.policy]
         if self._retire(producer, why, rarely=error.policy in LASTING):

@@ -1,5 +1,5 @@
 """Tokens for SASL OAUTHBEARER, one for all clients of a process; from a token endpoint by the grant ``client_credentials``
-(RFC 6749, section 4.4), or from what else gives some (`SharedToken`).
+(RFC 6749, section 4.4), or from another `SharedToken`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAUSE: Final = 1.0
 """Seconds after a failure in which the endpoint is not asked again: aiokafka tries to connect ten times a second."""
 
 _MOST: Final = 1 << 20
-"""Bytes of an answer; a longer one is none."""
+"""Bytes of an answer; a longer one is refused."""
 
 
 class TokenError(KafkaError):  # type: ignore[misc]  # aiokafka has no types

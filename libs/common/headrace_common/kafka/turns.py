@@ -1,4 +1,4 @@
-"""Which brokers are busy with a batch of ours: the next one grows until they have answered."""
+"""Tracks the brokers that have a batch of ours: the next one grows until they have answered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aiokafka.structs import TopicPartition
 class Turns:
     """The batches of one producer that have no answer yet, by broker. Make it inside a running event loop.
 
-    aiokafka has one request under way for each broker. A batch that is handed to it meanwhile waits, and so does all that comes
-    behind it in its partition: for that request, and for its own. Filling the batch until then sends more with it, no later.
+    aiokafka has one request under way for each broker. A batch that is handed to it meanwhile waits for that request, then for
+    its own, and so does the rest of its partition. Filling the batch until then sends more with it, no later.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Turns:
         return self._next[broker]
 
     def recount(self, leads: Callable[[TopicPartition], int | None]) -> None:
-        """Counts no longer what its broker will not answer: `leads` says that another leads its partition by now, or none."""
+        """Forgets batches that their broker will not answer: by `leads`, another broker or none leads their partition by now."""
         for broker, batches in self._under_way.items():
             for batch in [each for each in batches if leads(each.where) != broker]:
                 self.ends(batch)

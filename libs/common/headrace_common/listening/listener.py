@@ -126,7 +126,7 @@ class Listener(Endpoint):
                 await asyncio.sleep(CROWDED_PAUSE)
                 if budget.released == released:
                     continue
-                # Kafka stores: those who are here may use up all room for ever, so one comes, and has its turn
+                # Kafka stores: the clients here may use up all room for ever, so one newcomer gets its turn
             try:
                 client, name = (
                     listening.accept()
@@ -152,7 +152,7 @@ class Listener(Endpoint):
         receiver = self._receiver
         client.setblocking(False)
         address, silent = self._client(name), len(receiver.crowd)
-        # First, since who is refused makes no other leave. Behind a balancer: once its header has named the client.
+        # First, since a refused client makes no other leave. Behind a balancer: once its header has named the client.
         taken = "" if within(address.address, self._proxies) else self._take(address)
         if taken is None:
             self._refuse(client, address)
@@ -244,7 +244,7 @@ class Listener(Endpoint):
                 self._unwelcome(arrival.address, error)
 
     def _welcomed(self, arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
-        """Gives back what a client took that has come to no connection, or was cancelled, even before the task began."""
+        """Gives back the places of a client that got no connection, or was cancelled, even before the task began."""
         self._handshakes.discard(welcome)
         if arrival.connection is None:
             arrival.socket.close()

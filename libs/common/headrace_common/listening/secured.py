@@ -1,7 +1,7 @@
 """TLS between a socket's transport and its connection.
 
-The event loop's own keeps 256 KiB for each connection, decrypts without a pause what comes in one turn of the loop (12 ms for
-256 KiB of records of one byte), throws away what waits at the peer's end, and knows no half-closed connection.
+asyncio's own TLS keeps 256 KiB for each connection, decrypts without a pause what arrives in one turn of the loop (12 ms for 256
+KiB of records of one byte), discards what waits when the peer ends, and has no half-closed connections.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TURN: Final = 2 * SLICE
 """Seconds of a turn of the loop for those that wait."""
 
 _ENDED: Final = cast("ssl.SSLObject", None)
-"""Of a transport whose socket is gone: it neither reads nor writes."""
+"""The TLS object of a transport whose socket is gone: it neither reads nor writes."""
 
 
 class Turns:
-    """The connections that have more to decrypt than one turn of the loop has time for, in the order of their coming."""
+    """The connections that have more to decrypt than one turn of the loop has time for, in the order in which they came."""
 
     def __init__(self, arrives: Callable[[float], bool]) -> None:
-        """`arrives`: whether what arrives at that time (of the loop) may be looked at at once."""
+        """`arrives`: whether bytes that arrive at that time (of the loop) may be decrypted at once."""
         self._loop = asyncio.get_running_loop()
         self._arrives = arrives
         self._waiting: dict[SecuredTransport, None] = {}
@@ -82,11 +82,11 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
         self._shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._socket = cast("asyncio.Transport", None)
         self._connection: asyncio.Protocol | None = None
-        self._left, self._at = b"", 0  # what has come and is not looked at, from there on
+        self._left, self._at = b"", 0  # received bytes; those from `_at` on are not decrypted
         self._paused = False  # by the connection
         self._reading = True
         self._peer_ended = self._peer_said = False  # its end has come; the connection knows
-        self._ended = False  # our end is said
+        self._ended = False  # our close_notify is written
         self._lost: list[Exception | None] = []
 
     async def handshake(self, seconds: float) -> dict[str, Any] | None:
@@ -96,14 +96,14 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
                 await self._shaken
             return self._tls.getpeercert()
         except BaseException:
-            # The failure knows this frame, which would know it: all would stay until a collection.
+            # The exception refers to this frame, which would refer to it: both would stay until a collection.
             self._shaken = asyncio.get_running_loop().create_future()
             self._shaken.cancel()
             self._socket.close()  # behind the alert
             raise
 
     def begin(self, connection: asyncio.Protocol) -> None:
-        """Gives the transport to a connection, and it what has come behind the handshake."""
+        """Connects the transport with a connection, which gets the bytes that came after the handshake."""
         self._connection = connection
         connection.connection_made(self)
         self._turns.wait(self)
@@ -151,14 +151,14 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
     # Looking at what has come
 
     def look(self) -> None:
-        """Looks at what has come, for about `SLICE`; at the rest in a later turn."""
+        """Decrypts received bytes for about `SLICE`, the rest in a later turn."""
         until, found = time.monotonic() + SLICE, list[bytes]()
         failure: ssl.SSLError | None = None
         try:
             while self._take(found) and time.monotonic() < until:
                 pass
         except ssl.SSLError as error:
-            failure = error.with_traceback(None)  # which knows this frame
+            failure = error.with_traceback(None)  # which refers to this frame
             self._drop()
         if self._outgoing.pending:  # the handshake, an alert
             self._send()
@@ -198,7 +198,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _drop(self) -> None:
-        """Forgets what has come and is not looked at."""
+        """Discards received bytes that are not decrypted."""
         self._left, self._at = b"", 0
         self._incoming.read()
 
@@ -209,7 +209,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
             self.abort()
 
     def _end(self) -> None:
-        """Says that the peer has ended, or that the socket is gone."""
+        """Tells the connection that the peer has ended, or that the socket is gone."""
         if not self._shaken.done():
             if self._peer_ended or self._lost:
                 self._shaken.set_exception(ConnectionResetError())
@@ -224,7 +224,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
                 self._tls, self._incoming, self._outgoing = _ENDED, ssl.MemoryBIO(), ssl.MemoryBIO()
 
     def _pace(self) -> None:
-        """Reads the socket, unless the connection does not want that or enough is here."""
+        """Reads the socket, unless the connection has paused reading or enough is here."""
         wanted = not (self._paused or self._left or (self._shaken.done() and self._connection is None))
         if wanted != self._reading and not self._socket.is_closing():
             self._reading = wanted

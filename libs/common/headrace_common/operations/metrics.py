@@ -59,7 +59,7 @@ class CountedHistogram(Collector):
 
 
 class LoopHistogram(CountedHistogram):
-    """One that only one thread fills: with each frame, the lock would show."""
+    """A `CountedHistogram` that only one thread fills: a lock for each frame would cost too much."""
 
     @override
     def observe(self, value: float, times: float = 1) -> None:
@@ -87,7 +87,7 @@ LIMITS: Final = tuple(
 
 
 class LoopCounter(Collector):
-    """A counter that only one thread raises: with each frame, prometheus_client's lock and checks would show."""
+    """A counter that only one thread raises: prometheus_client's lock and checks for each frame would cost too much."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name, text

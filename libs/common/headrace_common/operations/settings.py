@@ -49,7 +49,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    removed: ClassVar[Mapping[str, str]] = {}  # by the name of a setting that there was once: what is so instead
+    removed: ClassVar[Mapping[str, str]] = {}  # by the name of a removed setting: what is so instead
 
 
 class KafkaSettings(Section):
@@ -101,7 +101,7 @@ class KafkaSettings(Section):
     ack_deadline: Seconds = Field(
         300, gt=0, description="How long a frame may wait for Kafka before its connection closes, unacknowledged."
     )
-    request_timeout: Seconds = Field(  # Kafka has milliseconds of 32 bits, and who means these writes 30,000
+    request_timeout: Seconds = Field(  # Kafka's field: 32 bits of milliseconds. Users who mean these write 30,000
         30, ge=1, le=3_600, description="Time for a request to a broker before it is sent again on a new connection."
     )
 

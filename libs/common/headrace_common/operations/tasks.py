@@ -11,20 +11,20 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Final
 
 LATE: Final = 2.0
-"""Seconds."""
+"""Seconds by which a timer is late if the process stood still."""
 
 
 def stood_still(now: float, due: float) -> bool:
     """Returns whether a timer that was due at `due` comes at `now`, `LATE` seconds late or more, because the process stood still
-    (SIGSTOP, a machine that was moved). What came meanwhile, or could not come, is not heard yet: look once more before anybody
-    is cut, abandoned or given up.
+    (SIGSTOP, a machine that was moved). Input from that time is not read yet: check again before anything is cut, abandoned or
+    given up.
     """
     return now >= due + LATE
 
 
 class Tasks:
-    """Tasks that run until the process stops. If one of them ends before that, for any reason, it stops instead of running on
-    without it: calls `on_end`, for the first one only.
+    """Tasks that run until the process stops. If one of them ends before that, for any reason, it calls `on_end`, once, which
+    must stop the process.
     """
 
     def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:

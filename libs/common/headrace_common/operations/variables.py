@@ -22,11 +22,11 @@ from headrace_common.operations.errors import ConfigError
 PREFIX: Final = "HEADRACE_"
 
 PROTOCOLS: Final = "headrace.protocols"
-"""The group of entry points of which each names a protocol that is installed, as its section of settings is named."""
+"""The group of entry points of the installed protocols. Each is named like its protocol's section of settings."""
 
 _SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "lake")
 _NEAR: Final = 0.75
-"""How like a section's name another is that can only be misspelt."""
+"""Similarity to a section's name from which another name counts as misspelt."""
 
 _OF_TOOLS: Final = frozenset(
     ("COMPLETE", "KUBERNETES_SCHEMAS", "MAVEN_REPOSITORY", "NATIVE", "PYTHON_IMAGE", "STACK", "STATE", "TAG", "VENV")
@@ -34,7 +34,7 @@ _OF_TOOLS: Final = frozenset(
 """Variables that the command line, its scripts, docker compose and `headrace_common.record.native` read."""
 
 _LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
-"""How the names end that Kubernetes gives every pod for each service, ours too."""
+"""Ends of the variables that Kubernetes gives every pod for each service, ours too."""
 
 _UNDERSCORES: Final = re.compile("_+")
 

@@ -65,7 +65,7 @@ Refusal = tuple[bytes, InFlightFrame]
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Kafka refuses all that is sent to a partition: since when, the last time (event loop time), and then for which error."""
+    """Refusals of all that is sent to a partition: the first and the last time (event loop time), and the last error."""
 
     since: float
     last: float
@@ -73,7 +73,7 @@ class Refused:
 
     @classmethod
     def again(cls, before: Refused | None, now: float, error: DeliveryError) -> Refused:
-        """Returns it after one refusal more."""
+        """Returns `before` with one refusal more."""
         return cls(now if before is None else before.since, now, error)
 
 
@@ -267,7 +267,7 @@ class Delivery:
     async def _leader(self, producer: Producer, batch: Batch, deadline: float) -> None:
         """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer.
 
-        Where a recreated topic has the partition no more, it goes to another: all of its pump to the same one, in order.
+        If a recreated topic lacks the partition, moves the batch to another: all batches of a pump to the same one, in order.
         """
         while not has_leader(producer, TopicPartition(batch.topic, batch.partition)) and not producer.discarded:
             if self._clock() >= deadline:

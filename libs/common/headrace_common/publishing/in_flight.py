@@ -95,8 +95,8 @@ class InFlightFrame:
     # Making its parts
 
     def make(self, most: int, clock: Callable[[], float], until: float, log: RateLimited) -> list[Part]:
-        """Makes its next parts: `most`, and those that are made at once with the last. An empty list means that none are left, or
-        that the slice ended inside one, which `halfway` says.
+        """Makes its next parts: `most`, or more if the last come as one run. Returns an empty list if none are left, or if the
+        slice ended inside a part, which `halfway` says.
         """
         made: list[Part] = []
         self.halfway = False
@@ -118,7 +118,7 @@ class InFlightFrame:
         return made
 
     def at_once(self, log: RateLimited) -> list[Part] | None:
-        """Makes all parts of a small frame. None: it takes more work than its size lets expect."""
+        """Makes all parts of a small frame. None: it takes more work than its size suggests."""
         try:
             return self.frame.at_once()
         except Exception as error:
@@ -139,7 +139,7 @@ class InFlightFrame:
         return self.frame.spoiled(f"{type(error).__name__}: {error}")
 
     def enlarge(self) -> None:
-        """Makes it one that is built like a large frame: it takes more work. None of its parts may be in a batch yet."""
+        """Has it built like a large frame, since it takes more work. None of its parts may be in a batch yet."""
         self.small = False
         self.restart()
 
@@ -193,7 +193,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
                 frame.received_ms = now_ms
 
     def watch(self, deadline: float) -> None:
-        """Sets the timer for a frame with this deadline that has come, or is still there."""
+        """Sets the timer for a pending frame with this deadline."""
         if self.at <= deadline:
             return
         if self._expiry is not None:
@@ -207,8 +207,8 @@ class Pending(OrderedDict[InFlightFrame, None]):
             self._expiry.cancel()
 
     def _expire(self) -> None:
-        """Abandons frames whose deadline has passed, wherever they are, and in the next turn others. Their batch goes on: the
-        other frames in it wait on.
+        """Abandons frames whose deadline has passed, at most `AT_ONCE` in a turn of the loop. Their batch goes on: its other
+        frames still wait for it.
         """
         now = self._loop.time()
         self._late = stood_still(now, self.at) and not self._late
@@ -262,7 +262,7 @@ class FairQueue:
         return self._current is not None or bool(self._small) or bool(self._heap)
 
     def pause(self, now: float) -> None:
-        """Learns that nothing is taken until `resume`: its pump waits for Kafka. Those who wait here take no share until then."""
+        """Learns that nothing is taken until `resume`: its pump waits for Kafka. Its frames take no share meanwhile."""
         self.paused_since = now
         self._scheduler.sharing -= len(self._small)
         self._scheduler.long -= len(self._first) - len(self._small)

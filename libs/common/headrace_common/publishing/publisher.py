@@ -113,7 +113,7 @@ class Publisher:
             self._add_pumps()
 
     async def _watch_silence(self) -> None:
-        """Says when Kafka stores nothing although frames wait, once, and when it stores again."""
+        """Logs once when Kafka stores nothing although frames wait, and when it stores again."""
         while True:
             await asyncio.sleep(QUIET_LOOK)
             self._source.recount()
@@ -151,8 +151,8 @@ class Publisher:
         return self._source.problem or (str(refused.error) if refused else "no answer")
 
     def enter(self) -> Pump:
-        """Chooses a new connection's partition: in turn, of the next `CHOICE` among which one is good, a good one with the fewest
-        connections. A good one has a leader and nothing overdue.
+        """Chooses a new connection's partition: of the next `CHOICE` in turn that include a good one, the good one with the
+        fewest connections. A good one has a leader and nothing overdue.
         """
         now, pumps = self._loop.time(), self._pumps
         self._rotation += 1

@@ -66,7 +66,7 @@ class Pump:
         self._parked: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._arrived = self._loop.create_future()
-        self.connections = 0  # that have it as their own
+        self.connections = 0  # whose partition this is
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
         self.last_stored = self._clock()
@@ -131,8 +131,8 @@ class Pump:
     # Take
 
     async def _take(self, cycle: Cycle) -> None:
-        """Adds parts of frames until the cycle is full; or it holds the end of a frame, its broker can be sent it, and no frame
-        waits or more work would have to wait for a slice.
+        """Adds parts of frames until the cycle is full; earlier if it holds the end of a frame, its broker is free for it, and no
+        frame waits or the next one would have to wait for a slice.
         """
         queue = self._queue
         self._turn = None
@@ -355,7 +355,7 @@ class Pump:
                 self._abandon(frame, error)
 
     async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
-        """Waits until what Kafka has refused is sent again, as received now if its timestamps were. What came later waits."""
+        """Waits before refused records are sent again, as received now if their timestamps were refused. Later frames wait."""
         self._limited.warning("kept until Kafka takes it", partition=self.partition, problem=str(error))
         await asyncio.sleep(AGAIN)
         if error.policy is DeliveryPolicy.CLOCK:
@@ -389,5 +389,5 @@ class Pump:
         return self._pending.oldest()
 
     def waiting_since(self) -> float | None:
-        """Returns since when it waits for Kafka, also after all frames are abandoned, or frames wait for it."""
+        """Returns since when the pump waits for Kafka, also after all frames are abandoned, or frames wait for the pump."""
         return min((since for since in (self._queue.paused_since, self.oldest()) if since is not None), default=None)

@@ -18,11 +18,11 @@ from headrace_common.record.event import Reject
 from headrace_common.session.inflate import SLICE
 
 BEYOND: Final = (Reason.OVERSIZED, Reason.TOO_MANY_EVENTS, Reason.TOO_DEEP, Reason.INFLATED_LIMIT)
-"""Reasons that name a limit: what is sound went to quarantine, the client was told nothing, and a higher limit would take it."""
+"""Reasons that name a limit: quarantine has sound data, its client was told nothing, and a higher limit would take it."""
 
 
 def tell(stored: Iterable[tuple[InFlightFrame, Reject]], metrics: ReceiverMetrics, log: RateLimited) -> None:
-    """Counts what quarantine has, and says which limits it was beyond."""
+    """Counts what quarantine has stored, and logs the limits that it exceeded."""
     for _, reject in stored:
         metrics.events_quarantined.labels(reject.reason.value).inc()
         if reject.reason in BEYOND:
@@ -30,7 +30,7 @@ def tell(stored: Iterable[tuple[InFlightFrame, Reject]], metrics: ReceiverMetric
 
 
 MOST_ATTRIBUTES: Final = 16 << 10
-"""Longest attributes of a refused event that stand beside its value. An event may have megabytes of them, and what holds them
+"""Longest attributes of a refused event that go beside its value. An event may have megabytes of them, and a record with these
 would be refused for its size again and again."""
 
 

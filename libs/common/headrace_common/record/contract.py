@@ -156,7 +156,7 @@ class Rule:
     pattern: str = ""
 
     def obeyed(self, text: str) -> bool:
-        """Returns whether a text is what it must be."""
+        """Returns whether a text meets all demands."""
         size = len(text.encode("utf-8", "surrogatepass"))
         return (
             (not self.equals or text == self.equals)
@@ -168,7 +168,7 @@ class Rule:
         )
 
     def __str__(self) -> str:
-        """Returns the rule as pages say it."""
+        """Returns the rule as pages show it."""
         said = [f"is `{self.equals}`"] if self.equals else []
         said += ["begins with " + " or ".join(f"`{each}`" for each in self.begins)] if self.begins else []
         said += [f"ends with `{self.ends}`"] if self.ends else []

@@ -237,7 +237,7 @@ def deterministic_id(protocol: str, *fields: bytes | bytearray | memoryview) -> 
 
 
 def id_fields(protocol: str, *fields: bytes) -> bytes:
-    """Returns what `deterministic_id` hashes of a protocol's name and its first fields: many ids may begin so."""
+    """Returns the common beginning of many `deterministic_id`s: what is hashed of a protocol's name and their first fields."""
     return _named(protocol) + b"".join(map(hashed_field, fields))
 
 

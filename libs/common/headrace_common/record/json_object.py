@@ -52,7 +52,7 @@ class Fault(NamedTuple):
 
 
 class NotUtf8Fault(Fault):
-    """The bytes are not UTF-8: `JsonObject.mend` may know better."""
+    """The bytes are not UTF-8: `JsonObject.mend` may repair them."""
 
 
 class Found(NamedTuple, Generic[T]):
@@ -63,7 +63,7 @@ class Found(NamedTuple, Generic[T]):
 
 
 class _Decoders(NamedTuple):
-    """Of a struct, of its fields as they are, and of each field by its name, with the struct that it may be itself."""
+    """Decoders of a struct, of its fields unparsed, and of each field by its name, with the struct that the field may hold."""
 
     whole: _Decode
     apart: _Decode
@@ -185,10 +185,10 @@ class JsonObject(Generic[T]):
         return wanted(**values)
 
     def mend(self, raw: Bytes, fault: Fault, most: int) -> Generator[None, None, Found[T] | Fault]:
-        """Returns what to make of bytes that were refused with `fault`; yields between steps. Never raises.
+        """Returns the event in bytes that were refused with `fault`, or the fault; yields between steps. Never raises.
 
-        JSON but for texts that are not UTF-8 is read as `windows_1252` says; of anything else the fault is returned. `most`:
-        bytes of the event and its note.
+        JSON with texts that are not UTF-8 is read as `windows_1252` says; anything else keeps its fault. `most`: bytes of the
+        event and its note.
         """
         if not isinstance(fault, NotUtf8Fault):
             return fault

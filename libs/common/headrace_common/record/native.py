@@ -1,8 +1,8 @@
 """The native core: in Rust, for plain events, what Python does for all events. Both make the same bytes.
 
 HEADRACE_NATIVE chooses: ``auto`` uses it where it is installed, ``off`` does not, ``require`` refuses to start without it.
-Whatever is not plain the core leaves to Python, so `core` is asked first wherever it may help, and nothing else asks which
-is used.
+The core leaves to Python all that is not plain. So `core` is asked first wherever it may help, and no caller needs to know
+which of the two is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
 VERSION: Final = "0.5.0"
-"""The only version that is asked: another has other calls, such as one that was built before the sources changed."""
+"""The only version that is used: another, such as one that was built before the sources changed, has other calls."""
 
 BYTES_AT_ONCE: Final = 64 << 10
 """Bytes of entries that the native core is given in one call: a fraction of a millisecond, whatever they are."""
@@ -36,13 +36,13 @@ Origin = tuple[Pieces, bytes | None]
 """The pieces of an event's envelope, and what its id begins to hash; None: its id is unique."""
 
 Find = Callable[[bytes, bytes], Origin | None]
-"""Returns what comes of a key, which has all of an event as written that its origin depends on; None: its event is not plain. It
-is given the first event with that key, too.
+"""Returns the origin of the events with a key, which holds all that it depends on, as written; None: these are not plain. Its
+second argument is the first event with that key.
 """
 
 
 MOST_ODD: Final = 64
-"""Most events, one behind the other, that Python makes although the core may find the next plain."""
+"""Most successive events that Python makes although the core may find the next plain."""
 
 
 class Core(Protocol):

@@ -23,8 +23,8 @@ _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 _MARK: Final = b"\0"
-"""Stands before a member whose key is repeated and before the one behind it, with a number: `PLAIN`, `FIRST`, or from `AGAIN` on
-that of a key whose value alone follows. JSON has no NUL.
+"""Precedes a member whose key is repeated, and the member after it, with a number: `PLAIN`, `FIRST`, or from `AGAIN` on that of a
+key of which only a value follows. JSON has no NUL.
 """
 PLAIN, FIRST, AGAIN = range(3)
 
@@ -193,7 +193,7 @@ def gather(out: bytearray, start: int, keys: int) -> Generator[None, None, None]
 
 def _members(text: bytearray, at: int) -> Iterator[tuple[int, int, int, int]]:
     """Yields the members of a map from `at` to the end of `text`: the number of a repeated key, where the member begins, where
-    its value does, and where it ends. A later value of a key stands without it. Others come together, with the number -1.
+    its value does, and where it ends. Later values of a key have no key. Other members are yielded together, with the number -1.
     """
     keys = 0
     while at < len(text):

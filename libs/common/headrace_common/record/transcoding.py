@@ -11,7 +11,7 @@ the bytes that announce them. What JSON lacks is written as the notes say:
 Pointers are RFC 6901 into the JSON. ``~key`` and a number after a pointer mean the key of that pair (from 0) in the map there.
 Keys that repeat are known only at the end of their map, but the pointers into their first value depend on them. So an object in
 which a key repeats is written twice: the first time finds the keys, as one bit for each byte that was received. The second time
-their values are marked where they stand, and moved together at the end of their map.
+their values are marked in their places, and moved together at the end of their map.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reads once more what is in quarantine: a receiver's own code makes events of the bytes that it has rejected. Pure.
+"""Reads items of quarantine once more: a receiver's own code makes events of bytes that it has rejected. Pure.
 
-A receiver's package says in ``again.py`` how its bytes become what its code takes.
+A receiver's package converts items in ``again.py`` to the input of its own code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace_common.record.event import Envelope, Event, Part, Reject, determin
 from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
 
 _PREFIX: Final = 26
-"""Of an id, what all events of a Forward message share; the rest is the event's number in eight hex digits."""
+"""Characters of an id that all events of a message share; the rest is the event's number in eight hex digits."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ def own_ids(item: Rejected) -> Name:
 
 
 def item_ids(item: Rejected) -> Name:
-    """Names the event of an item that is one by the item's own id, unless that is random."""
+    """Names the event of an item that is one event: by the item's own id, unless that is random."""
     name = item.name.encode()
     return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
 
 
 def numbered_ids(item: Rejected) -> Name:
-    """Names the events of an item that is the rest of a message: its id is that of the first, the others count on from there."""
+    """Names the events of an item that is the rest of a message: its id is the first one's, and the others count on from it."""
     name = item.name
     if not name.startswith(DETERMINISTIC.decode()):
         return lambda given, index: derived(item, index)

@@ -1,4 +1,4 @@
-"""A protocol's client: what tools and tests say to a receiver, and what they hear of it. Pure, as sessions are.
+"""A protocol's client, with which tools and tests talk to a receiver. Pure, as sessions are.
 
 Each receiver's package has its own in ``client.py``, on the same ``wire`` as its session.
 """
@@ -87,7 +87,7 @@ class Client(ABC):
         self.made = 0
         """Frames that were made: the number of the next."""
 
-    # What it says
+    # Its bytes
 
     def greeting(self) -> bytes:
         """Returns what a connection begins with; empty if that is a frame."""
@@ -127,11 +127,11 @@ class Client(ABC):
     def repeat(self, frame: int) -> None:
         """Notes that a frame that was made before is sent on this connection, behind all that was."""
 
-    # What it hears
+    # The server's
 
     @abstractmethod
     def receive(self, data: bytes) -> list[Answer | Remark]:
-        """Returns what the server's next bytes say. Raises `ProtocolError` for what no server may say."""
+        """Returns the meaning of the server's next bytes. Raises `ProtocolError` for what no server may send."""
 
     def _next(self, size: int) -> int:
         """Returns the number of the next frame, of `size` events."""

@@ -1,6 +1,6 @@
-"""The frames and fields that `explain` shows of a protocol's bytes, and how a protocol tells them. Pure.
+"""The frames and fields that `explain` shows of a protocol's bytes. Pure.
 
-A receiver's package says it in ``explain.py``, by the decoders of its own ``wire``.
+A receiver's package finds them in ``explain.py``, by the decoders of its own ``wire``.
 """
 
 from __future__ import annotations
@@ -96,16 +96,16 @@ def cut_text(text: str) -> str:
 class Explanation:
     """How a protocol explains its bytes. Settings are those of its receiver, or None for the defaults.
 
-    `begins`: whether a connection begins so. `note`: said at the end.
+    `begins`: whether a connection may begin with these bytes. `note`: printed at the end.
     """
 
     begins: Callable[[bytes], bool]
     stream: Callable[[int, Any], tuple[Walker, ByteSession]] | None = None
-    """Makes what cuts a client's stream, and the session that hears it, from the number of parts to show."""
+    """Makes the walker of a client's stream, and its session, from the number of parts to show."""
     replies: Callable[[], Callable[[bytes], list[str]]] | None = None
-    """Makes what tells the replies in the session's bytes. That raises `ProtocolError` for what it cannot read."""
+    """Makes a function that describes the replies in the session's bytes, or raises `ProtocolError`."""
     message: Callable[[bytes, Any, int], tuple[Unit, MessageSession] | None] | None = None
     """Of a protocol of messages instead: one message, as quarantine keeps it, and a session that has received it."""
     answer: Callable[[object], object] | None = None
-    """Answers what the session asks."""
+    """Answers a question of the session."""
     note: str = ""

@@ -85,7 +85,7 @@ def singly(runs: Iterator[Part | Pause | list[Part]]) -> Iterator[Part | Pause]:
 
 
 class Kept(Enum):
-    """How long a frame is kept that Kafka does not store, by who would learn of its loss."""
+    """How long a frame is kept that Kafka does not store: the longer, the less its loss would be noticed."""
 
     DEADLINE = "until KAFKA__ACK_DEADLINE or a refusal: its sender is not acknowledged, or at least disconnected"
     REFUSAL = "until a refusal: its session says what was lost"
@@ -150,7 +150,7 @@ class Frame(ABC):
         """
 
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        """Yields what `parts` does, but parts that were made at once as one list: what the publisher asks."""
+        """Yields what `parts` does, with parts that were made in one call as one list. The publisher calls this."""
         return self.parts()
 
     @abstractmethod

@@ -18,7 +18,7 @@ ENTRY_BYTES: Final = 512
 class Memory:
     """A cache of what sessions encode once and use for many events. The least recently used entries go first, half at a time.
 
-    Keys name their owner first (a class), so that owners do not meet.
+    Keys begin with their owner (a class), so that two owners never share one.
     """
 
     def __init__(self, limit: int = MEMORY_BYTES) -> None:

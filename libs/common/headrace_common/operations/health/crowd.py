@@ -1,4 +1,4 @@
-"""Decides who leaves when connections are many: of those that have proven nothing, the one that has been silent longest. Pure.
+"""Decides which connection leaves for a newcomer: of those that have proven nothing, the one silent for longest. Pure.
 
 A connection proves that it is a client's by its first whole frame, request or question. Until then it only takes a place. As
 long as there are places, it may keep its own: it may belong to a client that has nothing to say yet and asks for no
@@ -10,7 +10,7 @@ places taken               a newcomer
 at most half               is taken
 more than half             … and one silent for SILENCE leaves
 all                        … and the longest silent leaves
-all, everybody has proven  is refused
+all, all have proven       is refused
 =========================  ==========================================
 """
 
@@ -56,7 +56,7 @@ class Crowd:
         self._of.setdefault(newcomer.counted_as, OrderedDict())[newcomer] = None
 
     def rename(self, who: Unproven, peer: str, counted_as: str) -> None:
-        """Notes whose connection it is, as a balancer has said."""
+        """Notes the client's address, as a balancer has named it."""
         present = who in self._silent
         self.remove(who)
         who.peer, who.counted_as = peer, counted_as
@@ -64,7 +64,7 @@ class Crowd:
             self.enter(who)
 
     def heard(self, who: Unproven, now: float) -> None:
-        """Notes that some bytes of it have come, which are no whole frame."""
+        """Notes that it has sent bytes that are no whole frame."""
         who.heard = now
         if who in self._silent:
             self._silent.move_to_end(who)

@@ -29,7 +29,7 @@ _INSIDE: Final = (".svc", ".svc.cluster.local", ".localhost", ".internal", ".loc
 
 def is_known(host: str, names: Collection[str]) -> bool:
     """Returns whether a request may ask for `host`, the value of its Host header: an address, a name without a dot, one of a
-    cluster's or of `names`. Any other may be a page's that has led a browser here (DNS rebinding).
+    cluster's or of `names`. Any other may come from a page that has led a browser here (DNS rebinding).
     """
     name, _, port = host.rpartition(":")
     name = (
