@@ -28,7 +28,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 def read(item: Rejected, settings: CourierSettings) -> Replayed:
-    """Reads one event of a payload; what is beyond a payload's limit, or as `internal` all of it, with each event's length."""
+    """Reads one event of a payload, or the events beyond its limit, or (`internal`) all of it, each event after its length."""
     content = item.content
     nonce = bytes.fromhex(item.attributes[CourierAttribute.NONCE.value])
     whole = item.reason in (Reason.TOO_MANY_EVENTS, Reason.INTERNAL)

@@ -1,4 +1,4 @@
-"""A client as log-courier is one: HELO, then payloads, each with a nonce of its own. Pure."""
+"""A client like log-courier: HELO, then payloads, each with a nonce of its own. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CourierClient(KeyedClient):
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)
         self.level = 3 if compression is None else compression.level_or(3)
-        """zlib's, of the frames to come."""
+        """zlib's level, for the next frames."""
         self._said: dict[bytes, int] = {}
         self._replies = Replies()
 

@@ -93,7 +93,7 @@ class Maker:
         return made
 
     def origin(self, key: bytes, raw: bytes) -> native.Origin | None:
-        """Returns what `native.Find` asks for, without an id's beginning: events have the ids of their payload."""
+        """Returns the origin of a key, as `native.Find` does, without an id's beginning: events have the ids of their payload."""
         fields = self.json.read(raw)
         return None if isinstance(fields, Fault) else (self.envelope(fields).pieces, None)
 
@@ -142,7 +142,7 @@ class CourierFrame(Frame):
             yield maker.unnamed.reject(Reason.TOO_MANY_EVENTS, detail, payload.tail, name, self._about(index))
 
     def _singly(self, first: int, last: int, before: bytes, about: bytes) -> Iterator[Part | Pause]:
-        """Yields what `runs` does, from `first` up to `last`."""
+        """Yields the same as `runs`, from `first` up to `last`."""
         payload, maker = self._payload, self._maker
         read, envelope, most = maker.json.read, maker.envelope, maker.limits.event_bytes
         received = orjson.dumps({**orjson.loads(about), Attribute.TIME.value: "received"})

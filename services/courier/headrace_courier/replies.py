@@ -41,7 +41,7 @@ class Replies:
         self._data = b""
 
     def receive(self, data: bytes) -> list[Acknowledged | Version | PlainReply]:
-        """Returns the messages that `data`, split anywhere, completes. Raises `ProtocolError` for what no server sends."""
+        """Returns the messages that `data`, split anywhere, completes. Raises `ProtocolError` for bytes that no server sends."""
         self._data += data
         found: list[Acknowledged | Version | PlainReply] = []
         while len(self._data) >= HEADER.size:

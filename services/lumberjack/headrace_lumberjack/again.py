@@ -20,7 +20,7 @@ from headrace_lumberjack.settings import LumberjackSettings
 
 
 def read(item: Rejected, settings: LumberjackSettings) -> Replayed:
-    """Reads one data frame: a document, or a D frame as it came; as `internal` all frames of a run."""
+    """Reads an item: a document, or a D frame as it came; with reason `internal` all frames of a run."""
     content = item.content
     if content[:2] in (b"1D", b"2J"):
         version, frames = content[0], content

@@ -1,4 +1,4 @@
-"""A client as Filebeat is one, of version 2 or 1. Its events have the fields that ids are made from. Pure."""
+"""A client like Filebeat, of version 2 or 1. Its events have the fields that ids are made from. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LumberjackClient(OrderedClient):
         super().__init__(compression)
         self._usual = "plain" if compression is not None and compression.method == "none" else "compressed"
         self.level = 3 if compression is None else compression.level_or(3)
-        """zlib's, of the frames to come."""
+        """zlib's level, for the next frames."""
         self._version = version
         self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
         self._offset = 0

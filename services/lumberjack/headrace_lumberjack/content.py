@@ -31,7 +31,7 @@ class Content:
 
     def __init__(self, frame: Compressed, limits: WireLimits, inflate: InflateLimits, flow: Flow | None = None) -> None:
         """With `flow`, the state before it, its frames are judged and split as `Flow.accept` does; `flow` is then the state
-        behind them.
+        after them.
         """
         self._frame = frame
         self._slices: Iterator[bytes] | None = inflate_zlib(frame.stream, inflate)

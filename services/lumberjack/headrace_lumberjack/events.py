@@ -117,7 +117,7 @@ class Records:
         return known
 
     def _documents(self, run: Run, first: int, last: int, unique: FrameIds, received_ms: int) -> Iterator[Part | Pause]:
-        """Yields what `documents` does, from `first` up to `last`. Reuses what an event shares with the one before."""
+        """Yields the same as `documents`, from `first` up to `last`. Reuses what an event shares with the one before."""
         data, at, most = run.data, run.begin(first) + DATA_HEADER, self._event_bytes
         read, name_of = self._json.read, self._names.of
         now = rfc3339_ms(received_ms)

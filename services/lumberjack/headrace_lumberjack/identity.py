@@ -40,7 +40,7 @@ _SUM_BYTES: Final = 32
 _QUOTE: Final = ord('"')
 
 _DIGEST: Final = b"\1"
-"""Begins what takes the place of a long document: its digest, in hexadecimal. No JSON begins so."""
+"""First byte of the digest that replaces a long document, in hexadecimal. No JSON begins so."""
 
 _Document = TypeVar("_Document", Raw, Raw | UnsetType)
 
@@ -77,8 +77,8 @@ class Names:
     def of_long(
         self, fields: Fields, stream: str | None, time: bytes, event: Bytes
     ) -> Generator[None, None, bytes | None]:
-        """Does what `of` does, for an event of any length; yields between steps. Of a document of more than `SHORT` bytes a
-        `digest` is hashed, which takes its place in `fields`.
+        """Does the same as `of`, for an event of any length; yields between steps. A document of more than `SHORT` bytes is
+        replaced in `fields` by its `digest`, which is hashed.
         """
         for name in ("tags", "fields", "data_stream"):
             setattr(fields, name, (yield from _shortened(getattr(fields, name))))
@@ -98,8 +98,8 @@ class Names:
         """Returns the id of an event with these fields, or None if they do not identify it. `time`: its `@timestamp` as written.
         `event`: at most `SHORT` bytes, unless its `content` is given: its message as JSON, or its digest.
 
-        The hash covers `agent.id`, `agent.ephemeral_id` and `log.file`, or `@metadata._id` in their place; what tells two
-        inputs on one file apart: `stream`, `event.dataset`, `tags`, `fields` and `data_stream`; `log.offset`, unless there
+        The hash covers `agent.id`, `agent.ephemeral_id` and `log.file`, or `@metadata._id` in their place; what distinguishes two
+        inputs on one file: `stream`, `event.dataset`, `tags`, `fields` and `data_stream`; `log.offset`, unless there
         is an `_id`; `@timestamp`, `message`, and the event's length. Without a message, the whole event takes its place,
         marked by one more, empty field. JSON is hashed with sorted keys, an absent text as an empty one.
         """
@@ -156,8 +156,8 @@ class Names:
         return origin
 
     def begun(self, fields: Fields, stream: str | None) -> bytes | None:
-        """Returns what the hash of the id of an event with these fields begins with, up to its offset; None if it has no such id.
-        `fields`: of at most `SHORT` bytes, without `@metadata._id`.
+        """Returns the hashed beginning of the id of an event with these fields, up to its offset; None if they give it no such
+        id. `fields`: of at most `SHORT` bytes, without `@metadata._id`.
         """
         named = _named_by(fields)
         if named is None:
@@ -173,7 +173,7 @@ class Names:
         return named + self._input(stream, dataset, fields)
 
     def _input(self, stream: str | None, dataset: str | None, fields: Fields) -> bytes:
-        """Returns what tells two inputs apart that read the same file, and does not change when an event is sent again."""
+        """Returns the fields that distinguish two inputs on the same file and do not change when an event is sent again."""
         texts = [(text or "").encode("utf-8", "surrogatepass") for text in (stream, dataset)]
         documents = map(bytes, (fields.tags, fields.fields, fields.data_stream))
         return b"".join(map(_field, (*texts, *map(_canonical, documents))))
@@ -184,7 +184,7 @@ def _dataset(fields: Fields) -> str | None:
 
 
 def _named_by(fields: Fields) -> tuple[str, str, int, bytes] | None:
-    """Returns the agent and its run, the offset, and what names the input as written, from its file. None: no event is named."""
+    """Returns the agent and its run, the offset, and what names the input as written, from its file. None: they name no event."""
     agent, log = fields.agent, fields.log
     if agent is None or type(log) is not LogFields or type(log.file) is not Raw:
         return None
@@ -205,7 +205,7 @@ _message = Decoder(_Message).decode
 
 
 def _shortened(document: _Document) -> Generator[None, None, _Document]:
-    """Returns a document, in place of a long one its digest as `_canonical` takes it."""
+    """Returns a document, or the digest of a long one, in the form that `_canonical` takes."""
     if type(document) is not Raw or len(document) <= SHORT:
         return document
     return Raw(_DIGEST + (yield from digest(memoryview(document))).hex().encode())

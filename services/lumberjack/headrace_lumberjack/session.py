@@ -159,8 +159,8 @@ class LumberjackSession(ByteSession):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Acknowledges no more: the unit stays in its place and never becomes whole. Nor is there a keep-alive for it or those
-        after it.
+        """Acknowledges no more: the unit stays in its place and never becomes whole. Sends no keep-alive for it or those after
+        it.
         """
         self._ended = True
 
@@ -295,7 +295,7 @@ class LumberjackSession(ByteSession):
         self._ready.append(EventsFrame(item, ticket, now_ms, self._records))
 
     def _take_empty(self, item: Window) -> None:
-        """Takes a window without events: it is due the answer 0, in its turn. Those that follow each other share an entry."""
+        """Takes a window without events, which gets the answer 0 in its turn. Successive ones share an entry."""
         self._empty += 1
         if self._empty > EMPTY_WINDOWS:
             raise ProtocolError(

@@ -31,7 +31,7 @@ class LumberjackSection(Section):
     """Maximum length of a key in a v1 event."""
 
     value_bytes: ClassVar[int] = 16 * MIB
-    """Maximum length of a value in a v1 event. LIMITS__EVENT_BYTES is what may be set: what is above it goes to quarantine."""
+    """Maximum length of a value in a v1 event. Users set LIMITS__EVENT_BYTES: larger events go to quarantine."""
 
 
 class LumberjackSettings(ServiceSettings):
