@@ -28,7 +28,7 @@ from headrace_forward.settings import ForwardSettings
 
 
 def read(item: Rejected, settings: ForwardSettings) -> Replayed:
-    """Returns the events of a whole message, or entries of one: those have its tag and chunk in their attributes."""
+    """Reads a whole message, or entries of one, whose attributes have its tag and chunk."""
     content, now = item.content, item.received_ms
     about = item.attributes
     if item.reason == Reason.REFUSED:

@@ -1,4 +1,4 @@
-"""A client as fluentd is one: messages with a chunk each. Pure; the login is in `login.handshake`."""
+"""A client like fluentd: each message has a chunk. Pure; the login is in `login.handshake`."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class ForwardWalker:
         return Unit(mode, message.offset, len(message.raw), f"a message that {wish}", [*parts, *entries], left)
 
     def _entries(self, message: Message) -> tuple[list[Part], int]:
-        """Returns the first entries, and how many more there are; of a packed message that is not known."""
+        """Returns the first entries, and how many more a message in Forward mode has; of a packed one 0."""
         found: list[Part] = []
         if message.entries is not None:
             places = [place - message.base for place in message.entries[: self._most + 1]]

@@ -51,7 +51,7 @@ NAME_BYTES = 255
 
 _WAITING: Final = Status(idle=False)
 _RESTING: Final = Status(idle=True)
-"""Between two messages, with some to be acknowledged or none: most sessions are there when they are asked."""
+"""The status between two messages, the usual one. Module names, since making a status costs time with each frame."""
 
 
 class ForwardSession(ByteSession):

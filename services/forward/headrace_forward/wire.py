@@ -168,7 +168,7 @@ class Decoder:
         return offset
 
     def whole(self, data: bytes) -> Message | None:
-        """Returns the message that `data` is: one small message, all of it, and nothing else. None: it must be received."""
+        """Returns `data` as a message, if it is exactly one small message. None: it must be received."""
         found = cut(data, self.frame_events) if self.may_be_whole(data) else None
         return None if found is None else Message(data, self.taken(data), 1, *found)
 

@@ -20,7 +20,7 @@ _CONSUMER: Final = "replay"
 
 
 def read(item: Rejected, settings: LogjamSettings) -> Replayed:
-    """Reads a producer's message, or one that a device has published: that one has its device in its attributes."""
+    """Reads a producer's message, or one that a device has published, whose attributes have the device."""
     limits = settings.limits
     if item.reason == Reason.REFUSED:
         return as_it_is(item, limits.event_bytes, JSON)

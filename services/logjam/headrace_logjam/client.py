@@ -1,4 +1,4 @@
-"""A producer that waits for its answers, as an agent's DEALER does. Pure: its bytes are messages as `wire.joined` makes them."""
+"""A producer that waits for its answers, like an agent's DEALER. Pure: its bytes are messages as `wire.joined` makes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC: Final = f"logs.{STREAM}".encode()
 MESSAGE_FRAMES: Final = 5
 """Frames of a message that asks for an answer; the first is empty."""
 APP_ENVS: Final = 64
-"""App-envs that take turns. Answers carry no id and repeat the app-env: so it shows which answer is missing."""
+"""App-envs that take turns. Answers carry no id and repeat the app-env: so a missing one shows."""
 
 
 class LogjamClient(OrderedClient):
@@ -83,7 +83,7 @@ class LogjamClient(OrderedClient):
 
     @override
     def again(self) -> bytes:
-        """Forgets the old connection, of which nothing is answered any more."""
+        """Forgets the old connection, on which nothing more is answered."""
         self._expected.clear()
         self._heard = 0
         return super().again()
@@ -118,6 +118,6 @@ class LogjamClient(OrderedClient):
 
 
 def unasking(data: bytes) -> bytes:
-    """Returns messages without what asks for an answer: the empty frame in front."""
+    """Returns messages without the empty frame in front, which asks for an answer."""
     frames = split(data)
     return joined([frame for at, frame in enumerate(frames) if at % MESSAGE_FRAMES])

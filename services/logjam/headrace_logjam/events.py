@@ -34,7 +34,7 @@ OVERHEAD: Final = 512
 
 ENVELOPES: Final = 1024
 ENVELOPE_BYTES: Final = 1 << 20
-"""Different senders and streams whose envelope is kept, and how many bytes their names may have together."""
+"""Different senders and streams whose envelopes are kept, and the bytes that their names may have together."""
 
 _RECEIVED: Final = orjson.dumps({Attribute.TIME.value: "received"})
 _SUBJECT: Final = 256
@@ -43,7 +43,7 @@ _SUBJECT: Final = 256
 
 NOTHING: Final = msgspec.Raw(b"null")
 NAMELESS: Final = (b"null", b'""')
-"""As JSON, ids that name no request."""
+"""Ids that name no request, as JSON."""
 
 
 class LogjamAttribute(StrEnum):
@@ -93,7 +93,7 @@ def _instant(milliseconds: int) -> bytes | None:
 
 
 class Envelopes:
-    """Envelopes by what they are made of, bounded in number and in bytes: a client chooses the names."""
+    """Envelopes by sender, app-env and topic, bounded in number and in bytes: a client chooses the names."""
 
     def __init__(self, make: Callable[[str, bytes, bytes], Envelope]) -> None:
         """`make` makes the envelope of a sender, an app-env and a topic."""
@@ -151,7 +151,7 @@ class BodyReader:
 
 
 PASSING: Final = frozenset((Reason.INFLATED_LIMIT, Reason.OVERSIZED, Reason.TOO_DEEP))
-"""Why a message that is sound is no event: with other settings it would be one."""
+"""Reasons for which a sound message is no event: with other settings it would be one."""
 
 
 class Maker(BodyReader):
@@ -213,7 +213,7 @@ class ProducerFrame(Frame):
         self.acknowledged = answered
         self.kept = Kept.DEADLINE if answered else Kept.STORED
         self.refused: set[int] = set()
-        """Which of its messages can never be events, as far as its parts have been made."""
+        """The messages that can never be events, as far as their parts have been made."""
         self.messages = messages
         self._maker = maker
 

@@ -31,7 +31,7 @@ def frames_of(raw: bytes) -> Sequence[bytes] | None:
 
 
 def looks_so(beginning: bytes) -> bool:
-    """Returns whether bytes begin with the length of an app-env, and with one."""
+    """Returns whether bytes begin with the length of an app-env, and with an app-env."""
     size = int.from_bytes(beginning[:_LENGTH_BYTES], "big")
     frame = beginning[_LENGTH_BYTES : _LENGTH_BYTES + size]
     return 0 < size == len(frame) and is_app_env(frame)

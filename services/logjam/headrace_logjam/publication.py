@@ -1,6 +1,6 @@
 """Publishes the messages of producers, as a device does, once Kafka has stored them. Pure.
 
-A consumer of a device goes on with us in its place: our own device number, one number after the other for all that is
+A consumer can replace a device by us: we have a device number of our own, and one number after the other for all that is
 published, heartbeats too, from 1 at each start and again after 2⁶⁴ − 1. All but meta is as it came.
 """
 
@@ -12,14 +12,14 @@ from typing import Final
 from headrace_logjam.wire import HEARTBEAT, LAST_NUMBER, Compression, Meta, decode_meta, encode_meta
 
 BEAT: Final = 5.0
-"""Seconds between two heartbeats, as devices say them."""
+"""Seconds between two heartbeats, as devices send them."""
 
 
 class Publication:
-    """Gives what is published its numbers."""
+    """Numbers the messages that are published."""
 
     def __init__(self, device: int, address: bytes, sequence: int = 0) -> None:
-        """`device`: our number. `address`: what a heartbeat says, where we publish. `sequence`: the last number."""
+        """`device`: our number. `address`: where we publish, for heartbeats. `sequence`: the last number."""
         self._device = device
         self._address = address
         self._sequence = sequence

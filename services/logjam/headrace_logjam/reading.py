@@ -1,7 +1,7 @@
 """Reading a socket of ZeroMQ from the event loop.
 
 ZeroMQ's own thread speaks with the clients and keeps their messages until they are read here. The event loop watches the
-descriptor by which ZeroMQ says that something may have happened; it says so once, so each use of a socket looks afterwards
+descriptor by which ZeroMQ signals that something may have happened; it signals once, so each use of a socket looks afterwards
 whether there is something to read.
 """
 
@@ -28,7 +28,7 @@ TOGETHER: Final = 128 << 10
 
 ASK: Final = 10
 SILENCE_MS: Final = 30_000
-"""Seconds of silence until a peer's machine is asked whether it is there; a peer whose machine acknowledges nothing for
+"""After `ASK` seconds of silence a peer's machine is asked whether it is there; a peer whose machine acknowledges nothing for
 `SILENCE_MS` is disconnected."""
 
 ALIVE: Final[Mapping[int, int]] = {
@@ -37,8 +37,8 @@ ALIVE: Final[Mapping[int, int]] = {
     zmq.TCP_KEEPALIVE_INTVL: ASK,
     zmq.TCP_MAXRT: SILENCE_MS,
 }
-"""Options of every socket. ZeroMQ's own heartbeats would be answered behind what a peer has sent: while that is not read, ZeroMQ
-would take the peer for dead, disconnect it, and with it all that it has sent. So TCP asks and judges, whether it is read or not.
+"""Options of every socket. ZeroMQ's own heartbeats would be answered after the messages that a peer has sent: while these are not
+read, ZeroMQ would take the peer for dead, and disconnect it with all that it has sent. TCP asks in any case.
 """
 
 
@@ -71,7 +71,7 @@ class ReadSocket(MessageSocket):
         self.last = 0.0
         """When a message was read (event loop time)."""
         self.heard: Callable[[Sequence[Heard]], None] = lambda messages: None
-        """Hears of the messages of clients, before they are handed on."""
+        """Is called with the messages of clients, before they are handed on."""
 
     def open(self, opened: zmq.Socket[bytes], connection: MessageConnection) -> None:
         """Begins to read."""
@@ -81,7 +81,7 @@ class ReadSocket(MessageSocket):
         self._look()
 
     def end(self) -> None:
-        """Closes the socket. What was said still leaves."""
+        """Closes the socket. Messages that were sent still leave."""
         if self._socket is not None:
             self.read(False)
             self._socket.close()
@@ -118,14 +118,14 @@ class ReadSocket(MessageSocket):
             self._loop.remove_reader(self._descriptor)
 
     def empty(self) -> bool:
-        """Reads what is there. Returns whether all that is whole was read."""
+        """Reads all that is there. Returns whether all whole messages were read."""
         if self._socket is None or not self.reading:
             return False
         self._drain()
         return self._emptied
 
     def _look(self) -> None:
-        """Looks for something to read, of which the descriptor may say nothing."""
+        """Looks for messages, which the descriptor may not signal."""
         if not self._scheduled and self.reading:
             self._scheduled = True
             self._loop.call_soon(self._drain)

@@ -10,9 +10,9 @@ ping                                            200
 anything without the empty frame in front       never
 ==============================================  ==================================================================
 
-Answers to one route keep the order of its messages. What Kafka has not stored within LOGJAM__ANSWER_TIME is not answered, and
-neither is what its sender sent behind it until then: a producer that takes the next answer for this one would be told a lie.
-It is stored all the same, if Kafka takes it later. What nobody asks about is kept until it is stored: a loss would go unnoticed.
+Answers to one route keep the order of its messages. A message that Kafka does not store within LOGJAM__ANSWER_TIME gets none, nor
+do those that its sender sent after it until then: a producer that takes the next answer for this one would be told a lie. It is
+stored all the same, if Kafka takes it later. A message that asks for no answer is kept until it is stored: no loss would show.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ ENDPOINT: Final = b"producers"
 
 SAID: Final = {ACCEPTED: "accepted", REFUSED: "refused", PONG: "ping"}
 LATE: Final = "late"
-"""Counted are the answers that left, and those that did not."""
+"""The labels of answers that left (`SAID`), and of those that did not."""
 
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """A message whose sender waits. `answer`: what it hears, as soon as that is known; `over`: nothing more."""
+    """A message whose sender waits. `answer`: None until it is known; `over`: it gets none."""
 
     route: bytes
     name: bytes
@@ -60,7 +60,7 @@ class _Question:
 
 @dataclass(slots=True, eq=False)
 class _Gathered:
-    """Messages that make one frame. `due`: when their senders stop waiting (monotonic). `heard`, `published`: how many so far."""
+    """Messages that make one frame. `due`: when their senders stop waiting (monotonic). `heard`: how many have an answer."""
 
     key: bytes
     asked: bool
@@ -146,7 +146,7 @@ class ProducerSession(MessageSession):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Leaves the frame's questions, and all behind them, without an answer."""
+        """Leaves the frame's questions, and all later ones of their routes, without an answer."""
         self._leave_unanswered(self._pending.pop(ticket))
 
     @override
@@ -166,7 +166,7 @@ class ProducerSession(MessageSession):
         return None
 
     def all_answered(self) -> Callable[[], bool]:
-        """Returns what says whether all who wait now have their answers, or will have none."""
+        """Returns a function that says whether all senders that wait now have their answers, or will get none."""
         waiting = [*self._waiting]
         return lambda: all(gathered.heard >= len(gathered.questions) for gathered in waiting)
 

@@ -12,10 +12,10 @@ from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 PORT: Final = 9604
-"""Where Logjam's devices answer producers."""
+"""The port on which Logjam's devices answer producers."""
 
 PULL_PORT: Final = 9605
-"""Where they take messages without an answer."""
+"""The port on which they take messages without an answer."""
 
 KEY_LENGTH: Final = 40
 """Characters of a CURVE key: 32 bytes in Z85 (ZeroMQ's RFC 32), five characters for four bytes."""

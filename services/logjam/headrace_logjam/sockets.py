@@ -35,34 +35,34 @@ from headrace_logjam.wire import PING
 
 BACKLOG: Final = 1024
 LINGER_MS: Final = 1000
-"""How long answers that were said, and what was published, may take to leave when the service ends."""
+"""Milliseconds that answers and publications may take to leave when the service ends."""
 
 ANSWERS: Final = 10_000
-"""Answers of one client that ZeroMQ keeps for it, and drops what is beyond. A batch of Kafka answers all its messages at once: of
-1,000, libzmq's own number, some were dropped of a client with 800 messages on their way, which waited in vain.
+"""Answers that ZeroMQ keeps for one client; it drops further ones. A batch of Kafka answers all its messages at once: with 1,000,
+libzmq's own number, a client with 800 messages on their way lost some, and waited in vain.
 """
 
 AHEAD: Final = 384 << 10
 """Bytes of messages that one socket of producers hands on before Kafka has stored them: of small ones about 500. ZeroMQ takes the
-clients in turn; what was read waits in one line. So a client waits behind about this much of others', however much they send.
+clients in turn, and messages that were read wait in one line. So a client waits behind about this much of others'.
 """
 
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
 QUIET: Final = 1.0
-"""Seconds for which a service that stops hears nothing, until clients that are not answered are made to leave."""
+"""Seconds without a message after which a stopping service makes clients leave that get no answers."""
 
 LAST_READING: Final = 3.0
 """Seconds after which they are made to leave anyway."""
 
 LAST_ANSWERS: Final = 2.0
-"""Seconds in which what was read may still be answered, before clients that are answered are made to leave."""
+"""Seconds in which messages that were read may still be answered, before clients that get answers are made to leave."""
 
 LEAVING: Final = 3.0
 """Seconds that clients may take to leave. What they have sent is read meanwhile."""
 
 STEP: Final = 0.1
-"""Seconds in which an answer leaves, and a client that may."""
+"""Seconds between two looks whether an answer may leave, or a client."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Surroundings:
 
     @property
     def settings(self) -> LogjamSettings:
-        """The service's."""
+        """The service's settings."""
         return self.runtime.settings
 
 
@@ -93,7 +93,7 @@ class BoundSocket(Endpoint):
 
     @property
     def domain(self) -> bytes:
-        """By this libzmq says for which socket it asks. Without one it asks nobody."""
+        """The name by which libzmq asks about this socket's clients. Without one it does not ask."""
         return self.name.encode()
 
     @override
@@ -133,12 +133,12 @@ class BoundSocket(Endpoint):
 
     @override
     async def close(self) -> None:
-        """Closes the address unless it listens already. Subscribers stay until `end`: what is stored until then is published."""
+        """Closes the address unless it listens already. Subscribers stay until `end`, for records that are stored until then."""
         if self._bound is not None:
             self._bound.close()
 
     def end(self) -> None:
-        """Closes the socket. What was said still leaves."""
+        """Closes the socket. Messages that were sent still leave."""
 
 
 def host_name() -> str:
@@ -148,7 +148,7 @@ def host_name() -> str:
 
 
 class PubSocket(BoundSocket):
-    """Subscribers, which hear what is stored."""
+    """A socket for subscribers, which get what is stored."""
 
     name = "pub"
 
@@ -170,7 +170,7 @@ class PubSocket(BoundSocket):
             self._send(self._publication.heartbeat(time.time_ns() // 1_000_000))
 
     def publish(self, frames: Sequence[bytes], received_ms: int) -> None:
-        """Publishes a producer's message that is stored. A subscriber that is not there, or too slow, does not get it."""
+        """Publishes a producer's message that is stored. A subscriber that is away or too slow does not get it."""
         self._send(self._publication.message(frames, received_ms))
 
     def _send(self, message: Sequence[bytes]) -> None:
@@ -186,7 +186,7 @@ class PubSocket(BoundSocket):
 
 
 class ProducerSocket(BoundSocket):
-    """Where producers connect. `answers`: they can be answered. `pub`: where what they send is published."""
+    """A socket that producers connect to. `answers`: they can be answered. `pub`: publishes their messages."""
 
     def __init__(self, around: Surroundings, port: int, pub: PubSocket | None, *, answers: bool) -> None:
         super().__init__(around, port, "LISTEN" if answers else "LOGJAM__PULL_PORT")
@@ -236,7 +236,7 @@ class ProducerSocket(BoundSocket):
 
     @override
     async def close(self) -> None:
-        """Makes the clients leave, and reads what they have sent until then. No client comes meanwhile."""
+        """Makes the clients leave, and reads what they send until then. No client comes meanwhile."""
         await super().close()
         if self._opened is None:
             return

@@ -30,10 +30,10 @@ SWAPPED_TAG: Final = 0xBDCA
 VERSION: Final = 1
 
 HEARTBEAT: Final = b"heartbeat"
-"""First frame of what a device says every 5 s. It takes a number of the device's."""
+"""First frame of a device's message every 5 s. It takes a number of the device's."""
 
 PING: Final = b"ping"
-"""First frame of what a producer says to hear whether anybody is there."""
+"""First frame of a producer's question whether a receiver is there."""
 
 ACCEPTED: Final = b"202 Accepted"
 REFUSED: Final = b"400 Bad Request"
@@ -43,7 +43,7 @@ NOBODY: Final = b"unknown-unknown"
 """First frame of the answer to a message whose app-env cannot be repeated."""
 
 TOPICS: Final = (b"logs", b"javascript", b"events", b"frontend.page", b"frontend.ajax", b"mobile")
-"""How a producer's topics begin. A device looks at nothing more."""
+"""Beginnings of a producer's topics. A device checks no more."""
 
 LAST_NUMBER: Final = 2**64 - 1
 """The last sequence number; 1 follows."""
@@ -86,7 +86,7 @@ class Meta(NamedTuple):
 
 
 def encode_meta(meta: Meta, *, tag: int = TAG, version: int = VERSION) -> bytes:
-    """Returns the frame that says `meta`."""
+    """Returns the frame of `meta`."""
     return META.pack(tag, meta.compression, version, meta.device, meta.created_ms, meta.sequence)
 
 
@@ -118,7 +118,7 @@ def is_topic(frame: bytes) -> bool:
 
 
 def compress(method: int, body: bytes) -> bytes:
-    """Returns `body`, compressed as devices and agents do it."""
+    """Returns `body`, compressed as devices and agents do."""
     if method == Compression.ZLIB:
         return zlib.compress(body)
     if method == Compression.SNAPPY:
@@ -132,7 +132,7 @@ def compress(method: int, body: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a decoded body: in bytes, `event` is LIMITS__EVENT_BYTES and `inflated` that of LIMITS, as are the others."""
+    """Limits of a decoded body: LIMITS__EVENT_BYTES, LIMITS__INFLATED_BYTES, and the ratio and depth of `LimitSettings`."""
 
     event: int
     inflated: int
@@ -166,7 +166,7 @@ def _fits(size: int, limits: Limits) -> None:
 
 
 def _inflate_zlib(body: bytes, limits: Limits) -> Generator[None, None, bytes]:
-    """Inflates no more than an event may have: how much more there is stays unknown."""
+    """Inflates no more than an event may have, so the whole size stays unknown."""
     most = min(limits.event, limits.inflated)
     pieces: list[bytes] = []
     try:
@@ -241,7 +241,7 @@ def split(raw: bytes) -> list[bytes]:
 
 
 class Request(NamedTuple):
-    """A producer's message. `frames`: app-env, topic, body and meta, or what it has instead.
+    """A producer's message. `frames`: app-env, topic, body and meta, or the frames that came instead.
 
     `asks`: it began with an empty frame, so it wants an answer. `problem`: why it can never be an event, judged by all but its
     body; empty if nothing is wrong.
@@ -253,22 +253,22 @@ class Request(NamedTuple):
 
     @property
     def ping(self) -> bool:
-        """It is no event: it asks whether anybody is there."""
+        """Whether it is no event, but a question whether a receiver is there."""
         return bool(self.frames) and self.frames[0] == PING
 
     @property
     def name(self) -> bytes:
-        """How the answer begins."""
+        """The beginning of the answer."""
         first = self.frames[0] if self.frames else b""
         return first if 0 < len(first) <= NAME_BYTES else NOBODY
 
 
 FRAMES: Final = 4
 MOST_FRAMES: Final = 64
-"""Frames of a message that are kept: one with more is none of Logjam's, and ZeroMQ bounds their number in no way."""
+"""Frames of a message that are kept: one with more is none of Logjam's, and ZeroMQ does not bound their number."""
 
 UNTOLD: Final = encode_meta(Meta())
-"""The meta of a message that has none: producers of old leave it out where they get no answer."""
+"""The meta of a message without one: old producers leave it out where they get no answer."""
 
 
 def read_request(parts: Sequence[bytes]) -> Request:
@@ -301,7 +301,7 @@ def _problem(frames: Sequence[bytes]) -> str:
 
 
 def miscounted(frames: Sequence[bytes]) -> str:
-    """Returns the fault of a message that has not four frames, in words."""
+    """Describes the fault of a message that does not have four frames."""
     if len(frames) < MOST_FRAMES:
         return f"{len(frames)} frames, not {FRAMES}"
     return f"{MOST_FRAMES} frames or more, not {FRAMES}: these are the first"

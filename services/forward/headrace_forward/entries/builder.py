@@ -37,7 +37,7 @@ AT_ONCE_BYTES: Final = 16 << 10
 """Bytes of entries that are decoded at once. A byte of msgpack may become objects that take 300 ns and a hundred bytes."""
 
 LONG_TIME: Final = 4 << 10
-"""A time of more bytes is not even looked at."""
+"""A time of more bytes is not decoded."""
 
 METADATA: Final = b"~metadata"
 """The prefix of pointers into an entry's metadata, in the notes on its event."""
@@ -51,8 +51,8 @@ GROUPS: Final[dict[Any, str]] = {
     2**64 - 1: "start",
     2**64 - 2: "end",
 }
-"""Times that are none: Fluent Bit marks the start and the end of a group with -1 and -2 (flb_log_event.h). As an EventTime, whose
-seconds are unsigned, they are the last two of the year 2106; as an integer of 64 bits they may be unsigned, too."""
+"""No times: Fluent Bit marks the start and end of a group with -1 and -2 (flb_log_event.h). As an EventTime, whose seconds are
+unsigned, they are the last two of the year 2106; as an integer of 64 bits they may be unsigned, too."""
 
 _TIME = struct.Struct(">II").unpack
 
@@ -90,7 +90,7 @@ class EntryBuilder:
     """The last record had texts that came as bin, so the next one is expected to have some."""
     shape: list[Any] | None = None
     noted: bytes | None = None
-    """The attributes, with a note on bins, of records whose keys and types are `shape`, of `_shape`."""
+    """The attributes, with a note on bins, of records whose `_shape` is `shape`."""
 
     def build(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part | Pause]:
         """Builds the entries between `bounds` (n + 1 offsets in `data`). The first has index `first` in its message."""
@@ -107,8 +107,8 @@ class EntryBuilder:
                 yield (yield from self._part(bytes(data[bounds[at] : bounds[at + 1]]), entry, index))
 
     def plain_events(self, data: Bytes, start: int, first: int, most: int) -> tuple[list[Part], int]:
-        """Returns the events of at most `most` plain entries from `data[start]` on, and how many bytes these are: what the native
-        core makes of them. The first has index `first` in its message.
+        """Returns the events of at most `most` plain entries from `data[start]` on, made by the native core, and how many bytes
+        these are. The first has index `first` in its message.
         """
         core = native.core
         if self.plain is None:
@@ -188,7 +188,7 @@ class EntryBuilder:
             yield (yield from make)
 
     def _texts(self, record: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
-        """Returns the same as `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note where.
+        """Returns the same as `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note their places.
 
         Records of one stream have the same keys and types, so they share one note.
         """
@@ -208,9 +208,7 @@ class EntryBuilder:
         return value, noted
 
     def _plainly(self, record: dict[str, Any], other: Callable[[Any], str] | None = None) -> bytes | None:
-        """Returns the record as JSON, if JSON can express all its values and it cannot be too deep. `other`: writes what it
-        cannot.
-        """
+        """Returns the record as JSON, if JSON can express its values and it cannot be too deep. `other` writes other values."""
         try:
             value = orjson.dumps(record, other, _OPTION)
         except TypeError:

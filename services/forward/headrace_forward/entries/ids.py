@@ -21,7 +21,7 @@ NEAR: Final = 366 * 86_400
 
 
 NAMES_NOTHING: Final = frozenset((b"", b"z4PhNX7vuL3xVChQ1m2ABw==", b"cf83e1357eefb8bdf1542850d66d8007"))
-"""No bytes, and the chunk of each message that Fluent Bit sends in Message mode: SHA-512 of none, cut to 16, as base64 or hex."""
+"""Chunks that name nothing: an empty one, and Fluent Bit's in Message mode: SHA-512 of no bytes, cut to 16, as base64 or hex."""
 
 
 def message_ids(

@@ -29,7 +29,7 @@ MOST_PAIRS: Final = 4096
 """Pairs of an option that are read, more than any client sends: each takes a microsecond, and a frame has room for millions."""
 
 DEPTH: Final = 64
-"""Deepest nesting of an option that is kept beside what is rejected."""
+"""Deepest nesting of an option that is kept with a reject."""
 
 LONGEST_KEY: Final = 5 + max(map(len, KEYS.values()))
 

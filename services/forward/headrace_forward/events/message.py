@@ -165,7 +165,7 @@ class ForwardFrame(MessageFrame):
         return self._ordinary() or super().at_once()
 
     def _ordinary(self) -> list[Part] | None:
-        """Returns its events, if there is nothing unusual about it. None: it must be looked at more closely."""
+        """Returns its events; None if anything about it is unusual."""
         message, option = self._message, self._option
         if option.problem is not None or option.signal or option.compressed not in UNCOMPRESSED:
             return None
@@ -255,7 +255,7 @@ class ForwardFrame(MessageFrame):
         return body
 
     def _opaque(self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes) -> Iterator[Part | Pause]:
-        """Yields metrics or traces, not entries but Fluent Bit's own payload, as one event as received."""
+        """Yields metrics or traces, which have Fluent Bit's own payload instead of entries, as one event, as received."""
         option, limits = self._option, self._limits
         if option.signal not in (METRICS, TRACES):
             yield self._whole(Reason.BAD_MESSAGE, f"fluent_signal {option.signal} is not known")

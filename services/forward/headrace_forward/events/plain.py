@@ -49,7 +49,7 @@ class MadeFrame(Frame):
 
 
 class PlainFrame(Frame):
-    """A small message, of which `tag` is the element. What is not plain in it, `ForwardFrame` does."""
+    """A small message that the native core has taken apart. If it is not plain, `ForwardFrame` builds it."""
 
     __slots__ = ("_body", "_chunk", "_limits", "_offset", "_origin", "_raw", "_tag", "received_ms", "size", "ticket")
 

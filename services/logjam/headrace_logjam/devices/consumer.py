@@ -1,7 +1,7 @@
 """A consumer of the devices of one endpoint, pure: messages become frames, and missing ones a marker.
 
-A device cannot be told to send again. So nothing that was read is given up: frames have no deadline, and what Kafka refuses
-for good becomes a marker, like what never came.
+A device cannot be told to send again. So no message that was read is given up: frames have no deadline, and messages that Kafka
+refuses for good become a marker, like those that never came.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from headrace_logjam.events import OVERHEAD
 from headrace_logjam.wire import HEARTBEAT, Limits
 
 AGAIN: Final = 5.0
-"""Seconds until a marker of what Kafka has refused is published: it may be refused as well."""
+"""Seconds until a marker of refused messages is published: Kafka may refuse it as well."""
 
 SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The choice among the messages of devices: all, or those whose topic begins with one of `topics`. `whole`: nothing is left
-    out anywhere; only then a number that does not come is a loss.
+    """The choice among the messages of devices: all, or those whose topic begins with one of `topics`. `whole`: no message is
+    left out anywhere; only then a missing number is a loss.
     """
 
     topics: tuple[bytes, ...] = ()
     whole: bool = True
 
     def takes(self, message: Published) -> bool:
-        """Returns whether a message is taken; heartbeats, and what cannot be understood, always are."""
+        """Returns whether a message is taken; heartbeats, and messages that cannot be understood, always are."""
         if not self.topics or message.problem or message.frames[0] == HEARTBEAT:
             return True
         return message.frames[1].startswith(self.topics)
@@ -60,9 +60,9 @@ ALL: Final = Chosen()
 class ConsumerSession(MessageSession):
     """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered.
 
-    `noticed` hears what the numbers tell, with the device; `lost` how many numbers a new marker covers; `first` that a device
-    is heard for the first time: until `positions` are written, a kill would make it so again, and hide what was lost meanwhile.
-    So nothing is handed out from then on until `written`.
+    Calls `noticed` with each notice on the numbers and its device, `lost` with how many numbers a new marker covers, and `first`
+    when a device is heard for the first time. Until `positions` are written, a kill would make it first again, and hide losses
+    meanwhile. So nothing is handed out from then on until `written`.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class ConsumerSession(MessageSession):
         *,
         now_ms: Callable[[], int],
     ) -> None:
-        """`known`: where this consumer stood when it ended, and `held`: which later numbers are stored all the same. `chosen`:
-        if that is not all, nothing is counted. `first`: None if no positions are written. `now_ms`: the time (Unix) of markers of
-        what was refused, since the time of that may be what Kafka refuses.
+        """`known`: this consumer's positions when it ended; `held`: which later numbers are stored as well. `chosen`: if that is
+        not all, nothing is counted. `first`: None if no positions are written. `now_ms`: the time (Unix) of markers of refused
+        messages, since Kafka may refuse the time of these.
         """
         self._endpoint = endpoint.encode()
         self._maker = SubscriptionMaker(endpoint, consumer, limits)
@@ -93,16 +93,16 @@ class ConsumerSession(MessageSession):
         self._held = held or {}
         self._numbers = Numbers(known, {device: behind.numbers for device, behind in self._held.items()})
         self.sure = True
-        """That what is read comes by one connection."""
+        """Whether all that is read comes by one connection."""
         self._positions = dict(known or {})
         self._begun: dict[int, int] = {}
-        """By device that has restarted: a time (ms) after that of its records before it."""
+        """By restarted device: a time (ms) after that of its earlier records."""
         self._seen: dict[int, Position] = {}  # by device: what was read last in this turn
         self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
         self._chosen = chosen
         self._tickets = itertools.count()
         self._gathered: dict[tuple[bytes, int], _Gathered] = {}
-        """By key, and the second in which it came: a frame has one time, and what waits to be `written` may wait for 10 s."""
+        """By key, and the second in which it came: a frame has one time, and messages may wait 10 s to be `written`."""
         self._gathered_bytes = 0
         self._ready: deque[Frame] = deque()
         self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and the messages that it counts
@@ -115,8 +115,8 @@ class ConsumerSession(MessageSession):
         self._now = 0.0  # when `tick` was called last
 
     def resume(self, now_ms: int) -> None:
-        """Marks what was missing already when this consumer ended, and stands behind what it had stored. Call it once, before
-        anything is received.
+        """Marks the numbers that were missing when this consumer ended, and goes on after those that it had stored. Call it once,
+        before anything is received.
         """
         stands = {device: Position(held.numbers[-1][1] - 1, held.received) for device, held in self._held.items()}
         if self._numbers.holes:
@@ -162,8 +162,8 @@ class ConsumerSession(MessageSession):
 
     def read(self, *, ended: bool, empty: bool) -> None:
         """Learns how much was read. Call it in front of messages that were read, or when there are none. `empty`: there are none,
-        and all that were read before were given to this session. `ended`: a connection has ended since the last call. The next
-        one brings nothing before that is said; so all that is read until nothing is left may be of either.
+        and this session has all that were read before. `ended`: a connection has ended since the last call. The next one brings
+        nothing before that call; so messages may be of either until nothing is left.
         """
         if ended:
             self.sure = False
@@ -187,7 +187,7 @@ class ConsumerSession(MessageSession):
         return self._positions
 
     def written(self) -> None:
-        """Learns that `positions` are written, or could not be: what is gathered may be handed out, by the next `tick`."""
+        """Learns that `positions` are written, or could not be: the next `tick` may hand out what is gathered."""
         self._unwritten = False
 
     @override
@@ -205,7 +205,7 @@ class ConsumerSession(MessageSession):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Marks what a frame held as lost, but for what is stored already: Kafka refuses it for good."""
+        """Marks the messages of a frame that Kafka refuses for good as lost, except those that are stored already."""
         frame, stands_for = self._pending.pop(ticket)
         items = frame.items[self._partly.pop(ticket, 0) :]
         messages = numbers_of(items, frame.received_ms)
@@ -248,7 +248,7 @@ class ConsumerSession(MessageSession):
         self._gathered_bytes = 0
 
     def _one_for_refused(self, now_ms: int) -> _Gathered:
-        """Puts one in place of all that was refused until now: Kafka may refuse for hours."""
+        """Returns one that replaces all that was refused until now: Kafka may refuse for hours."""
         one, refused = _Gathered(now_ms), set(self._refused_for)
         self._refused_for = []
         self._turns = deque(
@@ -278,7 +278,7 @@ def numbers_of(items: Sequence[Published | Gap], received_ms: int) -> list[Gap]:
 
 
 def merged(gaps: Sequence[Gap]) -> list[Gap]:
-    """Returns the gaps that messages left, with those in one that follow each other. A device that restarts has a later time."""
+    """Returns the gaps that messages left, with successive ones joined. A device that restarts has a later time."""
     found: list[Gap] = []
     for gap in sorted(gaps, key=lambda gap: (gap.device, gap.after or 0, gap.start)):
         if found and found[-1].device == gap.device and found[-1].end == gap.start:

@@ -1,4 +1,4 @@
-"""The sockets by which this consumer hears devices. ZeroMQ connects, and reconnects; an endpoint that is silent is replaced."""
+"""The sockets that receive from devices. ZeroMQ connects, and reconnects; an endpoint that is silent is replaced."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from headrace_logjam.settings import LogjamSettings, words
 from headrace_logjam.wire import HEARTBEAT
 
 SILENCE: Final = 30.0
-"""Seconds without any message, of those in which the socket was read, after which an endpoint is replaced. A device speaks
-every 5 s."""
+"""Seconds without a message, while the socket is read, after which an endpoint is replaced. A device speaks every 5 s."""
 
 LOOK: Final = 1.0
 RECONNECT_MS: Final = 100
@@ -92,23 +91,23 @@ class Subscription:
         return self._session.positions() if self._session is not None else None
 
     def _hears_first(self) -> None:
-        """Reads no more until positions are written: the messages that were read wait in the session, outside of the budgets."""
+        """Reads no more until positions are written: messages wait in the session, where no budget counts them."""
         self._read.hold(True)
         self._first()
 
     def written(self) -> None:
-        """Calls `ConsumerSession.written` if something waits for it."""
+        """Calls `ConsumerSession.written` if messages wait for it."""
         if self._read.held and self._session is not None and self._connection is not None:
             self._session.written()
             self._read.hold(False)
             self._connection.received([])
 
     def is_stored(self) -> bool:
-        """Returns whether it was started, and all that it has heard is stored."""
+        """Returns whether it was started, and all that it has received is stored."""
         return self._session is not None and self._session.status().idle
 
     def connect(self) -> None:
-        """Connects. ZeroMQ keeps what comes until `start`. Raises `ConfigError` when the address is none."""
+        """Connects. ZeroMQ keeps messages until `start`. Raises `ConfigError` for an invalid address."""
         settings = self._runtime.settings
         limits = settings.limits
         made = self._socket = self._context.socket(zmq.SUB)
@@ -134,7 +133,7 @@ class Subscription:
             raise ConfigError(f"LOGJAM__ENDPOINTS {self.name}: {self._address}: {error}") from error
 
     def start(self, known: Mapping[int, Position], held: Mapping[int, Behind]) -> None:
-        """Begins to read. `known` is where this consumer stood, and `held` what it has stored behind that."""
+        """Begins to read. `known`: this consumer's positions; `held`: the numbers that it has stored after these."""
         runtime, settings, made = self._runtime, self._runtime.settings, self._socket
         assert made is not None
         lost = self._metrics.lost_messages.labels(self.name)
@@ -211,7 +210,7 @@ class Subscription:
 
 
 class Subscriptions:
-    """All endpoints, and where this consumer stands in each."""
+    """All endpoints, and this consumer's positions in each."""
 
     def __init__(self, runtime: Runtime[LogjamSettings], metrics: LogjamMetrics, context: Context, keys: Curve) -> None:
         self._runtime = runtime
@@ -224,10 +223,10 @@ class Subscriptions:
         self._positions = Positions(settings.kafka, name_of(settings), runtime.receiver.limited)
         self._found: dict[str, Mapping[int, Position]] = {}
         self._looked = True
-        """It is known which numbers were stored behind the positions."""
+        """Whether the numbers that are stored after the positions are known."""
 
     async def start(self) -> None:
-        """Connects, and reads where this consumer stood. Kafka is there. Raises `ConfigError`."""
+        """Connects, and reads this consumer's positions. Kafka answers already. Raises `ConfigError`."""
         if not self._all:
             return
         if not chosen_of(self._runtime.settings).whole:
@@ -237,7 +236,7 @@ class Subscriptions:
         self._found.update(await self._positions.load())
         held: Mapping[str, Held] = {}
         if self._positions.exact:
-            await self._positions.save(self._found)  # they are not exact any more, once something is stored behind them
+            await self._positions.save(self._found)  # they are not exact any more, once something is stored after them
         else:
             held = await self._held()
         for each in self._all:
@@ -246,7 +245,7 @@ class Subscriptions:
         self._runtime.tasks.start(self._keep(), "positions")
 
     async def _held(self) -> Mapping[str, Held]:
-        """Returns the numbers stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
+        """Returns the numbers stored after the positions before a kill. Those that Kafka does not tell are called lost."""
         settings = self._runtime.settings
         try:
             found = await read_tail(settings.kafka, name_of(settings), self._found)

@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 from headrace_logjam.wire import LAST_NUMBER
 
 NEAR: Final = 2**32
-"""How far from its end, and behind its beginning, the numbering may be for a wrap to be one."""
+"""A wrap leads from less than this before the end of the numbering to less than this after its beginning."""
 
 REMEMBERED: Final = 4096
 """Numbers, and gaps, of a device that are remembered to know duplicates and what is late."""
@@ -49,8 +49,7 @@ RUNS: Final = 8
 
 COINCIDENCES: Final = 4
 FAR: Final = 1000
-"""Numbers belong to two devices if COINCIDENCES breaks in a row go on where another run has ended, over FAR numbers. Else it
-may be chance."""
+"""Two devices are assumed if COINCIDENCES breaks in a row, over FAR numbers, go on where another run ended. Else it is chance."""
 
 
 class Notice(StrEnum):
@@ -112,7 +111,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Behind(NamedTuple):
-    """Numbers of a device that are stored behind where a consumer stood. `received`: of the newest of them (Unix time, ms)."""
+    """Numbers of a device that are stored after a consumer's position. `received`: of the newest of them (Unix time, ms)."""
 
     numbers: Ranges
     received: int
@@ -207,16 +206,16 @@ class _Device:
 
     @property
     def doubled(self) -> bool:
-        """That has happened too often for chance."""
+        """Whether that has happened too often for chance."""
         return self._coincidences >= COINCIDENCES and self._distance > FAR
 
     @property
     def interleaved(self) -> bool:
-        """The runs go on exactly where they ended: nothing is missing between them."""
+        """Whether the runs go on exactly where they ended: nothing is missing between them."""
         return self._exactly >= COINCIDENCES and self._distance > FAR
 
     def beats(self, told: Told) -> Found:
-        """Notes a heartbeat. If another device had said the last one, all since this one's own last one came, or is in gaps."""
+        """Notes a heartbeat. If another device sent the last one, all numbers since this one's own last came, or are in gaps."""
         address, before = told.address, self._address
         number, counted = self._beats.pop(address, (LAST_NUMBER, 0))
         goes_on = not self._started or number < told.sequence
@@ -238,8 +237,8 @@ class Numbers:
     def __init__(
         self, known: Mapping[int, tuple[int, int]] | None = None, held: Mapping[int, Ranges] | None = None
     ) -> None:
-        """`known`: the last number of each device that is known from before, and when it was received. `held`: what is stored
-        behind it.
+        """`known`: the last number of each device that is known from before, and when it was received. `held`: the numbers stored
+        after it.
         """
         self._devices: dict[int, _Device] = {}
         self._one_connection = True
@@ -251,7 +250,7 @@ class Numbers:
             self.holes += [Gap(device, *each, received, None) for each in without(last + 1, one.last + 1, stored)]
 
     def connection(self, *, sure: bool) -> None:
-        """Notes that from here on all comes by a new connection; or, if that is not `sure`, by the one before or by a new one."""
+        """Notes that from here on all messages come by a new connection; or, if that is not `sure`, by the old or a new one."""
         self._one_connection = sure
         for device in self._devices.values():
             device.forget_missing()

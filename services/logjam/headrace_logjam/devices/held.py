@@ -1,4 +1,4 @@
-"""Which numbers the topics hold beyond where a consumer stood when it was killed, by what it stored last. Pure."""
+"""Finds the numbers that the topics hold after the positions of a consumer that was killed. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headrace_logjam.devices.positions import Position
 
 
 class Held:
-    """Collects what this consumer has stored of one endpoint's devices. What others have stored may be of an earlier start of the
-    device, of which they hear later.
+    """Collects the numbers of one endpoint's devices that this consumer has stored. Records of other consumers may be of an
+    earlier start of the device, which they may hear later.
     """
 
     def __init__(self, consumer: str, known: Mapping[int, Position]) -> None:
@@ -48,7 +48,7 @@ class Held:
             self._received[device] = max(received, self._received.get(device, 0))
 
     def behind(self) -> dict[int, Behind]:
-        """Returns, by device, what is stored behind where it stood, joined and rising."""
+        """Returns, by device, the numbers stored after the position, joined and rising."""
         return {device: Behind(_joined(sorted(found)), self._received[device]) for device, found in self._found.items()}
 
 

@@ -32,8 +32,8 @@ METADATA: Final = 4000
 EXACT: Final = 1
 
 AGAIN: Final = 3600.0
-"""Seconds after which what has not changed is written again. A broker forgets a commit after `offsets.retention.minutes` (a week
-by default), and with a topic that is deleted; one that is restored from a copy has an older one.
+"""Seconds after which unchanged positions are written again. A broker forgets a commit after `offsets.retention.minutes` (a week
+by default), and with a deleted topic; one that is restored from a copy has an older one.
 """
 
 
@@ -49,7 +49,7 @@ Places = Mapping[str, Mapping[int, Position]]
 
 
 def encode(places: Places) -> str:
-    """Returns it as a commit keeps it."""
+    """Returns the positions as a commit keeps them."""
     return json.dumps({name: {str(d): list(p) for d, p in devices.items()} for name, devices in places.items()})
 
 
@@ -79,7 +79,7 @@ class Positions:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing was stored behind what was written last."""
+        """Whether nothing was stored after the positions that were written last."""
         return all(offset == EXACT for offset, _ in self._written.values())
 
     async def load(self) -> dict[str, dict[int, Position]]:
@@ -116,8 +116,8 @@ class Positions:
         return places
 
     async def save(self, places: Places, *, exact: bool = False) -> None:
-        """Writes what has changed, after what is being written. What Kafka does not take now is written with the next change.
-        `exact`: nothing is stored behind them.
+        """Writes changed positions, after those that are being written. Those that Kafka does not take are written with the next
+        change. `exact`: nothing is stored after them.
         """
         async with self._saving:
             if self._consumer is not None:
@@ -125,7 +125,7 @@ class Positions:
 
     async def _save(self, consumer: AIOKafkaConsumer, places: Places, offset: int) -> None:
         there = consumer.partitions_for_topic(self._settings.events_topic)
-        # Of a commit, Kafka takes nothing if it names a partition that a recreated topic has no more.
+        # Kafka takes nothing of a commit that names a partition that a recreated topic has no more.
         if there and len(there) < len(self._partitions):
             del self._partitions[len(there) :]
             self._written = {at: kept for at, kept in self._written.items() if at in self._partitions}

@@ -103,7 +103,7 @@ class SubscriptionMaker(BodyReader):
         return envelope.reject(reason, detail, joined_frames(message.frames), name, about)
 
     def marker(self, gap: Gap, received_ms: int) -> Event:
-        """Returns the event that says which numbers this consumer did not get."""
+        """Returns the event that names the numbers that this consumer did not get."""
         fields: dict[GapField, Any] = {
             GapField.CONSUMER: self._consumer,
             GapField.DEVICE: gap.device,
@@ -129,7 +129,7 @@ class SubscriptionMaker(BodyReader):
 
 
 def _json(value: object) -> bytes:
-    """Returns it as JSON: one past the last number does not fit what orjson writes."""
+    """Returns it as JSON: orjson cannot write one past the last number."""
     return b"%d" % value if isinstance(value, int) else orjson.dumps(value)
 
 

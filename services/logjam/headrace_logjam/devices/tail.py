@@ -1,4 +1,4 @@
-"""Reads what a consumer had stored when it was killed and not yet written down: it is at the end of what the topics then held."""
+"""Reads the records that a consumer had stored before it was killed, without writing its positions: the ends of the topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW_MS: Final = 15_000
 second, and a device says something every 5 s."""
 
 TIME: Final = 5.0
-"""Seconds that this may take, in which no endpoint is read. What is not found by then is called lost, though it is stored."""
+"""Seconds that this may take, in which no endpoint is read. Numbers not found by then are called lost, though they are stored."""
 
 RECORDS: Final = 2000
 """Records that are looked at before the event loop turns."""
@@ -42,7 +42,7 @@ class Tail(NamedTuple):
 
 
 async def read_tail(settings: KafkaSettings, consumer: str, places: Places) -> Tail:
-    """Reads what `consumer` has stored behind `places`, as far as `TIME` allows.
+    """Reads the records that `consumer` has stored after `places`, as far as `TIME` allows.
 
     Raises `KafkaError`, `DeliveryError`, `OSError`.
     """
@@ -91,7 +91,7 @@ async def _collect(reader: AIOKafkaConsumer, left: dict[TopicPartition, int], la
 
 
 def add(record: ConsumerRecord, held: Found) -> None:
-    """Adds a record of any kind. Of what is in several parts, the last one says that it is stored."""
+    """Adds a record of any kind. If an item has several parts, its last one proves that it is stored."""
     headers = dict(record.headers)
     found = held.get(headers.get("ce_source") or b"")
     part, _, parts = (headers.get("part") or b"").partition(b"/")

@@ -1,7 +1,6 @@
 """The clients that may connect to the sockets: libzmq asks for each client in its handshake (ZAP, ZeroMQ's RFC 27).
 
-How many may is decided where connections come and go (`headrace_logjam.peers.doors`), and when they may in
-`headrace_logjam.peers.newcomers`.
+`headrace_logjam.peers.doors` decides how many may connect, `headrace_logjam.peers.newcomers` when.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Context = zmq.Context[zmq.Socket[bytes]]
 _HANDLER: Final = "inproc://zeromq.zap.01"
 _VERSION: Final = b"1.0"
 _DOMAIN: Final = 4
-"""Where a question names its domain: behind the client that asks, an empty frame, version and request."""
+"""Index of the domain in a question: after the client that asks, an empty frame, version and request."""
 
 _REQUEST: Final = 6
 """Frames of a request before its credentials: version, request, domain, address, identity, mechanism."""
@@ -39,14 +38,14 @@ class Refusal(StrEnum):
     """Why a client may not connect. A closed list: it is a metric label."""
 
     ADDRESS = "address"  # not in LOGJAM__ALLOW
-    KEY = "key"  # no key of LOGJAM__CURVE_CLIENTS, or it knows another public key of ours
+    KEY = "key"  # no key of LOGJAM__CURVE_CLIENTS, or it has another public key of ours
     MECHANISM = "mechanism"  # not the mechanism that the sockets speak
     HANDSHAKE = "handshake"  # a handshake that is not ZeroMQ's
     CONNECTIONS = "connections"  # LIMITS__CONNECTIONS are there, or LIMITS__CONNECTIONS_PER_ADDRESS of its address
 
 
 class Admission:
-    """Decides. Pure."""
+    """Decides who may connect. Pure."""
 
     def __init__(self, networks: Sequence[Network], names: Mapping[bytes, str]) -> None:
         """`names`: by public key, in bytes; with any, only these may connect."""
@@ -98,7 +97,7 @@ def names_of(clients: Mapping[str, str]) -> dict[bytes, str]:
 
 
 def monitor(context: Context, socket: zmq.Socket[bytes], name: str, events: int) -> zmq.Socket[bytes]:
-    """Returns where libzmq says what happens to the connections of a socket. Call it before the socket is bound or connected."""
+    """Returns the socket on which libzmq reports the connections of `socket`. Call it before that is bound or connected."""
     address = f"inproc://monitor.{name}"
     socket.monitor(address, events)
     made = context.socket(zmq.PAIR)
@@ -109,7 +108,7 @@ def monitor(context: Context, socket: zmq.Socket[bytes], name: str, events: int)
 
 
 class AccessControl:
-    """Answers libzmq's questions about clients. `open` it before the sockets that it guards, `close` it behind them."""
+    """Answers libzmq's questions about clients. `open` it before the sockets that it guards, `close` it after them."""
 
     def __init__(self, context: Context, admission: Admission, metrics: LogjamMetrics, limited: RateLimited) -> None:
         self._admission = admission
@@ -131,11 +130,11 @@ class AccessControl:
         self._loop.call_soon(self._answer)
 
     def newcomers(self, domain: bytes) -> Newcomers:
-        """Returns those of the socket that has this domain, which must tell them what it reads. Those of others come at once."""
+        """Returns the newcomers of the socket with this domain, which must tell them what it reads. Others' come at once."""
         return self._newcomers.setdefault(domain, Newcomers(self._say))
 
     def refuse(self) -> None:
-        """Admits no client any more: the service ends. Each tries again by itself, and finds our successor."""
+        """Admits no more clients: the service ends. Each tries again by itself, and finds the next process."""
         self._over = True
         for newcomers in self._newcomers.values():
             newcomers.admit_all()
@@ -171,7 +170,7 @@ class AccessControl:
             self._handler.send_multipart([route, empty, *self._reply(request)], zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
-        self._loop.call_soon(self._answer)  # sending may have used up what the descriptor says
+        self._loop.call_soon(self._answer)  # sending may have used up the descriptor's signal
         return True
 
     def _reply(self, request: Sequence[bytes]) -> list[bytes]:

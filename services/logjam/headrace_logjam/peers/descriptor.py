@@ -1,4 +1,4 @@
-"""A connection's descriptor, which libzmq has accepted and will close: it is asked about and shut down here, never closed."""
+"""A connection's descriptor, which libzmq has accepted and will close: it is queried and shut down here, never closed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Traffic(NamedTuple):
 
 
 class Descriptor:
-    """Call `forget` before it goes: a socket of Python's that is collected is closed."""
+    """Call `forget` before it is collected: Python closes a collected socket."""
 
     def __init__(self, number: int, family: int) -> None:
         self._socket: socket.socket | None = None
@@ -38,7 +38,7 @@ class Descriptor:
 
     @property
     def address(self) -> str:
-        """The peer's; empty if it had gone already."""
+        """The peer's address; empty if it had gone already."""
         return self._peer[0]
 
     def _name(self) -> tuple[str, int]:
@@ -72,8 +72,8 @@ class Descriptor:
         return int(size)
 
     def shut(self, how: int = socket.SHUT_RDWR) -> None:
-        """Ends the connection, or one direction of it, if it is still the one that was accepted: libzmq may have closed it and
-        not said so yet.
+        """Ends the connection, or one direction of it, if it is still the accepted one: libzmq may have closed it and not
+        reported that yet.
         """
         if self._socket is not None and self._name() == self._peer != _NOBODY:
             with contextlib.suppress(OSError):

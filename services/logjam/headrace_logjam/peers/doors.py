@@ -1,6 +1,6 @@
 """The connections of the sockets that clients connect to: which come, which go, which make way.
 
-libzmq says on a socket's monitor which descriptor it has accepted and which has ended, in this order, so a descriptor in the
+libzmq reports on a socket's monitor which descriptor it has accepted and which has ended, in this order, so a descriptor in the
 table is that connection until its end was read.
 """
 
@@ -33,7 +33,7 @@ LOOK: Final = 0.1
 """Seconds between two looks at what is held."""
 
 SHARE: Final = 20
-"""Looks take at most one in SHARE seconds of processor time: with thousands of peers they are further apart."""
+"""The processor time of looks is at most one in SHARE seconds: with thousands of peers they are further apart."""
 
 TOGETHER: Final = 100
 """Peers that are looked at in one turn of the event loop."""
@@ -59,7 +59,7 @@ _PROBLEMS: Final = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): Refusal.MECHANISM,
     int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): Refusal.KEY,
 }
-"""libzmq's reasons for refusing a handshake that was never judged."""
+"""libzmq's reasons for refusing a handshake about which it did not ask."""
 
 
 class Door:
@@ -72,8 +72,8 @@ class Door:
         proven: Callable[[Unproven], None],
         empty: Callable[[], bool] | None,
     ) -> None:
-        """`events`: the socket's monitor. `proven` hears of a peer that has said something. `empty` reads the socket, and returns
-        whether all that is whole was read; None: its peers are subscribers, which say nothing.
+        """`events`: the socket's monitor. `proven` is called with a peer that has sent a message. `empty` reads the socket, and
+        returns whether all that is whole was read; None: its peers are subscribers, which send nothing.
         """
         self.events = events
         self.family = family
@@ -83,7 +83,7 @@ class Door:
         self.come_and_gone: Callable[[], None] = lambda: None
         """Reads the events."""
         self.spoken_ended: Callable[[], None] = lambda: None
-        """Hears that a connection has ended of which a message was read."""
+        """Is called when a connection has ended of which a message was read."""
         self._proven = proven
         self._empty = empty
 
@@ -97,11 +97,11 @@ class Door:
         return self._empty is not None and self._empty()
 
     def half_close(self) -> set[Peer]:
-        """Makes the clients leave. Sends FIN to each of which nothing waits in the kernel: libzmq drops what it has not read when
-        both sides have said that. Returns all that are connected.
+        """Makes the clients leave. Sends FIN to each of which nothing waits in the kernel: libzmq drops unread bytes when both
+        sides have sent FIN. Returns all that are connected.
 
-        ZeroMQ has no word for it, but a client whose connection says that nothing more comes ends it, and connects again to the
-        process that is there then. What it has sent is read up to its own FIN; were the connection closed, that would be lost.
+        ZeroMQ has no message for it, but a client that receives FIN ends its connection, and connects again to the process that
+        is there then. What it has sent is read up to its own FIN; closing the connection would lose that.
         """
         self.come_and_gone()
         for guest in self.guests.values():
@@ -110,7 +110,7 @@ class Door:
         return set(self.guests.values())
 
     def heard(self, messages: Sequence[Heard]) -> None:
-        """Learns that messages were read. libzmq said before that it had accepted their connections."""
+        """Notes messages that were read. libzmq had reported their connections before."""
         if cast("int", self.events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self.come_and_gone()
         for number, size in messages:
@@ -121,7 +121,7 @@ class Door:
 
 
 class Doors:
-    """All sockets that clients connect to. Start `watch` when they are open, `close` it behind them."""
+    """All sockets that clients connect to. Start `watch` when they are open, `close` it after them."""
 
     def __init__(self, context: Context, receiver: ReceiverState, metrics: LogjamMetrics, peer_messages: int) -> None:
         self._context = context
@@ -143,7 +143,7 @@ class Doors:
         return door
 
     def close(self) -> None:
-        """Hears no more. The sockets are closed."""
+        """Ends reading events. The sockets are closed."""
         for door in self._doors:
             self._loop.remove_reader(door.events.fileno())
             door.events.close()
@@ -165,7 +165,7 @@ class Doors:
                 self._accepted(door, value)
             elif kind == zmq.EVENT_DISCONNECTED:
                 self._ended(door, value)
-            else:  # the end of the same connection is what libzmq says next
+            else:  # libzmq reports the end of the same connection next
                 door.failed = value
         self._metrics.clients.set(self._taken)
 
@@ -176,7 +176,7 @@ class Doors:
         place = Unproven(lambda: None, descriptor.address, now)
         door.guests[number] = guest = Peer(place=place, descriptor=descriptor, since=now)
         place.leave = partial(self._leave, guest, "silent")
-        taken = receiver.addresses.take(place.peer)  # first, since who is refused makes no other leave
+        taken = receiver.addresses.take(place.peer)  # first, since a refused client makes no other leave
         if taken is None and (silent := receiver.crowd.leaving_of(counted_as(place.peer))) is not None:
             self._make_way(silent, PER_ADDRESS)
             taken = receiver.addresses.take(place.peer)
@@ -207,7 +207,7 @@ class Doors:
         who.leave()
 
     def _leave(self, guest: Peer, why: str) -> None:
-        """Ends a connection. What is whole of it is still read. `why`: as the metric names it."""
+        """Ends a connection. Its whole messages are still read. `why`: as the metric names it."""
         self._free(guest, why)
         guest.descriptor.shut()
 

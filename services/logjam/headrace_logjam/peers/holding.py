@@ -13,8 +13,8 @@ of a peer whose socket is not read                   `Limits.ahead`, what libzmq
 of all peers                                         `Limits.total`, and `Limits.each` of every peer
 ===================================================  ==========================================================
 
-An empty frame is two bytes on the wire and 64 in libzmq's memory. So while more is held than is harmless whatever its frames are
-like, the memory that the process uses counts, too: it may be twice the total, `Limits.each` and `CONNECTION` of every peer.
+An empty frame is two bytes on the wire and 64 in libzmq's memory. So while more is held than is harmless for frames of any
+kind, the memory that the process uses counts, too: it may be twice the total, `Limits.each` and `CONNECTION` of every peer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace_logjam.peers.descriptor import Descriptor
 
 OTHER: Final = 1 << 20
-"""Bytes of a message beyond its largest frame, and of what arrives while we look."""
+"""Bytes of a message beyond its largest frame, and of what arrives during a look."""
 
 FRAMING: Final = 64
 """Bytes that a frame takes on the wire beyond its content at most, encrypted or not."""

@@ -1,4 +1,4 @@
-"""Decides when a client that asks to be admitted may come, so that ZeroMQ comes round to those who are there. Pure.
+"""Decides when a client that asks to be admitted may come, so that ZeroMQ's turn of those that are there ends. Pure.
 
 libzmq (4.3.5, `fq.cpp`) reads a message of each connection in turn. It adds a new connection at the end of the turn, and forgets
 one that has ended only when its turn comes and all is read of it that had arrived: up to 8 KiB of messages, in as many turns.
@@ -9,7 +9,7 @@ another connection once they were answered, it had 2,200 connections, and four o
 ==================================================  ==============================================
 of the socket                                       there may come
 ==================================================  ==============================================
-all was read, or nothing for a while                all who ask
+all was read, or nothing for a while                all that ask
 a connection that was read has ended, and since     one, in its place
 a newcomer came `MESSAGES` were read
 since a newcomer came a part of a turn was read     one, in the place of the next that ends: clients that stay leave none
@@ -25,14 +25,14 @@ from typing import Final
 Question = Sequence[bytes]
 
 MESSAGES: Final = 16
-"""Messages that are read for each newcomer, while there are more to read: as many as ZeroMQ keeps of a client. Those that leave
+"""Messages that are read for each newcomer, while there are more to read: as many as ZeroMQ keeps of a client. Clients that leave
 without having been read would fill the turn, too."""
 
 PART: Final = 4
 """Parts of a turn. Beside clients that stay, four newcomers come in each."""
 
 AT_ONCE: Final = 16
-"""Newcomers that may come together, where none has come for a while."""
+"""Newcomers that may come together after a while without any."""
 
 
 class Newcomers:
@@ -82,7 +82,7 @@ class Newcomers:
         return bool(self._waiting)
 
     def admit_all(self) -> None:
-        """Admits all that wait, and those that ask until something is read: all was read, or the service ends."""
+        """Admits all that wait, and later ones until something is read: all was read, or the service ends."""
         self._free = True
         self._go_on()
 
