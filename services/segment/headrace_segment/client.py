@@ -32,7 +32,7 @@ class Replies:
 
 
 class SegmentClient(OrderedClient):
-    """A writer of the original dialect. A block is acknowledged by the level at its end: what is sent again is the same."""
+    """A writer of the original dialect. A block is acknowledged by the level at its end; a resend has the same level."""
 
     forms = ("block",)
     plain = "block"
@@ -47,7 +47,7 @@ class SegmentClient(OrderedClient):
         super().__init__(compression)
         self.writer = os.urandom(16)
         self.level = 0
-        """Where the last frame ends: the server names it when that is stored."""
+        """Level at the end of the last frame: the server names it when the frame is stored."""
         self._ends: dict[int, int] = {}
         self._replies = Replies(self.messages)
 

@@ -1,4 +1,4 @@
-"""Blocks as a frame: what they publish, made a few at a time while the publisher asks."""
+"""Blocks as a frame: their records, made a few at a time while the publisher asks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EventAttribute(StrEnum):
 _ABOUT: Final = (
     f'{{"{EventAttribute.WRITER}":"%b","{EventAttribute.LEVEL}":%%d,"{Attribute.TIME}":"received"}}'.encode()
 )
-"""The attributes of a writer's events, but for the level. A connection keeps them, and what orjson makes takes 4 KB however short
+"""The attributes of a writer's events, except the level. A connection keeps them, and a result of orjson takes 4 KB however short
 it is."""
 
 
@@ -70,8 +70,8 @@ class Run(ABC):
 
     @abstractmethod
     def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
-        """Returns each event's level, name and bytes. The name tells it apart from others of its writer with the same bytes,
-        however it comes; None if nothing does.
+        """Returns each event's level, name and bytes. The name distinguishes it from others of its writer with the same bytes, in
+        any block; None if it has no such name.
         """
 
 
@@ -105,13 +105,13 @@ class ByteRun(Run):
 
 @dataclass(slots=True)  # not frozen: one for each block
 class EventRun(Run):
-    """The data that a client of today's dialect appends. Levels are event numbers; `count` is what the client says.
+    """The data that a client of today's dialect appends. Levels are event numbers; `count` is the client's number of events.
 
     The Java client's writers of events frame each one as an Event message. Their numbers may skip, and only the last one,
-    `after`, is known: so an event's place among all that its writer has appended names it, whatever blocks it comes in. `place`
-    is that of the event before the run. The numbers of a writer that begins at 1 and leaves no gap are its places. Where another
-    count than was said is framed, or more than there are numbers, nothing names an event. Writers of bytes frame nothing: such a
-    run is one event, named by its number. Events of writers of different `era` are never the same.
+    `after`, is known: so an event's name is its place among all that its writer has appended, in any blocks. `place` is that of
+    the event before the run. The numbers of a writer that begins at 1 and leaves no gap are its places. If there are fewer or
+    more events than the client said, or more than numbers, events have no name. Writers of bytes frame nothing: such a run is one
+    event, named by its number. Events of writers of different `era` are never the same.
     """
 
     place: int = 0
@@ -144,7 +144,7 @@ class EventRun(Run):
 
 
 class BlockFrame(Frame):
-    """The events of blocks of one writer, each behind the one before it. See `headrace_common.session.interface.Frame`."""
+    """The events of successive blocks of one writer. See `headrace_common.session.interface.Frame`."""
 
     __slots__ = (
         "_count",
@@ -160,7 +160,7 @@ class BlockFrame(Frame):
     )
 
     def __init__(self, run: Run, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
-        """Give it its ticket before it is handed out."""
+        """The caller must set the ticket before it hands the frame out."""
         self.blocks = [(run, received_ms)]
         """Each block's run, and when it was received."""
         self._envelope = envelope
@@ -174,7 +174,7 @@ class BlockFrame(Frame):
         self.ordering_key: bytes | None = run.segment.encode()
 
     def join(self, run: Run, received_ms: int) -> int:
-        """Adds the writer's next block. Returns by how many bytes it has grown. It must not have been handed out yet."""
+        """Adds the writer's next block. Returns by how many bytes the frame has grown. It must not have been handed out yet."""
         grown = len(run.data) + NEXT_OVERHEAD
         self.blocks.append((run, received_ms))
         self.received_ms = received_ms
@@ -192,7 +192,7 @@ class BlockFrame(Frame):
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
-        """Yields what `headrace_common.session.interface.Frame.parts` does. Part i is event i."""
+        """Yields the same as `headrace_common.session.interface.Frame.parts`. Part i is event i."""
         return singly(self.runs())
 
     @override
@@ -230,7 +230,7 @@ class BlockFrame(Frame):
                 if len(data) > limit:
                     detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {limit}"
                     made.append(self._envelope.reject(Reason.OVERSIZED, detail, data, name, about))
-                else:  # as `Envelope.event` does, but for what is the same in all of a block
+                else:  # as `Envelope.event` does, but with the parts that all of a block share
                     made.append(
                         b"".join((length(len(data)), data, before_id, name, behind_id, length(len(about)), about))
                     )

@@ -25,7 +25,7 @@ _SESSION: Final = bytes(16)
 
 
 class SegmentWalker:
-    """See `Walker`. What begins with Hello is today's dialect."""
+    """See `Walker`. A stream that begins with Hello is in today's dialect."""
 
     def __init__(self, frame_bytes: int) -> None:
         self._stream = MessageStream(frame_bytes, self._accept)
@@ -90,7 +90,7 @@ def _stream(most: int, given: SegmentSettings | None) -> tuple[SegmentWalker, Se
 
 
 def _answer(question: object) -> object:
-    """Answers as a store does whose segments are new and empty."""
+    """Answers like a store with new and empty segments."""
     if isinstance(question, questions.OpenSession):
         return Opened(question.segment, question.writer, _SESSION, question.numbering.first)
     if isinstance(question, questions.AppendBlock):

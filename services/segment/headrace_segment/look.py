@@ -1,6 +1,6 @@
 """Looks at segments, and ends them: ``python -m headrace_segment ls|cat|info|seal|delete``. For people; no service need run.
 
-It reads the topics as a replica does. What it changes is a record in the log like any other, so every replica learns of it.
+It reads the topics as a replica does. A change is a record in the log like any other, so every replica learns of it.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
         "ls": "all segments: length, where they begin, writers, state",
         "cat": "a segment's bytes, as they are stored",
         "info": "one segment, and its writers with their levels",
-        "seal": "let nothing be appended any more: readers hear the end of the segment",
-        "delete": "let a segment and its writers go",
+        "seal": "refuse further appends: readers are told the end of the segment",
+        "delete": "delete a segment and its writers",
     }
     for verb, text in texts.items():
         made = verbs.add_parser(verb, help=text, description=text)

@@ -1,6 +1,6 @@
-"""The questions of a session to the store, and their answers. Both share these words and know nothing else of each other.
+"""The questions of a session to the store, and their answers. The two share these messages and know nothing else of each other.
 
-What becomes a record of the log is answered by the record's outcome (`headrace_segment.store.outcomes`).
+A question that becomes a record of the log is answered by the record's outcome (`headrace_segment.store.outcomes`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class OfSegment:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession(OfSegment):
-    """May this writer append? Answered by `Opened`: blocks count from its level on, in its session and in no other; by
-    `Refused`, `Limited` or `Lost`.
+    """Asks whether this writer may append. Answered by `Opened`: blocks count from its level on, in its session and in no other;
+    by `Refused`, `Limited` or `Lost`.
 
     A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`.
     """
@@ -40,8 +40,8 @@ class OpenSession(OfSegment):
 
 @dataclass(slots=True)  # not frozen: one for each block
 class AppendBlock:
-    """Append this. Its events are stored. Answered by `Appended`, which also says of a repeat that all up to its level is
-    stored, for ever; by `Refused` or `Lost`, in the order of asking within a session.
+    """Asks to append data whose events are stored. Answered by `Appended`, for a repeat with the level up to which all is stored
+    for ever; by `Refused` or `Lost`, in the order of asking within a session.
     """
 
     ticket: Ticket
@@ -62,9 +62,9 @@ class AppendBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes(OfSegment):
-    """Bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or `Lost`; at the tail that may take
-    `SegmentSection.tail_wait`. What it may bring does not count towards the budgets: readers that wait at the tail would use
-    them up, and keep writers waiting. What it brings counts towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
+    """Asks for bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or `Lost`; at the tail that
+    may take `SegmentSection.tail_wait`. The expected bytes do not count towards the budgets: readers that wait at the tail would
+    use them up, and keep writers waiting. Received bytes count towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
     """
 
     offset: int
@@ -73,7 +73,7 @@ class ReadBytes(OfSegment):
 
 @dataclass(frozen=True, slots=True)
 class RepliesLeft:
-    """Reports that `read` bytes of replies have left for the client. Answered at once, by nothing that counts."""
+    """Reports that `read` bytes of replies have left for the client. Answered at once."""
 
     ticket: Ticket
     read: int
@@ -82,7 +82,7 @@ class RepliesLeft:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSegment(OfSegment):
-    """Create, seal, truncate or delete a segment, or set an attribute of it. Answered by `Changed`, `Limited` or `Lost`.
+    """Asks to create, seal, truncate or delete a segment, or to set an attribute. Answered by `Changed`, `Limited` or `Lost`.
 
     `change` becomes a record of its own, with a request's id for its empty one. Changes are independent of each other and of the
     sessions: one that needs an order waits.
@@ -104,7 +104,7 @@ class ReadAttribute(OfSegment):
 
 
 AboutSegment = ReadBytes | ChangeSegment | DescribeSegment | ReadAttribute
-"""A question that is about a segment and about no writer."""
+"""A question about a segment, not about a writer."""
 
 StoreQuestion = OpenSession | AppendBlock | RepliesLeft | AboutSegment
 
@@ -127,7 +127,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class NoSegment:
-    """There is no such segment to read."""
+    """The segment does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +149,19 @@ class AttributeRead:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """It would exceed a limit of the service: nothing was done. `setting`: the limit's name."""
+    """It would exceed a limit of the service, so it was not done. `setting`: the limit's name."""
 
     setting: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """It is unknown whether it will count, or the store cannot be read now; the conversation ends."""
+    """It is unknown whether the record will count, or the store cannot be read now; the conversation ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLost:
-    """Said unasked: the writer has opened another session elsewhere."""
+    """Told without a question: the writer has opened another session elsewhere."""
 
     writer: bytes
     session: bytes

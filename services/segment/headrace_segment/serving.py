@@ -1,7 +1,7 @@
-"""The sessions that one replica serves in one partition: which record each question becomes, and which caller hears its outcome.
+"""The sessions that one replica serves in one partition: which record each question becomes, and which caller gets its outcome.
 
-Pure: a record goes out, and the fold's outcome of it comes in when its turn in the log has come, as for every other record. The
-answers follow from these outcomes alone.
+Pure: records go out, and the fold's outcomes come in, in the order of the log, as for every other record. The answers follow from
+these outcomes alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Asked:
 
 @dataclass(slots=True, eq=False)
 class _Served:
-    """A session of one of our connections. `over`: nothing is appended in it any more; what is under way has its answers yet."""
+    """A session of one of our connections. `over`: nothing more is appended in it; records under way are still answered."""
 
     id: bytes
     caller: Caller
@@ -45,7 +45,7 @@ class _Served:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A segment is to be changed, and the record is under way."""
+    """A change of a segment, whose record is under way."""
 
     caller: Caller
     ticket: Ticket
@@ -71,11 +71,11 @@ class ServedSessions:
 
     @property
     def waiting(self) -> bool:
-        """Whether a record is under way that somebody waits for."""
+        """Whether a record is under way that a caller waits for."""
         return bool(self._changes) or any(served.asked for served in self._by_id.values())
 
     def serves(self, session: bytes) -> bool:
-        """Returns whether what is produced in this session, or is this request for a change, has somebody who waits for it."""
+        """Returns whether a caller waits for the records of this session, or for this request for a change."""
         return session in self._by_id or session in self._changes
 
     def open(self, question: OpenSession, caller: Caller, now: float) -> Open:
@@ -88,7 +88,7 @@ class ServedSessions:
         return Open(question.writer, served.id, question.numbering, create=question.create)
 
     def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:
-        """Returns the record to produce. None: the session is over, and the caller has heard it."""
+        """Returns the record to produce. None: the session is over, and the caller was told."""
         served = self._by_id.get(question.session)
         if served is None or served.over:
             segment, writer, session, after = question.segment, question.writer, question.session, question.after
@@ -113,7 +113,7 @@ class ServedSessions:
 
     def renewals(self, touched: Callable[[str, bytes], int | None], before: int) -> list[tuple[str, Renew]]:
         """Returns the records, by segment, for open sessions whose writers were last heard before that time of the log.
-        `touched`: when a writer was.
+        `touched`: returns when a writer was heard.
         """
         found = []
         for served in self._by_id.values():
@@ -159,14 +159,14 @@ class ServedSessions:
         served.caller.answered(oldest.ticket, answer)
 
     def _finish(self, served: _Served) -> None:
-        """Ends appending in a session. It is forgotten when nothing of it is under way."""
+        """Ends appending in a session, and forgets it when none of its records is under way."""
         served.over = True
         if not served.asked and self._by_id.pop(served.id, None) is not None:
             _take_out(self._by_writer, (served.segment, served.writer), served)
             _take_out(self._by_caller, served.caller, served)
 
     def ended(self, caller: Caller) -> None:
-        """Ends the sessions of a conversation that has ended. What is under way of it is answered all the same."""
+        """Ends the sessions of a conversation that has ended. Its records under way are still answered."""
         for served in list(self._by_caller.get(caller, ())):
             self._finish(served)
 
@@ -182,7 +182,7 @@ class ServedSessions:
         self._drop_changes([request for request, each in self._changes.items() if each.since < before], "ack_deadline")
 
     def not_produced(self, session: bytes | None) -> None:
-        """Ends a session, or a request, whose record cannot be appended. What is under way of it may still land."""
+        """Ends a session, or a request, whose record cannot be appended. Its other records under way may still land."""
         if (served := self._by_id.get(session or b"")) is not None:
             self._drop([served], "too_large")
         self._drop_changes([request for request in self._changes if request == session], "too_large")

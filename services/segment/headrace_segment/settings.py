@@ -13,7 +13,7 @@ from headrace_segment.session.limits import Limits
 from headrace_segment.session.rights import Right
 
 PORT: Final = 12345
-"""Where Pravega's segment stores listen."""
+"""The port of Pravega's segment stores."""
 
 FRAME_BYTES: Final = 16 * MIB - 1
 """The largest length that a message can have: 24 bits."""
@@ -31,7 +31,7 @@ class SegmentSection(Section):
         "tail_readers": "at most 10,000 reads wait at a segment's end",
         "cache_bytes": "the newest blocks have 64 MiB of memory",
         "snapshot_records": "a partition's state is written down every 100,000 records",
-        "auto_create": "who has the right `create` of SEGMENT__RIGHTS creates by a SetupAppend of the original dialect",
+        "auto_create": "with the right `create` of SEGMENT__RIGHTS a SetupAppend of the original dialect creates a segment",
         "tail_wait": "a read at a segment's end waits 5 seconds for more",
         "writer_retention": "a writer without a connection is forgotten after a week, with its level",
     }
@@ -43,8 +43,8 @@ class SegmentSection(Section):
     """Maximum data in the answer to one read: clients ask again for the rest."""
 
     replies_bytes: ClassVar[int] = 64 * MIB
-    """Memory for what was read and has not left, of all connections; beyond it reads wait. In the second half each connection has
-    one reply, of at most 16 KiB."""
+    """Memory for replies to reads that have not left, of all connections; beyond it reads wait. In the second half each
+    connection has one reply, of at most 16 KiB."""
 
     attributes: ClassVar[int] = 1_000
     """Maximum attributes of one segment; beyond them the connection that adds one is closed."""
@@ -105,7 +105,7 @@ class SegmentSection(Section):
 
 
 def limits_of(limits: LimitSettings, section: SegmentSection) -> Limits:
-    """Returns what one client may ask for."""
+    """Returns the limits of one client."""
     return Limits(
         min(limits.frame_bytes, FRAME_BYTES), limits.event_bytes,
         section.reply_bytes, section.name_bytes, section.connection_writers,

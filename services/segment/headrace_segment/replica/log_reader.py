@@ -18,7 +18,7 @@ READERS: Final = 4
 """Reads of old bytes that run at once; others wait for their turn."""
 
 SLICE: Final = 200
-"""Records that are looked through before the event loop turns."""
+"""Records that are read before the event loop turns."""
 
 ENOUGH_RECORDS: Final = 20_000
 """Records after which a read that has found something is answered with that."""
@@ -52,7 +52,7 @@ class LogReader:
         return consumer
 
     async def end_offset(self, partition: int) -> int:
-        """Returns the offset behind the partition's last record. Raises `KafkaError`."""
+        """Returns the offset after the partition's last record. Raises `KafkaError`."""
         assert self._asking is not None
         where = TopicPartition(self._topic, partition)
         return int((await self._asking.end_offsets([where]))[where])
@@ -64,7 +64,7 @@ class LogReader:
         return int((await self._asking.beginning_offsets([where]))[where])
 
     async def offset_at(self, partition: int, time_ms: int) -> int | None:
-        """Returns the offset of the partition's first record of this time (Unix, ms) or later; None: there is none.
+        """Returns the offset of the partition's first record of this time (Unix, ms) or later; None if there is none.
 
         Raises `KafkaError`.
         """

@@ -31,14 +31,14 @@ from headrace_segment.store.records import BLOCK_OVERHEAD, Delete, LogError
 
 POLL_MS: Final = 1000
 FIRST_MS: Final = 50
-"""The same before it is live: in that time Kafka says that it does not let us read."""
+"""Milliseconds for a fetch before the partition is live: within these Kafka says that we may not read."""
 
 RETRY: Final = 1.0
 
 
 class Partition:
-    """`heard` hears, after a few records, what segments they were about; `judged` each outcome; `went_live` each time when it
-    is live from then on.
+    """Calls `heard` with the segments of the last few records, `judged` with each outcome, and `went_live` whenever it becomes
+    live.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Partition:
         self._barrier = EndBarrier(self._end)
         self._tail: Tail | None = None
         self._own_end = 0
-        """Behind the own records that Kafka has stored since the log was read: where the next ones lie at least."""
+        """The offset after our records that Kafka has stored since the log was read: the next ones lie there or later."""
         self._is_shorter = False
-        """Kafka has stored own records before `_own_end`: the fold is not that of the log any more."""
+        """Kafka has stored records of ours before `_own_end`: the log has lost records that the fold has."""
 
     async def passed(self) -> None:
         """Waits until it has read what was in the log when this was called. Waits for Kafka without limit."""
@@ -207,7 +207,7 @@ class Partition:
             self._heard(about)
 
     def _stopped(self, problem: str) -> None:
-        """Ends the sessions: nothing is read any more, so none learns what becomes of its blocks."""
+        """Ends the sessions: nothing more is read, so none can be told the outcome of its blocks."""
         if problem != self.problem:
             self._log.warning("partition of segments is not served", partition=self.number, problem=problem)
         self.problem = problem

@@ -1,7 +1,7 @@
 """Appends records to the log of segments, each at most once: what is in doubt is never produced again.
 
 A record that lands a second time could revive a session that another replica has ended since. So when one batch fails, its
-producer is given up with all that it had under way, what waits for it is dropped, and every session ends; a fresh producer begins
+producer is given up with all that it had under way, waiting records are dropped, and every session ends; a fresh one begins
 with new sessions. Kafka itself sends a batch again only under the same sequence number, which lands once.
 """
 
@@ -39,12 +39,12 @@ from headrace_segment.replica.topics import needed_bytes
 from headrace_segment.store.early import OwnRecord
 
 FAILED_TIME: Final = 30.0
-"""Seconds after a failure for which it is told, if nothing was stored since. Then clients may try again."""
+"""Seconds after a failure in which readiness tells it, if nothing was stored since. Then clients may try again."""
 
 
 @dataclass(slots=True)  # not frozen: one for each block
 class _Record:
-    """A record that waits. `session`: whose it is, or the request that it is; None: nobody waits for it."""
+    """A record that waits. `session`: the id of its session, or of the request that it is; None if no caller waits for it."""
 
     key: bytes
     value: bytes
@@ -63,10 +63,10 @@ class _Queue:
 class LogProducer(ReplaceableProducer):
     """The producer of the segments topic. Make it inside a running event loop, and run `pump` for each partition.
 
-    `stored` hears of records that Kafka has stored in a row, up to `SLICE` at once: their partition, the first one's offset,
-    their keys and values, and the time (Unix, ms) that they have in the log. `lost` hears when nobody knows any more what becomes
-    of all that was produced so far. `refused` hears of a record that is larger than the topic takes by now: its partition and its
-    session. It was not produced, nor is what that session has put behind it; the others go on.
+    Calls `stored` with successive records that Kafka has stored, up to `SLICE` at once: their partition, the first one's offset,
+    their keys and values, and their time in the log (Unix, ms). Calls `lost` when the outcome of all that was produced so far is
+    unknown. Calls `refused` with the partition and session of a record that is larger than the topic takes by now. Neither this
+    record nor the later ones of its session were produced; others go on.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class LogProducer(ReplaceableProducer):
     @property
     @override
     def batch_bytes(self) -> int:
-        """Three quarters of the topic's limit, so that what is no record alone always fits; never nothing."""
+        """Three quarters of the topic's limit, so that a batch of several records always fits; never nothing."""
         return min(self._settings.batch_bytes, max(LEAST, self._topic.max_message_bytes * 3 // 4))
 
     @override
@@ -111,18 +111,18 @@ class LogProducer(ReplaceableProducer):
         return (self._settings.segments_topic,)
 
     def put(self, partition: int, key: bytes, value: bytes, session: bytes | None = None) -> None:
-        """Appends a record behind those that were put before. A reader of the log learns its outcome."""
+        """Appends a record after those that were put before. A reader of the log learns its outcome."""
         queue = self._queues[partition]
         queue.records.append(_Record(key, value, session))
         queue.filled.set()
 
     def forget(self, partition: int, served: Callable[[bytes], bool]) -> None:
-        """Drops what waits of sessions and requests that are not served any more. What is under way may still land."""
+        """Drops waiting records of sessions and requests that are not served any more. Records under way may still land."""
         queue = self._queues[partition]
         queue.records = deque(each for each in queue.records if each.session is None or served(each.session))
 
     def waits(self, partition: int) -> bool:
-        """Returns whether a record for which nobody waits has not left yet."""
+        """Returns whether a record that no caller waits for has not left yet."""
         return any(each.session is None for each in self._queues[partition].records)
 
     def overdue(self, before: float) -> None:
@@ -142,13 +142,13 @@ class LogProducer(ReplaceableProducer):
         return (now - failed.since, str(failed.error)) if failed and now - failed.last <= FAILED_TIME else (0.0, "")
 
     async def pump(self, partition: int) -> None:
-        """Produces what is put, batch after batch, until it is cancelled."""
+        """Produces the records that are put, batch after batch, until it is cancelled."""
         queue, topic = self._queues[partition], self._settings.segments_topic
         while True:
             await queue.filled.wait()
             producer = await self.current()
             if queue.records and (turn := self.turn(topic, partition)) is not None:
-                await asyncio.wait({turn})  # what is put meanwhile goes with it
+                await asyncio.wait({turn})  # records that are put meanwhile go with it
             await self._leader(producer, partition)
             if producer.discarded:
                 continue
@@ -162,7 +162,7 @@ class LogProducer(ReplaceableProducer):
                 await self._send(producer, partition, queue)
 
     def _is_too_large(self, producer: Producer, record: _Record) -> bool:
-        """Returns whether Kafka would refuse the record for its size. Of an unknown limit only Kafka knows."""
+        """Returns whether Kafka would refuse the record for its size; False if its limit is unknown."""
         most = self._topic.max_message_bytes
         if not self._topic.configuration or needed_bytes(len(record.value), len(record.key)) <= most:
             return False
@@ -214,7 +214,7 @@ class LogProducer(ReplaceableProducer):
             return
         finally:
             queue.since = None
-        if where.offset < 0:  # Kafka has stored it, and does not know any more where
+        if where.offset < 0:  # Kafka has stored it, and does not know the offset any more
             return
         time_ms = where.timestamp if where.timestamp_type else now_ms
         for at in range(0, len(own), SLICE):

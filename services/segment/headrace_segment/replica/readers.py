@@ -1,4 +1,4 @@
-"""Reads of segments: old bytes at once, and at a segment's end the next ones, or that there are none."""
+"""Reads of segments: old bytes at once; at a segment's end the next ones, or that the segment has ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headrace_segment.store.records import NO_VALUE, LogError
 from headrace_segment.store.state import Segment
 
 END_WAIT: Final = 1.0
-"""Seconds that bytes up to a segment's end wait for Kafka to say whether there are more; then they are sent without that."""
+"""Seconds that bytes up to a segment's end wait until Kafka says whether more follow; then they are sent without that."""
 
 RETRY: Final = 0.5
 
@@ -40,7 +40,7 @@ Asked = ReadBytes | DescribeSegment | ReadAttribute | RepliesLeft
 
 
 class Readers:
-    """The reads of this replica's clients. `wait`: how long one waits at a segment's end; `limit`: how many may do so."""
+    """The reads of this replica's clients. `wait`: how long a read waits at a segment's end; `limit`: how many may do so."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Readers:
         self._replies.ended(caller)
 
     def heard(self, segments: set[str]) -> None:
-        """Wakes the reads of these segments, of which something has become."""
+        """Wakes the reads of these segments, which may have changed."""
         for name in segments & self._at_end.keys():
             for event in self._at_end[name]:
                 event.set()
@@ -148,7 +148,7 @@ class Readers:
         name, offset = question.segment, question.offset
         async with asyncio.timeout(self._deadline):
             await partition.live.wait()
-        known: Fold | None = None  # the one that has all that was there when it was asked for
+        known: Fold | None = None  # the one that has all that was in the log when the read came
         while True:
             segment = partition.fold.segments.get(name)
             if segment is not None and offset < segment.start:
@@ -172,7 +172,7 @@ class Readers:
     async def _with_room(
         self, partition: Partition, segment: Segment, question: ReadBytes, caller: Caller
     ) -> BytesRead | None:
-        """Returns the bytes that are there, once there is room for them. None: look again."""
+        """Returns the bytes in the segment, once their reply has room. None: look again."""
         name, offset = question.segment, question.offset
         length = min(question.length, segment.length - offset)
         async with asyncio.timeout(self._deadline):
@@ -188,7 +188,7 @@ class Readers:
     async def _bytes(
         self, partition: Partition, segment: Segment, name: str, offset: int, length: int
     ) -> BytesRead | None:
-        """Returns the bytes that are there. None: look again."""
+        """Returns the bytes in the segment. None: look again."""
         data = partition.recent.read(name, offset, length)
         if data is None:
             gathering = Gathering.of(name, segment, offset, length)
@@ -214,7 +214,7 @@ class Readers:
         return BytesRead(data, at_tail, at_tail and segment.sealed)
 
     async def _more(self, name: str, seconds: float) -> bool:
-        """Waits until the segment changes, at most `seconds`. Returns False if others want to wait in its place."""
+        """Waits until the segment changes, at most `seconds`. Returns False if another read takes its place."""
         event = asyncio.Event()
         self._waiting[event] = name
         if len(self._waiting) > self._limit:

@@ -9,7 +9,7 @@ from typing import Final
 from headrace_common.connection.backend import Caller
 
 SHARE: Final = 16 << 10
-"""Bytes of a caller's reply in the second half of the memory. So little leaves for the system's buffers at once, read or not."""
+"""Bytes of a caller's reply in the second half of the memory: few enough to leave for the system's buffers at once."""
 
 STALL: Final = 3.0
 TAKEN: Final = 16 << 10
@@ -17,10 +17,9 @@ TAKEN: Final = 16 << 10
 
 
 class ReplyMemory:
-    """`limit`: bytes of all callers together. One that needs more waits, first come, first served, and `crowded` is called.
-
-    What does not fit into the first half is one reply for each caller, and of `SHARE` at most: however many ask for much and
-    read nothing, the others are served. One reply always fits.
+    """`limit`: bytes of all callers together. A caller that needs more waits, first come, first served, and `crowded` is called.
+    In the second half of the memory each caller has one reply, of `SHARE` at most: however many ask for much and read nothing,
+    the others are served. One reply always fits.
     """
 
     def __init__(self, limit: int, crowded: Callable[[], None]) -> None:
@@ -29,7 +28,7 @@ class ReplyMemory:
         self._crowded = crowded
         self._held: dict[Caller, int] = {}
         self._waiting: dict[asyncio.Future[int], tuple[Caller, int]] = {}  # in order
-        self._short = False  # somebody has had less than asked for
+        self._short = False  # a caller has had less than it asked for
         self._marks: dict[Caller, tuple[int, float]] = {}  # what it had not taken yet, and since when
 
     @property
@@ -38,14 +37,14 @@ class ReplyMemory:
         return len(self._waiting)
 
     def take(self, caller: Caller, size: int) -> int:
-        """Takes room for a reply of up to `size` bytes, if there is some now. Returns for how many."""
+        """Takes room for a reply of up to `size` bytes, if it is free now. Returns for how many bytes."""
         if self._waiting or not (size := self._fitting(caller, size)):
             return 0
         self._give(caller, size)
         return size
 
     async def room(self, caller: Caller, size: int) -> int:
-        """Does what `take` does, but waits."""
+        """Does the same as `take`, but waits."""
         if taken := self.take(caller, size):
             return taken
         self._crowded()
@@ -58,7 +57,7 @@ class ReplyMemory:
             if self._waiting.pop(granted, None) is None:
                 self.release(caller, granted.result())  # it came with the cancellation
             else:
-                self._grant()  # those behind it may have room
+                self._grant()  # those after it may have room
             raise
 
     def left(self, caller: Caller, size: int) -> None:
@@ -95,7 +94,7 @@ class ReplyMemory:
             before, since = marks.get(caller, (unread, now))
             if abs(before - unread) >= TAKEN:  # more is written only to a peer that has read
                 before, since = unread, now
-            if unread:  # else it is we who let it wait
+            if unread:  # else we let it wait
                 self._marks[caller] = before, since
         return [caller for caller, (_, since) in self._marks.items() if now - since >= STALL]
 
@@ -113,7 +112,7 @@ class ReplyMemory:
         self._held[caller] = self._held.get(caller, 0) + size
 
     def _grant(self) -> None:
-        """Gives room to those who wait, in order; who holds something already is passed over until it may have more."""
+        """Gives room to the waiting callers, in order; passes over one that holds something already, until it may have more."""
         for granted, (caller, size) in list(self._waiting.items()):
             if granted.done():
                 continue
@@ -122,4 +121,4 @@ class ReplyMemory:
                 self._give(caller, fitting)
                 granted.set_result(fitting)
             elif caller not in self._held:
-                return  # what comes behind it would keep it waiting for ever
+                return  # later replies would keep it waiting for ever

@@ -47,7 +47,7 @@ Appending = OpenSession | AppendBlock | ChangeSegment
 
 
 def new_id() -> bytes:
-    """Returns an id that nobody else makes."""
+    """Returns a unique id."""
     return uuid.uuid4().bytes
 
 
@@ -81,7 +81,7 @@ class Segments(Backend, Own):
 
     @property
     def topics(self) -> tuple[str, str]:
-        """The topics that must be there."""
+        """The topics that must exist."""
         kafka = self._settings.kafka
         return kafka.segments_topic, kafka.snapshots_topic
 
@@ -140,7 +140,7 @@ class Segments(Backend, Own):
             await asyncio.Event().wait()
 
     async def _misplaced(self) -> str | None:
-        """Returns why nothing can be served if a segment lies where its name does not lead: its writers would begin again."""
+        """Returns the problem if a segment is in a partition that its name does not choose: its writers would begin again."""
         for partition in self._partitions:
             for number, name in enumerate(partition.fold.segments):
                 if (leads := self._of(name).number) != partition.number:
@@ -154,10 +154,10 @@ class Segments(Backend, Own):
         return None
 
     async def _usable(self) -> Topic:
-        """Returns the segments topic, once both topics are as they must be."""
+        """Returns the segments topic, once both topics have the settings that they need."""
         settings = self._settings
         needed = needed_bytes(settings.limits.frame_bytes, settings.segment.name_bytes)
-        known = self._runtime.receiver.publisher.own_topics  # it has asked just now
+        known = self._runtime.receiver.publisher.own_topics  # the publisher has asked just now
         while True:
             try:
                 if known:
@@ -242,7 +242,7 @@ class Segments(Backend, Own):
             self._put(question.segment, record, session)
 
     def _limit(self, partition: Partition, question: Appending) -> str | None:
-        """Returns the limit that the question exceeds. Replicas that are asked at once may go a little beyond it together."""
+        """Returns the limit that the question exceeds. Replicas that are asked at once may together go a little beyond it."""
         if isinstance(question, AppendBlock):
             return None
         change = question.change if isinstance(question, ChangeSegment) else None
@@ -293,8 +293,8 @@ class Segments(Backend, Own):
             partition.serving.producer_lost()
 
     def _went_live(self, number: int) -> None:
-        """Appends what was asked before."""
-        while early := self._early.get(number):  # an answer may end its caller, and take out what else that has asked
+        """Appends the questions that came before."""
+        while early := self._early.get(number):  # an answer may end its caller, and take out its other questions
             question, caller, since = early.popleft()
             self._append(self._partitions[number], question, caller, since)
 
@@ -305,7 +305,7 @@ class Segments(Backend, Own):
             looked = self._clock()
             await asyncio.sleep(LOOK)
             late = stood_still(self._clock(), looked + LOOK) and not late
-            if late:  # first it hears what came meanwhile
+            if late:  # it takes what came meanwhile first
                 continue
             before = self._clock() - self._settings.kafka.ack_deadline
             self._end_early(before)

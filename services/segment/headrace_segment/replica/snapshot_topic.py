@@ -1,4 +1,4 @@
-"""The snapshots of one partition's state on their topic: which sets there are, writing one, letting old ones go."""
+"""The snapshots of one partition's state on their topic: its sets, writing one, and removing old ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_segment.store.fold import Fold
 from headrace_segment.store.snapshots import MANIFEST, Snapshots, parsed
 
 KEPT: Final = 2
-"""Complete sets that are kept: the log begins behind the older one."""
+"""Complete sets that are kept: the log begins after the older one."""
 
 WAIT_MS: Final = 1000
 BATCH_BYTES: Final = 1 << 20
@@ -25,7 +25,7 @@ Parts = Sequence[tuple[bytes, bytes]]
 class SnapshotTopic:
     """The sets of one partition, which has the same number on both topics.
 
-    Any replica may write a set. So what is known here is what was read up to some offset; `refresh` reads on.
+    Any replica may write a set. So the sets known here are those up to some offset; `refresh` reads on.
     """
 
     def __init__(self, settings: KafkaSettings, partition: int) -> None:
@@ -36,7 +36,7 @@ class SnapshotTopic:
         self._position: int | None = None
 
     async def newest(self, log_start: int) -> Fold | None:
-        """Returns the state to start from; None: there is no set from which the log can be read on. Raises `KafkaError`."""
+        """Returns the state to start from; None if the log cannot be read on from any set. Raises `KafkaError`."""
         self._position = None
         self._keys.clear()
         self._closed.clear()
@@ -45,7 +45,7 @@ class SnapshotTopic:
         return found.newest(log_start)
 
     async def refresh(self) -> None:
-        """Learns what was written since. Raises `KafkaError`."""
+        """Reads what was written since. Raises `KafkaError`."""
         await self._read(lambda key, value: None)
 
     async def _read(self, add: Callable[[bytes | None, bytes | None], None]) -> None:
@@ -104,7 +104,7 @@ class SnapshotTopic:
         return self._where.topic, value, key, self._where.partition
 
     def _outdated(self) -> list[bytes]:
-        """Returns the manifests of old sets first, so that none that lacks a part looks complete; parts without one, too."""
+        """Returns the keys to delete: manifests of old sets first, so that no set that lacks a part looks complete."""
         kept = self.sets()[:KEPT]
         if len(kept) < KEPT:
             return []

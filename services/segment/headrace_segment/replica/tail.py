@@ -1,8 +1,8 @@
 """The end of one partition's log, as it is read on.
 
-While all that comes are this replica's own records, and these are folded early, it rests: Kafka would only send them back. It
-looks again as soon as a batch of ours shows that others' records lie before it, and `REST` after the last batch that has shown
-that there are none.
+While only this replica's own records come, and are folded early, it rests: Kafka would only send them back. It
+looks again as soon as a batch of ours shows that others' records lie before it, and `REST` after the last batch that has
+shown none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from headrace_common.kafka.client import make_consumer, start_at
 from headrace_common.operations.settings import KafkaSettings
 
 REST: Final = 0.1
-"""Seconds by which others' records that come behind ours are read later at most. Above the pause between two batches of a
-partition while 64 writers share a dozen (20 to 30 ms): at each shorter rest Kafka sends all of theirs back.
+"""Seconds by which others' records that follow ours are read later at most. Above the pause between two batches of a partition
+while 64 writers share a dozen (20 to 30 ms): with a shorter rest Kafka sends all of theirs back.
 """
 
 SLICE: Final = 300
@@ -26,7 +26,7 @@ SLICE: Final = 300
 
 FETCH_BYTES: Final = 4 << 20
 FETCH_WAIT: Final = 5.0
-"""Seconds that Kafka holds a fetch at the log's end, unless something comes: each partition asks so often when all is quiet."""
+"""Seconds that Kafka holds a fetch at the log's end, unless a record comes: each partition asks as often in a quiet log."""
 
 
 class Tail:
@@ -63,13 +63,13 @@ class Tail:
         """Rests: all up to `position` is known, and the newest is our own."""
         self._rested = self._loop.time()
         if self._resting is None:
-            # what is on its way is dropped undecoded, since it does not begin at the new place
+            # a fetch under way is dropped undecoded, since it does not begin at the new place
             self._consumer.seek(self._where, self._position())
             self._consumer.pause(self._where)
             self._resting = self._loop.call_later(REST, self._due)
 
     def look(self) -> None:
-        """Reads at once: others' records are there, or may be."""
+        """Reads at once: others' records have come, or may have."""
         if self._resting is not None:
             self._resting.cancel()
             self._resting = None

@@ -12,9 +12,9 @@ from headrace_segment.store.records import BLOCK_OVERHEAD
 
 _FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "unclean.leader.election.enable": "false"}
 MESSAGE_BYTES: Final = 17 << 20
-"""`max.message.bytes` of the segments topic: a block of a client's largest message, and what it costs beyond."""
+"""`max.message.bytes` of the segments topic: a block of a client's largest message, and its overhead."""
 SNAPSHOT_BYTES: Final = 4 << 20
-"""The same of the topic of snapshots."""
+"""`max.message.bytes` of the topic of snapshots."""
 
 RECORD_OVERHEAD: Final = 1024
 """Bytes that a record costs in its batch beyond key and value."""
@@ -28,7 +28,7 @@ def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
         **shared,
         "cleanup.policy": "compact",
         "max.message.bytes": str(SNAPSHOT_BYTES),
-        # Kafka compacts only what is not the newest file, and a set is read as a whole at each start.
+        # Kafka does not compact the newest file, and a set is read as a whole at each start.
         "segment.ms": str(HOUR_MS),
         "segment.bytes": str(64 << 20),
         "min.cleanable.dirty.ratio": "0.1",
@@ -48,7 +48,7 @@ def needed_bytes(frame_bytes: int, name_bytes: int) -> int:
 
 
 def problems(segments: Topic, snapshots: Topic, message_bytes: int) -> list[str]:
-    """Returns why these topics cannot be used, each with what to do. What we may not read is not judged."""
+    """Returns why these topics cannot be used, each with its remedy. Settings that we may not read are not judged."""
     found = []
     if snapshots.partitions != segments.partitions:
         found.append(

@@ -1,6 +1,6 @@
-"""Keeps one partition small: snapshots, the log's head, writers that have gone, bytes above the retention.
+"""Keeps one partition small: snapshots, the log's head, silent writers, bytes above the retention.
 
-Any replica may do it, at times of its own: what was done twice counts once.
+Any replica may do it, at times of its own: a change that two make counts once.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ LAST_PAUSE: Final = 300.0
 """Longest time in seconds from a snapshot that failed to the next try."""
 
 SPREAD: Final = 0.5
-"""Replicas take their snapshots at points of their own, so that mostly one of them does it: up to this part later."""
+"""Replicas take snapshots at points of their own, so that mostly one of them does: at most this part of the time later."""
 
 RENEWED: Final = 0.5
-"""A writer with a connection is renewed after this part of the retention, so it is long there when the rest has passed."""
+"""A writer with a connection is renewed after this part of the retention: long before the rest has passed."""
 
 AGE_LOOK: Final = 60.0
-"""Seconds between two looks at what is too old."""
+"""Seconds between two looks for bytes that are too old."""
 
 WRITER_LOOKS: Final = 20
-"""Looks at writers within their retention."""
+"""Looks for idle writers within their retention."""
 
 NOBODY: Final = bytes(16)
-"""The request that a change is whose outcome nobody waits for."""
+"""The request of a change whose outcome no caller waits for."""
 
 MOST: Final = 500
-"""Records of one kind that one look appends. Hundreds of thousands may be due at once: what comes in a day is due in one."""
+"""Records of one kind that one look appends. Hundreds of thousands may be due at once: those of a day are due in one moment."""
 
 
 class Upkeep:
-    """Of one partition. `put` appends a record; `waits`: whether one that was put has not left yet; `now_ms`: Unix time."""
+    """The upkeep of one partition. `put` appends a record; `waits`: whether one has not left yet; `now_ms`: Unix time."""
 
     def __init__(
         self,
@@ -93,16 +93,16 @@ class Upkeep:
                 self._log.warning("retention failed", partition=self._partition.number, problem=explain(error))
 
     def look(self) -> None:
-        """Appends what is due now. While nothing can be produced, what is due already would come again each time."""
+        """Appends the records that are due now. While nothing can be produced, they would come again each time."""
         if self._waits():
             return
         self._writers()
         self._retention()
 
     async def age(self) -> None:
-        """Removes what is older than it may be, once a minute.
+        """Removes bytes that are too old, once a minute.
 
-        By the log's time, too: our clock alone could be wrong, and what is removed is lost.
+        They must be too old by the log's time, too: our clock alone could be wrong, and removed bytes are lost.
         """
         partition, kept, clock = self._partition, self._settings.retention_time, time.monotonic()
         if not kept or self._waits() or clock < self._ages_due:
@@ -121,7 +121,7 @@ class Upkeep:
             self._ages_due = clock
 
     async def snapshot(self) -> None:
-        """Writes a snapshot if one is due. After a failure, which may last, tries more and more rarely: each try encodes the
+        """Writes a snapshot if one is due. After a failure, which may last, it tries less and less often: each try encodes the
         whole state, and may leave a part of it on the topic.
         """
         if time.monotonic() < self._snapshot_due:
@@ -138,7 +138,7 @@ class Upkeep:
             self._pause = 0.0
 
     async def _snapshot(self) -> None:
-        """Writes the state down when enough records have come since, and cuts the log's head."""
+        """Writes the state when enough records have come since the last one, and cuts the log's head."""
         partition = self._partition
         sets = partition.snapshots.sets()
         records = partition.fold.next_offset - (sets[0] if sets else 0)
@@ -163,7 +163,7 @@ class Upkeep:
         await self._cut()
 
     async def _cut(self) -> None:
-        """Removes what no start and no reader needs any more."""
+        """Removes records that no start and no reader needs any more."""
         partition = self._partition
         sets = partition.snapshots.sets()
         if len(sets) < KEPT or not partition.live.is_set():
@@ -180,9 +180,9 @@ class Upkeep:
             await admin.close()
 
     def _writers(self) -> None:
-        """Renews those that have a connection, and forgets those that have been silent for too long.
+        """Renews writers that have a connection, and forgets those that have been silent for too long.
 
-        Renewals go by our own clock, so that they come in a silent log, too. Nobody is forgotten by our clock alone: if it is
+        Renewals go by our own clock, so that they come in a silent log, too. No writer is forgotten by our clock alone: if it is
         wrong, others' writers with a connection would be.
         """
         now, kept = self._now_ms(), int(self._settings.writer_retention * 1000)
@@ -202,7 +202,7 @@ class Upkeep:
             self._writers_due = now + between
 
     def _retention(self) -> None:
-        """Removes whole blocks at the beginning of segments that are larger than they may be."""
+        """Removes whole blocks at the beginning of segments above the retention."""
         kept = self._settings.retention_bytes
 
         def large() -> Iterator[tuple[str, Record]]:
@@ -217,7 +217,7 @@ class Upkeep:
             self._put_some(large())
 
     def _put_some(self, due: Iterator[tuple[str, Record]]) -> bool:
-        """Appends the first `MOST` of what is due. Returns whether that was all; if not, another look brings more."""
+        """Appends the first `MOST` records of `due`. Returns whether these were all; if not, another look brings more."""
         some = list(itertools.islice(due, MOST))
         for name, record in some:
             self._put(name, record)

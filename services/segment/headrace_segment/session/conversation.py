@@ -1,8 +1,8 @@
 """The common part of the conversations of both dialects: the order of requests, and the conditions of answers.
 
-An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then its
-level is said. Writers do not wait for each other, and nothing waits for a read. Replies to reads are large: as many are asked for
-as have replies that fit into `READ_BYTES`, and others when replies have left.
+An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then the
+reply names its level. Writers do not wait for each other, and nothing waits for a read. Replies to reads are large: reads are
+asked for while their replies fit into `READ_BYTES`, the others when replies have left.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace_segment.wire.layout import Table
 
 
 class Conversation(ByteSession, Generic[B]):
-    """See `headrace_common.session.interface.Session`. A dialect says what its messages ask for, and what answers look like."""
+    """See `headrace_common.session.interface.Session`. A dialect defines the meaning of messages, and the form of answers."""
 
     def __init__(
         self, peer: Peer, limits: Limits, decoder: Decoder[Any], messages: Table, numbering: Numbering
@@ -61,8 +61,8 @@ class Conversation(ByteSession, Generic[B]):
         self._questions: Fifo[Question] = Fifo()
         self._asked: dict[Ticket, Asked[B]] = {}
         self._reads: Fifo[Asked[B]] = Fifo()
-        self._read_bytes = 0  # that reads may bring which are asked for
-        self._reply_bytes = 0  # that they have brought, in replies that have not left
+        self._read_bytes = 0  # of the reads that are asked for, at most
+        self._reply_bytes = 0  # of replies to them that have not left
         self._leaving = 0  # of these, what the transport has got
         self._replies: Fifo[Any] = Fifo()
         self._abandoned = False
@@ -105,7 +105,7 @@ class Conversation(ByteSession, Generic[B]):
             raise fault
 
     def _hear(self, asked: Asked[B], answer: object) -> None:
-        """Takes an answer. Raises `ProtocolError`; what waits for the answer goes on all the same."""
+        """Takes an answer. Raises `ProtocolError`; requests that wait for the answer go on all the same."""
         if asked.writer is None:
             self._segment_answered(asked, answer)
         else:
@@ -157,7 +157,7 @@ class Conversation(ByteSession, Generic[B]):
             self._taken_over(writer)
 
     def _say_once(self, reply: object) -> None:
-        """Says a refusal once to blocks that are refused one after the other."""
+        """Sends one refusal for successive blocks that are refused."""
         if self._replies.newest != reply:
             self._replies.append(reply)
 
@@ -184,8 +184,8 @@ class Conversation(ByteSession, Generic[B]):
 
     @abstractmethod
     def _hand_out(self, writer: Writer[B], block: B, number: int, received_ms: int) -> None:
-        """Publishes a block that has its turn, and is neither faulty by itself nor of a writer that is not set up, unless it has
-        its answer already. Raises `ProtocolError`.
+        """Publishes a block that has its turn, is not faulty by itself, and has a writer that is set up, unless it has its answer
+        already. Raises `ProtocolError`.
         """
 
     @abstractmethod
@@ -194,7 +194,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @abstractmethod
     def _segment_answered(self, asked: Asked[B], answer: object) -> None:
-        """Takes the answer to a question that is of no writer. Raises `ProtocolError`."""
+        """Takes the answer to a question of no writer. Raises `ProtocolError`."""
 
     @abstractmethod
     def _refused(self, asked: Asked[B], writer: Writer[B], why: Refusal) -> None:
@@ -206,7 +206,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @abstractmethod
     def _acknowledge(self, writer: Writer[B], stored: Appended, request: int) -> None:
-        """Acknowledges all up to a level. Levels of one writer that nothing stands between are said as one."""
+        """Acknowledges all up to a level. Successive levels of one writer make one reply."""
 
     @abstractmethod
     def _append_setup(self, segment: str, request: int, writer: Writer[B]) -> object:
@@ -214,7 +214,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @abstractmethod
     def _no_such_segment(self, segment: str, request: int) -> object:
-        """Returns the reply where there is none."""
+        """Returns the reply for a missing segment."""
 
     @abstractmethod
     def _is_sealed(self, segment: str, request: int, level: int) -> object:
@@ -258,7 +258,7 @@ class Conversation(ByteSession, Generic[B]):
         return self._orders[segment]
 
     def _go_on(self, writer: Writer[B]) -> None:
-        """Does what may be done now of what waits."""
+        """Handles the waiting requests that may be done now."""
         self._publishing.go_on(writer)
         while (waiting := writer.waiting.oldest) is not None and self._has_its_turn(writer, waiting):
             writer.waiting.popleft()
@@ -282,17 +282,17 @@ class Conversation(ByteSession, Generic[B]):
         return not writer.under_way or not (writer.alone or writer.session is None or self._alone(waiting.asked))
 
     def _alone(self, asked: Setup | B) -> bool:
-        """Returns whether it waits for all that its writer has under way. What may still be stored counts for the level that a
-        SetupAppend hears.
+        """Returns whether it waits for all that its writer has under way. Blocks that may still be stored count for the level
+        that a SetupAppend is told.
         """
         return isinstance(asked, Setup)
 
     def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
-        """Hands out a run whose events are to be stored first."""
+        """Hands out a run whose events must be stored first."""
         writer.sent = run.after
         if self._publishing.add(writer, run, number, request, received_ms):
             writer.under_way -= 1
-            self._orders[run.segment].done(number)  # the one that it is part of is before it, and not done
+            self._orders[run.segment].done(number)  # it is part of an earlier one, which is not done
 
     def _answered_here(self, writer: Writer[B], number: int) -> None:
         """Ends a block that had its turn and waits for no answer."""
@@ -302,7 +302,7 @@ class Conversation(ByteSession, Generic[B]):
         self._release(writer.segment)
 
     def _about(self, question: AboutSegment, request: int) -> None:
-        """Takes a request that is of no writer. Raises `ProtocolError`."""
+        """Takes a request of no writer. Raises `ProtocolError`."""
         segment = question.segment
         self._check_name(segment)
         if len(self._reads) >= READS:

@@ -1,4 +1,4 @@
-"""Which dialect a client speaks. Today's begins with Hello, which the original does not have."""
+"""Finds the dialect that a client speaks. Today's begins with Hello, which the original does not have."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ class Fifo(Generic[T]):
         return None if self._items is None else self._items[-1]
 
     def append(self, item: T) -> None:
-        """Adds the newest."""
+        """Adds the newest item."""
         if self._items is None:
             self._items = deque()
         self._items.append(item)
 
     def popleft(self) -> T:
-        """Removes and returns the oldest. The queue must not be empty."""
+        """Removes and returns the oldest item. The queue must not be empty."""
         assert self._items is not None
         item = self._items.popleft()
         if not self._items:
@@ -45,7 +45,7 @@ class Fifo(Generic[T]):
         return item
 
     def pop(self) -> T:
-        """Removes and returns the newest. The queue must not be empty."""
+        """Removes and returns the newest item. The queue must not be empty."""
         assert self._items is not None
         item = self._items.pop()
         if not self._items:
@@ -53,6 +53,6 @@ class Fifo(Generic[T]):
         return item
 
     def drain(self) -> Iterator[T]:
-        """Removes and yields all, oldest first, with what is appended meanwhile."""
+        """Removes and yields all items, oldest first, with those that are appended meanwhile."""
         while self._items is not None:
             yield self.popleft()

@@ -9,18 +9,18 @@ WAITING: Final = 256
 """Bytes that a request costs, beyond its own, while it waits for those before it."""
 
 AHEAD: Final = 3
-"""Requests of one writer that are under way while its next small blocks are held, to go together when one of these is answered:
-what a block costs beside its events is then paid once for all. One that waits for acknowledgements has fewer on their way."""
+"""Requests of one writer that are under way while its next small blocks are held. These go together when one request is answered,
+so that the cost of a block beside its events is paid once. A writer that waits for acknowledgements has fewer under way."""
 
 LITTLE: Final = 32 << 10
-"""Bytes. A block of this size or above is not held: its events cost more than all else."""
+"""Bytes from which a block is not held: its events cost more than all else."""
 
 TOGETHER: Final = 64 << 10
 """Bytes that blocks which go together take at most."""
 
 READ_BYTES: Final = 8 << 20
-"""Bytes that the reads of one connection may bring which are asked for, or whose replies have not left. More reads wait; one may
-always be asked for."""
+"""Bytes that the reads of one connection may bring, from the question until their reply has left. More reads wait; one may always
+be asked for."""
 
 WRITE_BYTES: Final = 64 << 10
 """Replies are handed out in pieces of about this size, or one by one if they are larger: what the transport holds of a
@@ -31,7 +31,7 @@ REPLIES: Final = 2048
 that waits."""
 
 READ_COST: Final = 64 << 10
-"""The least that a read counts for that, so that there are at most 128."""
+"""Bytes that a read counts for that at least, so that a connection has at most 128."""
 
 READS: Final = 256
 """Reads of one connection that wait for their turn."""

@@ -1,14 +1,14 @@
-"""In which order the requests of one connection about one segment are done.
+"""The order in which the requests of one connection about one segment are done.
 
 ====================  ============================================================================
 a request             waits for those before it that are about the same segment
 ====================  ============================================================================
-appends               changes; what its own writer has under way is the writer's business
+appends               changes; `Writer` orders the requests of one writer
 changes the segment   appends and changes
 reads                 appends and changes
 ====================  ============================================================================
 
-Reads keep nobody waiting: one at the tail takes as long as nothing comes.
+Nothing waits for reads: one at the tail may take long.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class SegmentOrder(Generic[B]):
         self._held: deque[Asked[B]] = deque()
 
     def __bool__(self) -> bool:
-        """Whether anything is not done."""
+        """Whether a request is not done."""
         return bool(self._open or self._held)
 
     def append(self, number: int) -> None:
-        """Queues what a writer does."""
+        """Queues a request of a writer."""
         self._open[number] = None
 
     def hold(self, asked: Asked[B]) -> None:
-        """Queues something else. `released` gives it back when its turn has come."""
+        """Queues another request. `released` gives it back when its turn has come."""
         if isinstance(asked.question, ChangeSegment):
             self._open[asked.number] = self._changes[asked.number] = None
         self._held.append(asked)

@@ -3,12 +3,12 @@
 ===================  =====================================================================================================
 the client says      we answer
 ===================  =====================================================================================================
-SetupAppend          AppendSetup with the writer's level, when its session is open; NoSuchSegment. Behind blocks of the
-                     same writer that wait: when they are stored
+SetupAppend          AppendSetup with the writer's level, when its session is open; NoSuchSegment. After blocks of the
+                     same writer that wait, when they are stored
 a block              DataAppended with the writer's level, when the block is stored: first its events on the events topic,
                      then its bytes in its segment; SegmentIsSealed, NoSuchSegment. Bytes at or below the level are
                      acknowledged again and stored once
-ReadSegment          SegmentRead, SegmentIsTruncated, NoSuchSegment; behind the blocks for the same segment that came before
+ReadSegment          SegmentRead, SegmentIsTruncated, NoSuchSegment; after the blocks for the same segment that came before
                      it
 KeepAlive            the same, at once
 ===================  =====================================================================================================
@@ -89,7 +89,7 @@ class OriginalSession(Conversation[Block]):
                 self._arrives(request, now_ms)
 
     def _check(self, right: Right, segment: str) -> None:
-        """Raises `ProtocolError` if the client may not do it: this dialect has no words for that."""
+        """Raises `ProtocolError` if the client has no right to do it: this dialect has no reply for that."""
         if self._rights.may(self._peer, right, segment) is not Answer.YES:
             raise self._decoder.refuse(f"no right to {right.value}")
 
@@ -103,7 +103,7 @@ class OriginalSession(Conversation[Block]):
             self._say_once(self._is_sealed(writer.segment, NO_REQUEST, run.after))
             self._answered_here(writer, number)
         elif run.after <= writer.sent:
-            if run.after <= writer.level:  # otherwise its level is said when it is stored
+            if run.after <= writer.level:  # otherwise its level is acknowledged when it is stored
                 self._say_level(writer)
             self._answered_here(writer, number)
         else:

@@ -26,7 +26,7 @@ class Asked(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class Costly:
-    """A reply that costs bytes until it leaves: `read` of a segment, and `echoed` for what the client has said itself."""
+    """A reply that costs bytes until it leaves: `read` of a segment, and `echoed` from the client's request."""
 
     message: object
     read: int = 0
@@ -38,5 +38,5 @@ def fault_of(work: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> P
     try:
         work(*arguments, **more)
     except ProtocolError as fault:
-        return fault.with_traceback(None)  # it must not hold on to what led to it
+        return fault.with_traceback(None)  # without its frames, which hold memory
     return None

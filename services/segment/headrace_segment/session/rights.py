@@ -10,8 +10,8 @@ key SEGMENT__TOKEN_KEY
 neither setting is given  to read, append and create; from this host, all
 ========================  ==============================================================================================
 
-A token is a JWT with an HMAC, as Pravega's controller makes them (HS512). What Pravega demands READ for needs `read` here, and
-what it demands READ_UPDATE for one of the other rights.
+A token is a JWT with an HMAC, as Pravega's controller makes them (HS512). Requests for which Pravega demands READ need `read`,
+and those for which it demands READ_UPDATE one of the other rights.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _BY_PERMISSION: Final = {"READ": frozenset({Right.READ}), "READ_UPDATE": ALL}
 
 
 class Answer(StrEnum):
-    """Whether a client may do it."""
+    """Whether a client has a right."""
 
     YES = "yes"
     NO = "no"
     EXPIRED = "expired"
-    """It could, if its token were younger."""
+    """It would have it if its token were younger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Token:
 
 
 class Rights:
-    """The rights by the settings. `token_key`: empty if there is none; `refused` is called for each refusal."""
+    """The rights given by the settings. `token_key`: empty if there is none; `refused` is called for each refusal."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Rights:
 
 
 EVERYTHING: Final = Rights({ANYBODY: ALL}, b"")
-"""Everybody may do everything."""
+"""All clients have all rights."""
 
 
 def _decode(part: bytes) -> bytes:

@@ -13,7 +13,7 @@ ReadSegment               SegmentRead, SegmentIsTruncated, NoSuchSegment
 GetStreamSegmentInfo      StreamSegmentInfo, NoSuchSegment
 CreateSegment             SegmentCreated, SegmentAlreadyExists
 SealSegment               SegmentSealed, also if it is sealed already; NoSuchSegment
-TruncateSegment           SegmentTruncated, also if nothing is left to cut; SegmentIsTruncated if the offset lies behind the
+TruncateSegment           SegmentTruncated, also if nothing is left to cut; SegmentIsTruncated if the offset is beyond the
                           segment's end; NoSuchSegment
 DeleteSegment             SegmentDeleted, NoSuchSegment
 GetSegmentAttribute       SegmentAttribute, NoSuchSegment
@@ -24,9 +24,9 @@ all else                  OperationUnsupported
 ========================  ================================================================================================
 
 A reply repeats the number of its request. Requests about one segment are done in their order (`headrace_segment.session.order`).
-Event numbers rise, and a client resumes above the number that AppendSetup tells it; what does not rise, or comes when another
-connection has set up the same writer, is an InvalidEventNumber. A client without the right to its request
-hears AuthTokenCheckFailed (`headrace_segment.session.rights`); what is set up stays so, also when its token ends.
+Event numbers rise, and a client resumes above the number that AppendSetup tells it; a block whose number does not rise, or that
+comes when another connection has set up the same writer, gets InvalidEventNumber. A client without the right to its request gets
+AuthTokenCheckFailed (`headrace_segment.session.rights`); a writer stays set up, also when its token ends.
 
 A conditional append has its turn alone among those of its writer: whether the next one's number rises depends on its answer.
 
@@ -56,7 +56,7 @@ from headrace_segment.wire import messages as said
 from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported, operation
 
 LEAST: Final = 8
-"""Bytes that a reader gets that asks for less, if they are there: a message's header."""
+"""Bytes that a reader gets even if it asks for less, if they are there: a message's header."""
 
 _NO_TRACE: Final = ""
 
@@ -80,7 +80,7 @@ _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
     said.DeleteSegment: lambda asked: Delete(_UNASKED),
     said.UpdateSegmentAttribute: lambda asked: SetAttribute(_UNASKED, asked.attribute, asked.value, asked.expected),
 }
-"""The record that a request becomes, but for the id by which the replica knows its own."""
+"""The record that a request becomes, without the id by which the replica knows its own."""
 
 
 class TodaySession(Conversation[Append]):
@@ -162,8 +162,8 @@ class TodaySession(Conversation[Append]):
         self._publish(writer, run, number, block.request, received_ms)
 
     def _append_if(self, writer: Writer[Append], block: Append, expected: int, before: int, number: int) -> None:
-        """Appends under a condition; nothing of the writer is under way. What is true of a segment's length is no event: only the
-        segment gets it.
+        """Appends under a condition; nothing of the writer is under way. Data that depends on a segment's length is no event:
+        only the segment gets it.
         """
         if expected < 0:  # no segment has this length
             self._check_failed(writer, block.level, block.request)
@@ -193,8 +193,8 @@ class TodaySession(Conversation[Append]):
         return super()._alone(asked) or (isinstance(asked, Append) and asked.expected is not None)
 
     def _rises(self, writer: Writer[Append], block: Append) -> int:
-        """Returns the event number before the block's. Raises `ProtocolError`, also for a block that is then refused: whether the
-        refusal of the one before it is known yet depends on how the bytes came.
+        """Returns the event number before the block's. Raises `ProtocolError`, also for a block that is then refused: it depends
+        on how the bytes came whether the refusal of the one before it is known yet.
         """
         before = writer.sent
         if block.level <= before:
@@ -205,7 +205,7 @@ class TodaySession(Conversation[Append]):
 
     @override
     def _not_set_up(self, writer: Writer[Append], block: Append, number: int) -> None:
-        """Says what its SetupAppend, or a block before this one, was told: blocks that were on their way hear the same."""
+        """Repeats the reply to its SetupAppend, or to a block before this one, for blocks that were on their way."""
         self._rises(writer, block)
         self._say_once(self._no_such_segment(writer.segment, block.request))
         self._answered_here(writer, number)
@@ -234,7 +234,7 @@ class TodaySession(Conversation[Append]):
     @override
     def _acknowledge(self, writer: Writer[Append], stored: Appended, request: int) -> None:
         previous, writer.level = writer.level, stored.level
-        last = None if writer.alone else self._replies.newest  # one that was alone has its own reply
+        last = None if writer.alone else self._replies.newest  # a request that was alone has its own reply
         if (
             isinstance(last, said.DataAppended)
             and last is not self._own
@@ -273,7 +273,7 @@ class TodaySession(Conversation[Append]):
 
 
 def _reply(question: ask.AboutSegment, request: int, answer: object) -> object:
-    """Returns the reply if the request was done, or was impossible in the segment's state."""
+    """Returns the reply to a request that was done, or was impossible in the state of the segment."""
     segment = question.segment
     if isinstance(answer, Changed):
         return _changed(answer, request)

@@ -52,7 +52,7 @@ class Waiting(Generic[B]):
 
 @dataclass(slots=True)  # not frozen: one for each block
 class HandedOut:
-    """Blocks whose events are on their way to the events topic, or will be; their bytes follow them.
+    """Blocks whose events go to the events topic; their bytes follow them.
 
     `number`: of the first on the connection; `request`: of the last.
     """
@@ -63,7 +63,7 @@ class HandedOut:
     request: int
 
     def question(self, ticket: Ticket) -> AppendBlock:
-        """Asks to append what is stored on the events topic now."""
+        """Makes the question that asks to append the bytes, whose events are stored now."""
         runs = [run for run, _ in self.frame.blocks]
         first, last = runs[0], runs[-1]
         data = first.data if first is last else b"".join(run.data for run in runs)
@@ -75,7 +75,7 @@ class HandedOut:
 class Writer(Generic[B]):
     """A writer on this connection. `level`: acknowledged; `sent`: handed out, or held.
 
-    `next_segment`: what its next block is about, when all that waits has had its turn.
+    `next_segment`: the segment of its next block, when all waiting requests have had their turn.
     """
 
     id: bytes
@@ -88,7 +88,7 @@ class Writer(Generic[B]):
     level: int = 0
     sent: int = 0
     place: int = 0
-    """Of the last event of these; see `headrace_segment.store.state.Writer`."""
+    """The place of the event at `sent`; see `headrace_segment.store.state.Writer`."""
     era: int = 0
     sealed: bool = False
     """Its segment was sealed when a block came: nothing more of this session can be stored."""
@@ -97,7 +97,7 @@ class Writer(Generic[B]):
     held: HandedOut | None = None
     """Blocks that had their turn, and wait until fewer requests are under way."""
     alone: bool = False
-    """The request that had its turn last has it alone: nothing before it or behind it is under way at the same time."""
+    """The request that had its turn last has it alone: no other of this writer is under way at the same time."""
 
     def sets_up(self, setup: Setup, first: int) -> None:
         """Begins to set it up: its SetupAppend has its turn. `first`: the level of a writer that has stored nothing."""
@@ -113,7 +113,7 @@ class Writer(Generic[B]):
 
 
 class Publishing(Generic[B]):
-    """One conversation's. `held_bytes`: what the blocks that are held cost."""
+    """The frames of one conversation. `held_bytes`: what the held blocks cost."""
 
     __slots__ = ("_envelopes", "_limits", "_peer", "_ready", "_writers", "held_bytes")
 
@@ -126,7 +126,7 @@ class Publishing(Generic[B]):
         self.held_bytes = 0
 
     def __bool__(self) -> bool:
-        """Whether a frame was handed out, or can be, that is not stored."""
+        """Whether a frame that is not stored was handed out, or can be."""
         return bool(self._writers)
 
     def add(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> bool:
@@ -142,13 +142,13 @@ class Publishing(Generic[B]):
         else:
             self.held_bytes += held.frame.join(run, received_ms)
             held.request = request
-        little = len(run.data) < LITTLE and run.count < LITTLE  # counts are said, and a record's is one of 32 bits
+        little = len(run.data) < LITTLE and run.count < LITTLE  # clients name counts, and a record's has 32 bits
         if writer.under_way <= AHEAD or not little:
             self._release(writer)
         return joins
 
     def go_on(self, writer: Writer[B]) -> None:
-        """Hands out what is held of a writer that has less under way now."""
+        """Hands out the held blocks of a writer that has fewer requests under way now."""
         if writer.under_way <= AHEAD:
             self._release(writer)
 
@@ -172,7 +172,7 @@ class Publishing(Generic[B]):
         return self._ready.drain()
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> Writer[B]:
-        """Does what `headrace_common.session.interface.Session.stored` says. Returns whose frame it is."""
+        """Does the same as `headrace_common.session.interface.Session.stored`. Returns the frame's writer."""
         writer = self._writers.pop(ticket) if whole else self._writers[ticket]
         writer.publishing.stored(ticket, stored, whole)
         return writer

@@ -3,19 +3,19 @@
 ==========  ==========================================================================================================
 a record    counts if
 ==========  ==========================================================================================================
-open        the segment is there, or it creates it; the writer's levels count what they did before
+open        the segment exists, or it creates it; the writer's levels have the unit that they had before
 block       it is of the writer's current session, the segment is not sealed, it begins at the writer's level, and the
             segment has the length that it expects, if it expects one
-create      the segment is not there
-seal        the segment is there
+create      the segment does not exist
+seal        the segment exists
 truncate    its offset lies in the segment; below its start there is nothing to do
-delete      the segment is there
-attribute   the segment is there and not sealed, and its attribute has the value that the record expects
+delete      the segment exists
+attribute   the segment exists and is not sealed, and its attribute has the value that the record expects
 forget      the writer is still in the session and at the level that the record names, and was not heard since
 renew       the writer is still in the session that the record names
 ==========  ==========================================================================================================
 
-What does not count is refused by all and for ever.
+A record that does not count is refused by all and for ever.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Fold:
         self.next_offset = next_offset
         self.segments: dict[str, Segment] = {}
         self.era = 0
-        """Behind the last record that forgot a writer or deleted a segment; 0: none has. New writers may be the old ones."""
+        """The offset after the last record that forgot a writer or deleted a segment, else 0. New writers may be old ones."""
 
     def apply(self, log_offset: int, key: bytes | None, value: bytes | None, time_ms: int) -> Outcome:
-        """Takes the next record. `time_ms`: the record's own timestamp. Raises `LogError`: nothing more can be judged."""
+        """Takes the next record. `time_ms`: the record's own timestamp. Raises `LogError`: no further record can be judged."""
         if log_offset != self.next_offset:
             raise LogError(f"offset {log_offset} follows where {self.next_offset} is expected: records are missing")
         name, record = records.segment_of(key), records.decode(value)
@@ -107,7 +107,7 @@ class Fold:
 
     @staticmethod
     def _judge(segment: Segment, writer: Writer | None, record: records.Block) -> Refusal | None:
-        """Returns why a block does not count. For its session a repeat comes first: what is stored is stored, sealed or not."""
+        """Returns why a block does not count. For its session a repeat comes first: stored blocks are stored, sealed or not."""
         if writer is None or writer.session != record.session:
             return Refusal.SESSION
         if record.after <= writer.level:

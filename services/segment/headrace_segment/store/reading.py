@@ -12,9 +12,9 @@ from headrace_segment.store.state import Segment
 
 @dataclass(slots=True)
 class Gathering:
-    """Takes records of the log from `next_log_offset` on, until it is `done`: then `data` are all bytes that were asked for.
+    """Takes records of the log from `next_log_offset` on, until it is `done`: then `data` has all bytes that were asked for.
 
-    It reads what the fold had judged when it was made, whatever is appended, truncated or deleted meanwhile.
+    It reads the state that the fold had when this was made, whatever is appended, truncated or deleted meanwhile.
     """
 
     key: bytes
@@ -54,7 +54,7 @@ class Gathering:
 
     @property
     def data(self) -> bytes:
-        """The bytes that were found of those asked for, from the first one on."""
+        """The bytes found so far of those asked for, from the first one on."""
         return b"".join(self._pieces)
 
     def _is_refused(self, log_offset: int) -> bool:

@@ -20,7 +20,7 @@ class RecentBlocks:
         self._bytes = 0
 
     def add(self, segment: str, offset: int, data: bytes) -> None:
-        """Adds a block that counts and begins at `offset`, behind all that were added before it."""
+        """Adds a block that counts and begins at `offset`, after all that were added before it."""
         blocks = self._segments.get(segment)
         if blocks is None:
             blocks = self._segments[segment] = deque()
@@ -41,13 +41,13 @@ class RecentBlocks:
         self._segments.pop(segment, None)
 
     def clear(self) -> None:
-        """Forgets all: nothing is known of what comes next."""
+        """Drops all blocks: the next ones may not follow them."""
         self._segments.clear()
         self._order.clear()
         self._bytes = 0
 
     def read(self, segment: str, offset: int, length: int) -> bytes | None:
-        """Returns up to `length` bytes from `offset` on, which lies before the segment's end. None: they are gone."""
+        """Returns up to `length` bytes from `offset` on, which is before the segment's end. None: they are gone."""
         blocks = self._segments.get(segment)
         if blocks is None or offset < blocks[0][0]:
             return None

@@ -26,7 +26,7 @@ BLOCK_OVERHEAD: Final = _BLOCK.size
 
 
 class LogError(HeadraceError):
-    """The log holds what we cannot read: nothing that follows can be judged, and the partition stops."""
+    """The log has a record that we cannot read: no later one can be judged, and the partition stops."""
 
 
 class Kind(IntEnum):
@@ -47,7 +47,7 @@ class Numbering(IntEnum):
     """The unit of a writer's levels. A writer keeps to one."""
 
     BYTES = 0
-    """Of the writer in the segment; the first level is 0."""
+    """Bytes of the writer in the segment; the first level is 0."""
     EVENTS = 1
     """Event numbers, which rise and may skip."""
 
@@ -70,7 +70,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Open(Encoded):
-    """A writer's new session: blocks of its earlier ones count no more. `create`: the segment, too, if there is none."""
+    """Opens a writer's session: blocks of its earlier ones count no more. `create`: creates a missing segment."""
 
     writer: bytes
     session: bytes
@@ -102,21 +102,21 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Create(Encoded):
-    """A segment begins. By `request` the asking session knows its own record; likewise below."""
+    """Creates a segment. By `request` the asking session knows its own record; likewise below."""
 
     request: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Seal(Encoded):
-    """Nothing can be appended any more."""
+    """Ends appending to a segment."""
 
     request: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate(Encoded):
-    """The bytes before `offset` are gone."""
+    """Removes the bytes before `offset`."""
 
     request: bytes
     offset: int
@@ -124,14 +124,14 @@ class Truncate(Encoded):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Encoded):
-    """The segment is gone, with its writers."""
+    """Removes a segment, with its writers."""
 
     request: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Forget(Encoded):
-    """An idle writer is forgotten, if it is still in this session, at this level, and was last heard then (Unix, ms)."""
+    """Forgets an idle writer, if it is still in this session, at this level, and was last heard then (Unix, ms)."""
 
     writer: bytes
     session: bytes
@@ -141,7 +141,7 @@ class Forget(Encoded):
 
 @dataclass(frozen=True, slots=True)
 class Renew(Encoded):
-    """A writer that has said nothing for long still has a connection: it is not idle, if this is still its session."""
+    """Keeps a silent writer that has a connection from being idle, if this is still its session."""
 
     writer: bytes
     session: bytes
@@ -149,7 +149,7 @@ class Renew(Encoded):
 
 @dataclass(frozen=True, slots=True)
 class SetAttribute(Encoded):
-    """An attribute of the segment gets this value, if it has the `expected` one. `NO_VALUE`: it is not there, or goes."""
+    """Sets an attribute of the segment, if it has the `expected` value. `NO_VALUE`: the attribute is missing, or is removed."""
 
     request: bytes
     attribute: bytes
@@ -185,7 +185,7 @@ def segment_of(key: bytes | None) -> str:
 
 
 def decode(value: bytes | None) -> Record:
-    """Raises `LogError` for what we have not written, or a later version has."""
+    """Decodes a record. Raises `LogError` for a record that is not ours, or of a later version."""
     if value is None or len(value) < _HEAD.size:
         raise LogError("a record without a value of ours")
     version, kind = _HEAD.unpack_from(value)

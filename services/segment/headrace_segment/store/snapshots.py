@@ -1,7 +1,7 @@
 """A partition's state as an immutable set of records: parts, and a manifest that closes them.
 
-Every key contains the offset as of which the set is true, so no set is ever overwritten: neither a writer that wakes up late nor
-one that is cut off can make what is read from them older, or half.
+Every key contains the offset of the set's state, so no set is ever overwritten: neither a writer that wakes up late nor
+one that is cut off can make a state that is read older, or incomplete.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ VERSION: Final = 3
 """The newest version of a set. Each has the version of its newest kind of row, so that older services read what they can."""
 
 PART_BYTES: Final = 512 << 10
-"""A part is closed when it is so large."""
+"""Bytes from which a part is closed."""
 
 LONGS: Final = 4096
 """Numbers in one row of an index or of refused offsets."""
 
 _SEGMENT, _WRITER, _INDEX, _REFUSED, _ATTRIBUTES, _PLACE, _ERA = range(7)
 _SINCE: Final = {_ATTRIBUTES: 2, _PLACE: 3, _ERA: 3}
-"""The version in which a kind of row came, if not in the first."""
+"""The version that introduced a kind of row, if not the first."""
 MANIFEST: Final = "manifest"
 
 
@@ -46,7 +46,7 @@ def key(partition: int, offset: int, part: int | str) -> bytes:
 
 
 def parsed(record_key: bytes | None) -> tuple[str, int, str]:
-    """Returns what `key` was made of. No partition: it is none of ours."""
+    """Returns the arguments of `key`. No partition: it is not one of ours."""
     try:
         partition, offset, part = (record_key or b"").decode().split("/")
         return partition, int(offset), part
@@ -102,21 +102,19 @@ def _rows(fold: Fold) -> Iterator[tuple[int, bytes]]:
 
 
 def _usual_place(numbering: Numbering, level: int) -> int:
-    """Returns the place of a writer that numbers its events from 1 without a gap; what a set of an older service knows of any
-    writer.
-    """
+    """Returns the place of a writer that numbers its events from 1 without a gap; sets of older services know no other."""
     return level if numbering is Numbering.EVENTS and level != numbering.first else 0
 
 
 class Snapshots:
-    """The snapshots of one partition in their topic. Anything in it that is no complete set of ours counts for nothing."""
+    """The snapshots of one partition in their topic. Records that are no part of a complete set of ours are ignored."""
 
     def __init__(self, partition: int) -> None:
         self._partition = str(partition)
         self._parts: dict[int, dict[str, bytes]] = {}
 
     def add(self, record_key: bytes | None, value: bytes | None) -> None:
-        """Adds a record of the topic, in any order. None as value: it is gone."""
+        """Adds a record of the topic, in any order. A value of None: the record is deleted."""
         partition, number, part = parsed(record_key)
         if partition != self._partition:
             return
@@ -126,7 +124,7 @@ class Snapshots:
             self._parts.setdefault(number, {})[part] = value
 
     def newest(self, log_start: int) -> Fold | None:
-        """Returns the state to start from: the newest complete set from which the log can be read on. None: there is none."""
+        """Returns the state to start from, of the newest complete set from which the log can be read on; else None."""
         for offset in sorted(self._parts, reverse=True):
             if offset < log_start:
                 return None

@@ -11,7 +11,7 @@ from headrace_segment.store.records import Numbering
 
 SEGMENT_STEP: Final = 256 << 10
 LOG_STEP: Final = 1024
-"""A block enters the index this many bytes of its segment, or this many records of the log, behind the last one there."""
+"""A block enters the index this many bytes of its segment, or records of the log, after the last one there."""
 
 
 def _longs() -> array[int]:
@@ -20,10 +20,10 @@ def _longs() -> array[int]:
 
 @dataclass(slots=True)
 class Index:
-    """Where some blocks of a segment stand in the log; both rise."""
+    """The places of some blocks of a segment in the log; both rise."""
 
     offsets: array[int] = field(default_factory=_longs)
-    """In the segment."""
+    """Their offsets in the segment."""
     log_offsets: array[int] = field(default_factory=_longs)
 
     def add(self, offset: int, log_offset: int) -> None:
@@ -44,7 +44,7 @@ class Index:
         return (self.offsets[at], self.log_offsets[at]) if at >= 0 else None
 
     def find_log(self, log_offset: int) -> int | None:
-        """Returns where the last known block at or before `log_offset` in the log begins in the segment. None: there is none."""
+        """Returns the segment's offset of the last known block at or before `log_offset` of the log; None if there is none."""
         at = bisect_right(self.log_offsets, log_offset) - 1
         return self.offsets[at] if at >= 0 else None
 
@@ -59,8 +59,8 @@ class Index:
 class Writer:
     """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted.
 
-    `place`: of the last of its events, among all of them; `era`: the fold's when the writer was new. Both are told for event
-    numbers alone: they skip, and only their blocks' last ones are known, so they do not tell which event is which.
+    `place`: of the last of its events, among all of them; `era`: the fold's when the writer was new. Both are known only for
+    event numbers: these skip, and only the last one of a block is known, so they do not tell one event from another.
     """
 
     session: bytes
@@ -89,7 +89,7 @@ class Segment:
     def truncate(self, offset: int) -> None:
         """Removes the bytes before `offset`."""
         self.start = offset
-        if offset == self.length:  # nobody looks back: the next block may find all before it gone from the log
+        if offset == self.length:  # no read looks back: the next block may find all before it gone from the log
             self.index, self.refused = Index(), _longs()
             return
         self.index.cut(offset)

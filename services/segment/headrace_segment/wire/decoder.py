@@ -17,7 +17,7 @@ class Decoder(ABC, Generic[R]):
     """A client's bytes, split anywhere, to requests of the type R. `frame_bytes`: the longest message, and the longest block."""
 
     awaited: ClassVar[tuple[type, ...]]
-    """Requests behind which the next mostly wait for their answer. It may be there in the next turn, so `receive` ends there."""
+    """Requests after which a client mostly waits for the answer. It may be there in the next turn, so `receive` ends there."""
 
     def __init__(self, frame_bytes: int) -> None:
         self._frame_bytes = frame_bytes
@@ -28,7 +28,7 @@ class Decoder(ABC, Generic[R]):
 
     @abstractmethod
     def partial_bytes(self) -> int:
-        """Returns the bytes kept for what is not complete; more than nothing inside a block."""
+        """Returns the bytes kept for an incomplete message or block; above 0 inside a block."""
 
     def receive(self, data: bytes) -> Iterator[R]:
         """Yields the requests that `data` completes. Exhaust it before the next call. Its work is bounded: see `busy`.
@@ -50,7 +50,7 @@ class Decoder(ABC, Generic[R]):
                         left = 0
         except ProtocolError as error:
             problem = str(error), error.limit
-        if problem is not None:  # outside of the handler: the fault must not hold on to what led to it
+        if problem is not None:  # outside of the handler, so that the fault holds no reference to its cause
             raise self.refuse(*problem)
         self.busy = not left
 

@@ -1,4 +1,4 @@
-"""Bodies of messages, field by field: the types of a message's fields tell how it is read and how it is written."""
+"""Bodies of messages, field by field: the types of a message's fields define how it is read and written."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ UUID = Annotated[bytes, _fixed(">16s")]
 TEXT = Annotated[str, _counted(_fixed(">H"), read_text, write_text)]
 DATA = Annotated[bytes, _counted(_fixed(">i"), bytes, bytes)]
 REST = Annotated[bytes, Field(lambda body, at: (body[at:], len(body)), bytes)]
-"""All that follows."""
+"""All further bytes."""
 
 
 class Layout:
@@ -87,7 +87,7 @@ class Layout:
         self._grows = grows
 
     def decode(self, body: bytes) -> Any:
-        """Raises `ProtocolError`."""
+        """Decodes a message's body. Raises `ProtocolError`."""
         values = []
         at = 0
         for _, field, default in self._fields:

@@ -46,12 +46,12 @@ class Hello:
 
 @wire(MESSAGES, Kind.KEEP_ALIVE)
 class KeepAlive:
-    """It is echoed."""
+    """A message that is echoed."""
 
 
 @wire(MESSAGES, Kind.SETUP_APPEND)
 class SetupAppend:
-    """A writer wants to append to a segment."""
+    """Asks to append to a segment."""
 
     request: I64
     writer: UUID
@@ -112,7 +112,7 @@ class ConditionalCheckFailed:
 
 @wire(MESSAGES, Kind.READ_SEGMENT)
 class ReadSegment:
-    """Bytes of a segment are wanted."""
+    """Asks for bytes of a segment."""
 
     segment: TEXT
     offset: I64
@@ -169,7 +169,7 @@ class SegmentCreated(OfSegment):
 
 @wire(MESSAGES, Kind.SEAL_SEGMENT)
 class SealSegment(OfSegment):
-    """Nothing is to be appended any more."""
+    """Asks to end appending."""
 
     token: TEXT = ""
 
@@ -210,7 +210,7 @@ class SegmentAttribute:
 
 @wire(MESSAGES, Kind.UPDATE_SEGMENT_ATTRIBUTE)
 class UpdateSegmentAttribute(OfSegment):
-    """An attribute is to get `value`, if it has the `expected` one."""
+    """Asks to set an attribute to `value`, if it has the `expected` one."""
 
     attribute: UUID
     value: I64
@@ -228,7 +228,7 @@ class SegmentAttributeUpdated:
 
 @wire(MESSAGES, Kind.DELETE_SEGMENT)
 class DeleteSegment(OfSegment):
-    """It may go."""
+    """Asks to delete a segment."""
 
     token: TEXT = ""
 
@@ -290,7 +290,7 @@ class InvalidEventNumber:
 
 @wire(MESSAGES, Kind.OPERATION_UNSUPPORTED)
 class OperationUnsupported:
-    """It is not served here."""
+    """The request is not served here."""
 
     request: I64
     operation: TEXT
@@ -303,7 +303,7 @@ TOKEN_EXPIRED: Final = 1
 
 @wire(MESSAGES, Kind.AUTH_TOKEN_CHECK_FAILED)
 class AuthTokenCheckFailed:
-    """The client may not do it. `code`: `TOKEN_CHECK_FAILED` or `TOKEN_EXPIRED`."""
+    """The client has no right to its request. `code`: `TOKEN_CHECK_FAILED` or `TOKEN_EXPIRED`."""
 
     request: I64
     trace: TEXT
@@ -311,5 +311,5 @@ class AuthTokenCheckFailed:
 
 
 def append_block(writer: bytes, content: bytes) -> bytes:
-    """Returns an AppendBlock: whole events, and the bytes behind them."""
+    """Returns an AppendBlock: whole events, and the bytes after them."""
     return HEADER.pack(Kind.BEGIN_APPEND_BLOCK, WRITER_BYTES + len(content)) + writer + content

@@ -36,7 +36,7 @@ MESSAGES: Final = Table(grows=False)
 
 @wire(MESSAGES, Kind.SETUP_APPEND)
 class SetupAppend:
-    """A writer wants to append to a segment. Answered by AppendSetup."""
+    """Asks to append to a segment. Answered by AppendSetup."""
 
     writer: UUID
     segment: TEXT
@@ -79,7 +79,7 @@ class DataAppended:
 
 @wire(MESSAGES, Kind.READ_SEGMENT)
 class ReadSegment:
-    """Bytes of a segment are wanted."""
+    """Asks for bytes of a segment."""
 
     segment: TEXT
     offset: I64
@@ -200,12 +200,12 @@ class OriginalDecoder(Decoder[Request]):
         self._state = _State.IDLE
         self._parts: bytearray | None = None  # of a message that comes in parts
         self._block = BeginAppendBlock(b"", 0, 0)
-        self._began = 0  # where it stands in the stream
-        self._inside = False  # the block stands inside of its BeginAppendBlock
+        self._began = 0  # its offset in the stream
+        self._inside = False  # the block is inside of its BeginAppendBlock
         self._used = 0  # bytes on the wire between its begin and its end
         self._data = bytearray()  # its events
         self._events = 0  # how many
-        self._wanted = 0  # bytes that it has in the end; behind its end
+        self._wanted = 0  # its bytes in the end; in TAIL
 
     @override
     def partial_bytes(self) -> int:

@@ -14,8 +14,8 @@ WORK: Final = 1024
 """Messages that one call may look at: some milliseconds."""
 
 Accept = Callable[[int, int], int]
-"""Of a message's type and length: how many bytes of its body to take as one; what is left is read as messages. Raises
-`ProtocolError` if it may not come now."""
+"""Takes a message's type and length. Returns how many bytes of its body to take as one; the rest is read as messages. Raises
+`ProtocolError` if the message may not come now."""
 
 
 class MessageStream:
@@ -25,17 +25,17 @@ class MessageStream:
         self._frame_bytes = min(frame_bytes, MAX_BODY)
         self._accept = accept
         self._data = b""
-        self._at = 0  # how far it was looked at
+        self._at = 0  # how far it is parsed
         self._base = 0  # offset in the connection of its first byte
         self._kind: int | None = None  # of the message whose body is under way
         self._left = 0
         self._body = bytearray()
         self.offset = 0
-        """Where the message begins that was looked at last, in bytes from the stream's start."""
+        """Where the message begins that was parsed last, in bytes from the stream's start."""
         self._sample = b""
 
     def partial_bytes(self) -> int:
-        """Returns the bytes kept for what is not complete; more than nothing inside a message."""
+        """Returns the bytes kept for an incomplete message; above 0 inside a message."""
         return len(self._data) - self._at + len(self._body) + (0 if self._kind is None else HEADER.size)
 
     def feed(self, data: bytes) -> None:
@@ -46,7 +46,7 @@ class MessageStream:
             self._at = 0
 
     def push_back(self, data: bytes) -> None:
-        """Puts `data` before all that is not looked at yet: a message that came in parts."""
+        """Puts `data`, a message that came in parts, before all that is not parsed yet."""
         self._base += self._at - len(data)
         self._data = data + self._data[self._at :]
         self._at = 0
@@ -94,7 +94,7 @@ class MessageStream:
         self._at += HEADER.size
 
     def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
-        """Returns a fault of the current message. What is kept goes."""
+        """Returns a fault of the current message. Drops the bytes that are kept."""
         self._data, self._at, self._kind = b"", 0, None
         self._body = bytearray()
         return ProtocolError(problem, limit=limit, offset=self.offset, sample=self._sample)

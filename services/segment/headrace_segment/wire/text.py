@@ -1,6 +1,6 @@
 """Java's modified UTF-8, as `DataOutput.writeUTF` writes it.
 
-U+0000 is C0 80, and a character above U+FFFF is two surrogates of three bytes each. Java reads overlong forms, too, and writes
+U+0000 is C0 80, and a character above U+FFFF is two surrogates of three bytes each. Java reads overlong forms, too, but writes
 none: only C0 80 is read here.
 """
 
@@ -15,7 +15,7 @@ _AT_MOST_THREE = bytes(range(0xF0))  # bytes of characters of at most three
 
 
 def read_text(data: bytes) -> str:
-    """Raises `ProtocolError` for what is no modified UTF-8, and for half a surrogate pair: Kafka could not hold it as a key.
+    """Reads a text. Raises `ProtocolError` for other bytes, and for half a surrogate pair: Kafka could not hold it as a key.
 
     Takes well below a millisecond for the longest text: in a loop over its bytes it took ten, and others would have waited.
     """
@@ -34,7 +34,7 @@ def read_text(data: bytes) -> str:
 
 
 def write_text(text: str) -> bytes:
-    """Raises ValueError for what is longer than 65,535 bytes, or no text."""
+    """Writes a text. Raises ValueError if it is longer than 65,535 bytes, or no text."""
     encoded = bytearray()
     packed = text.encode("utf-16-be")
     for (unit,) in struct.iter_unpack(">H", packed):

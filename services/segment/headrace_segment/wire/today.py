@@ -1,6 +1,6 @@
 """Today's dialect, as Pravega's clients speak it in the wire versions 5 to 17: its messages, and a client's bytes to requests.
 
-Messages grow at their end: what is missing there has a default, what is unknown is skipped. Levels are event numbers.
+Messages grow at their end: missing fields there have a default, unknown ones are skipped. Levels are event numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEWEST: Final = 17
 _REQUEST: Final = 8
 
 _END: Final = struct.Struct(">16sii")  # an AppendBlockEnd: writer, whole bytes, size of the data
-_BEHIND: Final = struct.Struct(">iqq")  # and behind the data: events, level, request
+_BEHIND: Final = struct.Struct(">iqq")  # and after the data: events, level, request
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -91,7 +91,7 @@ REPLIES: Final = frozenset(
         Kind.CONDITIONAL_APPEND,
     }
 )
-"""Messages that only a server says."""
+"""Messages that only a server sends."""
 
 _NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | REPLIES
 
@@ -142,8 +142,8 @@ class TodayDecoder(Decoder[Request]):
         return Unsupported(int.from_bytes(body[:_REQUEST], "big", signed=True) if len(body) >= _REQUEST else 0, kind)
 
     def _end(self, writer: bytes, whole_bytes: int, data: bytes, events: int, level: int, request: int) -> Append:
-        """Ends a block. Without an AppendBlock all of it is in `data`, and `whole_bytes` is not looked at: Pravega's Java
-        client says 0 there, its Rust client (and so Python's) the length of `data`; the segment store ignores it (AppendDecoder).
+        """Ends a block. Without an AppendBlock all of it is in `data`, and `whole_bytes` is ignored: Pravega's Java client writes
+        0 there, its Rust client (and so Python's) the length of `data`; the segment store ignores it (AppendDecoder).
         """
         if events < 0:
             raise ProtocolError("an AppendBlockEnd with a negative number of events")
@@ -213,7 +213,7 @@ def _end_fields(body: bytes) -> tuple[bytes, int, bytes, int, int, int]:
 
 
 def _partial(rest: bytes) -> bytes:
-    """Returns the bytes behind a block's whole events: nothing, padding, or the beginning of an event that the end completes."""
+    """Returns the bytes after a block's whole events: nothing, padding, or the beginning of an event that the end completes."""
     if not rest:
         return b""
     if len(rest) < HEADER.size:
