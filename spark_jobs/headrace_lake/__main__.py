@@ -39,7 +39,7 @@ _COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (
     erase_command.add,
     mirror_command.add,
 )
-"""Each adds its parser to what `add_subparsers` returned, and sets `act` (see `_parser`)."""
+"""Each adds its parser to the result of `add_subparsers`, and sets `act` (see `_parser`)."""
 
 
 def main() -> int:
@@ -125,7 +125,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Ends the process at once, whatever it does; its JVM ends with it, because nobody holds its input any more."""
+    """Ends the process at once, whatever it does; its JVM ends with it, because its input is closed."""
     os._exit(0)
 
 

@@ -263,7 +263,7 @@ class Job:
     def _watch(
         self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep, topics: Mapping[str, TopicInfo]
     ) -> None:
-        """Returns when the query has ended; raises what ended it. Here an idle job notices that another has taken over."""
+        """Returns when the query has ended, or raises its error. Here an idle job notices that another has taken over."""
         look = 0.0
         try:
             while not self._ended(query):
@@ -288,7 +288,7 @@ class Job:
         return bool(query.awaitTermination(cast("Any", _POLL)))
 
     def _kafka_answers(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Returns whether the leaders of all partitions do."""
+        """Returns whether the leaders of all partitions answer."""
         try:
             self._brokers.offsets(_partitions(topics), earliest=False)
         except KafkaAwayError:

@@ -1,8 +1,8 @@
 """Erases records on request, beside a running job if need be.
 
-First one commit to the table `erasures` lists what goes, by place and id. From then on nothing of it lands again, and who counts
-takes it for there (`tables.erasures`). Only then the rows are deleted, table by table, in commits without a transaction
-identifier, like those of maintenance: each deletes what is listed and still there. So an erasure that was killed has done
+First one commit to the table `erasures` lists the records, by place and id. From then on none of them lands again, and counts
+take it for present (`tables.erasures`). Only then the rows are deleted, table by table, in commits without a transaction
+identifier, like those of maintenance: each deletes the rows that are listed and still there. So a killed erasure has done
 nothing, or left rows that are listed, and any later one deletes those.
 
 The fence needs no claim: a job that is shut out, or a new one, may land at any time without bringing a listed record back, as
@@ -53,7 +53,7 @@ _HASHES: Final = tuple(f"_headrace?hash_{seed}" for seed in SEEDS)
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """The request: the records to erase, for whom and why. Without a predicate: only what earlier erasures have left."""
+    """The request: the records to erase, for whom and why. Without a predicate: only the rows that earlier erasures have left."""
 
     predicate: Predicate
     reason: str
@@ -63,7 +63,7 @@ class ErasureRequest:
 
 @dataclass(frozen=True)
 class ErasureResult:
-    """How many rows an erasure listed, or would list; and how many it deleted, which includes what earlier ones left."""
+    """How many rows an erasure listed, or would list; and how many it deleted, including those that earlier ones left."""
 
     events: int = 0
     quarantined: int = 0
@@ -119,7 +119,7 @@ class Erase:
 
     def _planned_and_done(self) -> ErasureResult | None:
         """Plans and erases. None, and nothing is done, if another erasure came in between: it may have listed the same rows."""
-        before = self._erasures()  # what comes after that spoils the plan
+        before = self._erasures()  # a later one spoils the plan
         listed = self._plan().persist()
         try:
             found = self._say(listed)
@@ -165,9 +165,9 @@ class Erase:
         return self._spark.read.format("delta").load(f"{self._lake}/{table}")
 
     def _plan(self) -> DataFrame:
-        """Returns the rows of `erasures`, but for who, why and when: what the request names and is not listed yet.
+        """Returns the rows for `erasures`, without who, why and when: the requested records that are not listed yet.
 
-        Copies of a named event go with it, wherever they are: they have its id. So does what has an id that is listed.
+        Copies of a named event go with it, wherever they are: they have its id. So do events with a listed id.
         """
         events, rejects = self._hashed(EVENTS, OF_EVENTS), self._hashed(QUARANTINE, OF_QUARANTINE)
         variant = BODY_VARIANT in events.columns

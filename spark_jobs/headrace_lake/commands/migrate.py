@@ -30,7 +30,7 @@ _VARIANT_FEATURE: Final = "delta.feature.variantType"
 
 
 def add(commands: Any) -> None:
-    """Adds the command to what `add_subparsers` returned."""
+    """Adds the command to the result of `add_subparsers`."""
     parser = commands.add_parser(
         "migrate",
         help="add columns to existing tables",

@@ -101,7 +101,7 @@ def parse(texts: Iterable[str], since: datetime | None, until: datetime | None) 
 
 
 def hashed(text: str, salt: str | None = None) -> str:
-    """Returns a salted hash of `text`, as ``sha256:SALT:DIGEST``: who has the text can tell that it is the one.
+    """Returns a salted hash of `text`, as ``sha256:SALT:DIGEST``: a reader who has the text can recognise it.
 
     The salt, 32 hex digits, is new unless given. The digest is that of the salt's digits followed by the text in UTF-8.
     """

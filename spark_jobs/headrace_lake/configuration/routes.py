@@ -190,7 +190,7 @@ def _kind(node: Mapping[str, Any]) -> str:
 
 
 def sampled(bodies: Iterable[str], taken: Iterable[str]) -> tuple[RouteColumn, ...]:
-    """Returns the columns that hold what the objects among `bodies` hold; none if there is no object.
+    """Returns columns for the values of the objects among `bodies`; none if there is no object.
 
     A key with values of several types becomes text. Texts stay texts, whatever they look like: the next one may look otherwise.
     """

@@ -44,11 +44,11 @@ _SLICE: Final = 1_000_000
 _MINUTE: Final = 60_000
 
 _READ: Final = ("event_id", "received_time", "attributes", "partition", "offset")
-"""The columns of a written file from which the index learns."""
+"""The columns of a written file that the index reads."""
 
 
 _VALID: Final = r"^[du]\.[0-9a-f]{32}$"
-"""Ids that the index knows; what has another form lands as often as it comes."""
+"""Ids that the index knows; events with other ids land as often as they come."""
 
 
 class _DuplicatesError(Exception):

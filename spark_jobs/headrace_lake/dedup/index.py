@@ -56,7 +56,7 @@ Accept = Callable[[Sequence[str]], None]
 
 
 class WriteRows(Protocol):
-    """Writes checked rows and returns what it measured meanwhile. Called again if the batch has to be checked again."""
+    """Writes checked rows and returns the measures. Called again if the batch has to be checked again."""
 
     def __call__(self, rows: DataFrame, accept: Accept | None = None, /) -> dict[str, Any]:
         """`accept` is not asked if another run has written the batch, or where `append.stepwise` is false."""

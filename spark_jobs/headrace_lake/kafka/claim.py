@@ -76,7 +76,7 @@ class Claim:
         return coverage(self._spark, self._lake, topics, gaps.begun(fence))
 
     def losses(self, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[gaps.Loss]:
-        """Returns what Kafka lost before it was landed or given up; `known`: topic -> the id that it had."""
+        """Returns the records that Kafka lost before they were landed or given up; `known`: topic -> the id that it had."""
         fence = Fence(self._spark, self._lake)
         return gaps.find(self._coverage(topics, fence), self._brokers, topics, known, fence)
 

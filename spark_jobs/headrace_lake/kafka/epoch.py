@@ -27,7 +27,7 @@ class Epoch:
     log: Log
 
     def of_events(self, ranges: Iterable[Range]) -> list[Range]:
-        """Returns those of the events topic."""
+        """Returns the ranges of the events topic."""
         return [item for item in ranges if item.topic == self.topics.events]
 
     def among_strays(self, ranges: Iterable[Range]) -> bool:

@@ -23,7 +23,7 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
 _LOOK: Final = 1000
-"""So far before the end of what was landed a row is looked for: resends, for one, leave none."""
+"""Offsets before the end of the landed ones in which a row is looked for: resends, for example, leave none."""
 
 _PLACE: Final = ("topic_id", "partition")
 

@@ -59,7 +59,7 @@ _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 def client_options(settings: KafkaSettings) -> dict[str, str]:
     """Returns the options of Kafka's Java client for `settings`. Raises `ConfigError` for files that cannot be used.
 
-    What is in the files goes into the options, for executors that do not have them.
+    The contents of the files go into the options, for executors that do not have them.
     """
     options = {
         "bootstrap.servers": settings.bootstrap_servers,
@@ -86,8 +86,8 @@ def client_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _token_options(settings: KafkaSettings) -> dict[str, str]:
-    """Returns the options with which Kafka's Java client fetches tokens by itself. What it needs for TLS with the endpoint stands
-    in its login's options.
+    """Returns the options with which Kafka's Java client fetches tokens by itself. The options for TLS with the endpoint are
+    among those of its login.
     """
     pair = (settings.oauth_client_id, settings.oauth_client_secret.get_secret_value())
     login = {"clientId": pair[0], "clientSecret": pair[1]}
@@ -248,8 +248,8 @@ class Brokers:
     def time(self) -> int | None:
         """Returns the clock of Kafka's controller in Unix ms; None if it does not tell it.
 
-        Its quorum tells it (KIP-836: the leader's `lastCaughtUpTimestamp` is the present), from Kafka 3.3 on, whom the ACLs let
-        describe the cluster. Asked for once a minute, and counted on from there by no wall clock.
+        Its quorum tells it (KIP-836: the leader's `lastCaughtUpTimestamp` is the present), from Kafka 3.3 on, to clients that may
+        describe the cluster. It is asked once a minute; in between, no wall clock counts.
         """
         now = monotonic()
         if self._told is None or now - self._told[0] > _TIME_EVERY:

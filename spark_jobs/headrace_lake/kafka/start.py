@@ -67,8 +67,8 @@ class Coverage:
     ends: EndOffsets
     """One past the last covered offset, by partition of the topics that exist now."""
     former: Mapping[tuple[str, str, int], int]
-    """The same for deleted topics with these names; by (name, Kafka's id, partition). 0 where only a batch that was interrupted
-    has left rows, of topics that are not given up.
+    """The same for deleted topics with these names; by (name, Kafka's id, partition). 0 where only an interrupted batch has left
+    rows, of topics that are not given up.
     """
     given_up: frozenset[tuple[str, int | None]]
     """(Kafka's id, partition) of deleted topics whose remaining offsets were accepted as lost."""

@@ -53,7 +53,7 @@ _LATE: Final = "_headrace?late"
 """Column of rows that are counted: `_lately`."""
 _WANTED_ONES: Final = 1
 _DUPLICATES: Final = 2
-"""A tally's words for a row in its partition; 0: it is faulty."""
+"""A tally's codes for a row in its partition; 0: it is faulty."""
 _KINDS: Final = max(freshness.SPANS, len(_LABELS))
 """How many kinds of faulty, wanted and duplicate rows a tally tells apart: ages of wanted ones, protocols of duplicates."""
 _LAST: Final = 16

@@ -29,9 +29,9 @@ def prepare(
 ) -> dict[str, RouteTable | None]:
     """Returns the tables of `routes`, made if their columns are known; None for one whose columns the first batch decides.
 
-    `fence` reads what they are from the tables' logs: on tables that are up to date, Spark is asked for nothing.
-    Brings their streams and the change data feed up to date. Raises `ConfigError` if a table has other columns than its
-    JSON schema asks for, or is not a route's. Blocks on storage.
+    `fence` reads their properties from the tables' logs: Spark has nothing to do for tables that are up to date. Brings their
+    streams and the change data feed up to date. Raises `ConfigError` if a table has other columns than its JSON schema asks for,
+    or is not a route's. Blocks on storage.
     """
     tables: dict[str, RouteTable | None] = {}
     for name, settings in routes.items():

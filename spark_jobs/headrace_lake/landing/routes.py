@@ -1,7 +1,7 @@
-"""Lands the rows of routes: from what the batch has put into the events table, so a route has what events has, each once.
+"""Lands the rows of routes from the batch's rows in the events table, so that a route has the same rows, each once.
 
-A route's write is one more write of the batch, under the same transaction version, after that of events. It needs no second
-look at Kafka, and no answer about duplicates: events has decided.
+A route's write is one more write of the batch, under the same transaction version, after that of events. It needs no second look
+at Kafka, and no answer about duplicates: events has decided.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Routes:
         return {table.name: table for table in route_tables.load(spark, lake, with_rows)}
 
     def _of_files(self, files: list[str]) -> DataFrame | None:
-        """Returns the rows that the batch has just written: its own files, which no look at the whole table is needed for."""
+        """Returns the rows that the batch has just written: from its own files, without a look at the whole table."""
         if not files:
             return None
         rows = plain_parquet(self._epoch.spark.read.schema(self._schema), files)

@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 _ROOM: Final = 1 << 30
-"""Of a histogram, in values. It takes memory for those that it meets."""
+"""Values for which a histogram has room; it takes memory only for those that it meets."""
 
 
 def keyed_counts(key: Column) -> Column:

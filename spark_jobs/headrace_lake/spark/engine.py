@@ -29,7 +29,7 @@ from headrace_lake.spark.log_store import install
 from headrace_lake.spark.storage import Storage
 
 JVM_END_SECONDS: Final = 5.0
-"""How long a JVM that no longer answers may take to end."""
+"""Seconds that a JVM that no longer answers may take to end."""
 
 HOOKS_MS: Final = 15_000
 """Milliseconds that a JVM whose driver has ended may take for its hooks: they delete its local folders."""
@@ -109,7 +109,7 @@ _TUNED: Final = {
 """Tuning for landing. LAKE__SPARK and spark-submit's ``--conf`` override it."""
 
 _ALONE: Final = {"spark.ui.enabled": "false"}
-"""The same for a `local` master, which serves a status page of its own. On a cluster, people look at Spark's pages."""
+"""Tuning for a `local` master, which serves a status page of its own. On a cluster, people look at Spark's pages."""
 
 _PROVIDER: Final = "spark.hadoop.fs.s3a.aws.credentials.provider"
 _ACCESS_KEY: Final = "spark.hadoop.fs.s3a.access.key"

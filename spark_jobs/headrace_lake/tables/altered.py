@@ -65,10 +65,10 @@ def change_properties(spark: SparkSession, path: str, change: Callable[[Properti
 
 
 def _opened(spark: SparkSession, path: str) -> tuple[Properties, Callable[[Properties], object]]:
-    """Returns the properties of the table at `path`, and what sets some unless the table was altered since they were read.
+    """Returns the table's properties, and a function that sets some unless the table was altered since they were read.
 
-    Delta's `ALTER TABLE` reads the table again before it commits, so it cannot see what was altered before. It is what sets
-    them with a version of Delta whose steps we do not know.
+    Delta's `ALTER TABLE` reads the table again before it commits, so it cannot see what was altered before. It is used for
+    versions of Delta whose steps we do not know.
     """
     if not stepwise(spark):
         ((have, said),) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties", "description").collect()

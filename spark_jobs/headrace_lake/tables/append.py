@@ -122,7 +122,7 @@ class Appender:
         none, nothing = option.empty(), scala.toSeq([])
         settings = {"txnAppId": self._app_id, "txnVersion": str(version), "userMetadata": token}
         log = java_class(self._spark, f"{DELTA}.DeltaLog").forTable(spark, path)
-        # As Delta's own writer does: Delta reads a checkpoint that it has not read yet with the thread's session, and a thread
+        # As Delta's own writer does: Delta reads a new checkpoint with the thread's session, and a thread
         # of our own has none.
         with active_session(self._spark, spark):
             transaction = log.startTransaction(none, none)

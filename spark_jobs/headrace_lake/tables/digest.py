@@ -1,11 +1,11 @@
 """The digest of the rows that a line of `batches` covers: two sums, modulo 2^64, of two different hashes of each row.
 
-A sum knows no order: so merging and copying leave it as it is, and what is erased is taken away by subtraction. It tells
-damage from rows as they landed. It holds against no adversary: xxHash is no cryptographic hash, and its seeds are known.
+A sum does not depend on an order: merging and copying leave it as it is, and erased rows are subtracted. It detects
+damage to rows since they landed, but no adversary: xxHash is no cryptographic hash, and its seeds are known.
 
-One hash covers all that landing fills but when a row landed, which a replay changes, and what follows from the body; the other
-one place, id and content. Partitions of one batch share sums if there are more than `SLOTS` of them. The command line reads
-all this without PySpark.
+One hash covers all columns that landing fills, except the time of landing, which a replay changes, and those that follow from
+the body; the other covers place, id and content. Partitions of one batch share sums if there are more than `SLOTS` of them. The
+command line reads all this without PySpark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTHING: Final[Sums] = (0, 0)
 """The sums of no row."""
 
 SEEDS: Final = (0, 1)
-"""The first thing that each of the two hashes takes in."""
+"""The first value that each of the two hashes takes in."""
 
 SLOTS: Final = 8
 """Most sums of a topic in a batch: each costs every row a comparison."""
@@ -116,7 +116,7 @@ _ZERO: Final = hexadecimal(NOTHING)
 
 
 def forgotten(text: str | None) -> str | None:
-    """Returns the digest of a line whose rows are others now: where its sums are, and none of them."""
+    """Returns the digest of a line whose rows have changed: the slot of its sums, without the sums."""
     if text is None:
         return None
     return json.dumps({**json.loads(text), "sums": None})

@@ -98,7 +98,7 @@ def with_erased(spark: SparkSession, lake: str, table: str, rows: DataFrame, ins
 
     `rows` has the columns of the key, perhaps others. Costs nothing but a look at storage if nothing was ever erased.
     """
-    # The rows were looked up before: whoever misses one that was erased meanwhile finds it in the list, which is older.
+    # The rows were looked up before: a row that was erased meanwhile is in the list, which is older.
     if not exists(spark, lake):
         return rows
     erased = places(spark, lake, table).where(inside)

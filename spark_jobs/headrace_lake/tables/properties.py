@@ -13,7 +13,7 @@ VACUUMED_AT: Final = "headrace.vacuumedAt"
 """When the table was last vacuumed, or created; Unix seconds."""
 
 STRAYS: Final = "headrace.strays"
-"""Of `batches`: until where rows may lie that no row of it covers, which a job left when it was shut out.
+"""Of `batches`: the ends of rows that none of its lines covers, which a job left when it was shut out.
 
 JSON: topic id -> partition -> one past the last such offset. As of the last claim; missing if there were none.
 """

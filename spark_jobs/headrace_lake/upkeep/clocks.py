@@ -88,7 +88,7 @@ class ClockGuard:
             self._record = newest / 1000
 
     def agree(self, commit: float | None) -> bool:
-        """Returns whether what goes by the time may be deleted. May block for an answer of Kafka."""
+        """Returns whether rows and files may be deleted by their age. May block for an answer of Kafka."""
         try:
             kafka = self._brokers.time()
         except KafkaAwayError:

@@ -76,7 +76,7 @@ class GroupReporter:
             self._ends |= ends
 
     def run_due(self) -> None:
-        """Does what is due. Blocks for a few seconds at most."""
+        """Does the tasks that are due. Blocks for a few seconds at most."""
         self._every(_COMMIT, "committing the group's offsets", self._commit)
         self._every(_LAG, "measuring the lag", self._measure_lag)
         self._every(_CONFIG_LOOK, "reading the topics' retention", self._ask_retention)
@@ -84,7 +84,7 @@ class GroupReporter:
             self._every(_LOOK, "measuring the margin to retention", self._look)
 
     def finish(self) -> None:
-        """Commits what is left, measures the lag once more and closes the connections. Blocks for a few seconds at most."""
+        """Commits the last offsets, measures the lag once more and closes the connections. Blocks for a few seconds at most."""
         self._every(0, "committing the group's offsets", self._commit)
         self._every(0, "measuring the lag", self._measure_lag)
         second = self._class(_DURATION).ofSeconds(1)

@@ -84,7 +84,7 @@ class Inventory(TransactionLog):
                 self.vacuumed += int(info.get("operationMetrics", {}).get("numDeletedFiles", 0))
 
     def _add(self, path: str, size: int, modified: int) -> bool:
-        """Counts a file in; returns False if it is there: who computes statistics adds all files again. `modified`: in ms."""
+        """Counts a file in; returns False if it is there: a computation of statistics adds all files again. `modified`: in ms."""
         day_files = self.days.setdefault(_day(path), DayFiles())
         if path in day_files.small or hash(path) in day_files.others:
             return False

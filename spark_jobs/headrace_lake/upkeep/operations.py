@@ -22,7 +22,7 @@ STALLED: Final = 120.0
 """Seconds without a heartbeat of the main loop after which a ready job should be restarted."""
 
 STARTING: Final = 1800.0
-"""The same before the job is ready: it starts a JVM and reads ids from the table. Restarted earlier, it might never start."""
+"""The same seconds before the job is ready: it starts a JVM and reads ids. Restarted earlier, it might never start."""
 
 _SHARES: Final = (0.5, 0.95)
 

@@ -107,8 +107,8 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._short = status is not None and status.short
 
     def run_due(self) -> None:
-        """Does what is due; the main loop calls it often. May block for some seconds. Raises what
-        `Maintenance.run_due` raises.
+        """Does the tasks that are due; the main loop calls it often. May block for some seconds. Raises the errors of
+        `Maintenance.run_due`.
         """
         self._group_reporter.run_due()
         if self._running is not None and self._running.done():
@@ -118,7 +118,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             self._running = self._beside.submit(self._maintenance.run_due)
 
     def finish(self) -> None:
-        """Does what is due of maintenance once more, and waits for it. Raises what `run_due` raises."""
+        """Does the due maintenance once more, and waits for it. Raises the errors of `run_due`."""
         running, self._running = self._running, None
         if running is not None:
             running.result()

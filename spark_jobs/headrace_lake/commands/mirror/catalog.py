@@ -71,8 +71,8 @@ AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: _RestCatalog(nam
 
 
 def opened(properties: dict[str, str]) -> Catalog:
-    """Opens the catalog. Raises `ConfigError` if the properties are none of pyiceberg's or the catalog refuses them, and what
-    `requests` or pyiceberg raises while a REST catalog is away.
+    """Opens the catalog. Raises `ConfigError` if the properties are none of pyiceberg's or the catalog refuses them, and the
+    errors of `requests` or pyiceberg while a REST catalog is away.
     """
     try:
         return load_catalog("headrace", **properties)

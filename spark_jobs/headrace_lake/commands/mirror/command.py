@@ -15,7 +15,7 @@ from headrace_lake.upkeep.operations import OpsThread
 
 
 def add(commands: Any) -> None:
-    """Adds the command to what `add_subparsers` returned."""
+    """Adds the command to the result of `add_subparsers`."""
     parser = commands.add_parser(
         "mirror",
         help="keep Iceberg tables that show the same rows",

@@ -80,9 +80,7 @@ class Follower(Health):
         self._trouble = ""
 
     def _behind(self, name: str) -> Source | None:
-        """Reads what the Delta table holds, if its Iceberg table shows another version. Raises `ConfigError` if it shows another
-        table.
-        """
+        """Reads the Delta table, if its Iceberg table shows another version. Raises `ConfigError` if it shows another table."""
         table = self._tables.opened(name)
         target = self._targets.setdefault(name, Target(self._catalog, (*self._namespace, name)))
         identity, path = target.mirrored()

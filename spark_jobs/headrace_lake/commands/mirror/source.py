@@ -64,7 +64,7 @@ class Tables:
         return self._open[name]
 
     def source(self, name: str) -> Source:
-        """Returns what the table `name` holds, as `newest` last found it. Raises `HaltError` if its files hold other rows
+        """Returns the content of the table `name`, as `newest` last found it. Raises `HaltError` if its files hold other rows
         than its log says, and `ConfigError` if Iceberg has no such columns.
         """
         table = self._open[name]

@@ -1,7 +1,7 @@
 """Chooses which files are merged next. Pure: it looks at names, sizes and one time.
 
 Files grow by levels, as in a log-structured merge tree: small files of a running day become one of some MB, those become one of
-the final size, and a file of the final size is never read again. A day that is over, and that nobody writes to, is merged to
+the final size, and a file of the final size is never read again. A day that is over, and gets no more files, is merged to
 the end. So how often a row is rewritten depends on the number of levels, not on the number of batches.
 """
 

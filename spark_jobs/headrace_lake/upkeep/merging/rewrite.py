@@ -46,7 +46,7 @@ def by_arrow(
 
     `statistics`: the columns whose ranges the log gets. `there` reads the table's log and says whether it has all the files
     still; if not, nothing is committed, and 0 returned. Raises `InterruptedMergeError` once `going_on` says no. A file that is
-    not committed stays for vacuum: after an error of the commit, nobody knows whether the log names it.
+    not committed stays for vacuum: after an error of the commit, the log may name it.
     """
     storage = Storage(spark)
     local = storage.scheme(files.path) == "file"
