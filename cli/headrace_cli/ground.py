@@ -41,7 +41,7 @@ def run(verbs: Callable[..., Any]) -> None:
 
 
 def _check_current_folder() -> None:
-    """Raise `CommandError` if it was deleted: libraries would end without a word of it."""
+    """Raise `CommandError` if the current folder was deleted: libraries would end without saying so."""
     try:
         Path.cwd()
     except OSError as error:

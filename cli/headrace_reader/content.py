@@ -47,7 +47,7 @@ _MARKERS: Final = f"""
 
 
 def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Return a row for each table that landing fills, one for Logjam's gaps, and one for the ranges whose content nothing proves,
+    """Return a row for each table that landing fills, one for Logjam's gaps, and one for the ranges without a proof of content,
     if there are any.
     """
     names = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]

@@ -1,6 +1,6 @@
 """The proof that each record of the topics is in the tables exactly once.
 
-It proves that rows and bookkeeping agree, and that the bookkeeping is whole. It cannot see what the tables never knew: only a
+It proves that rows and bookkeeping agree, and that the bookkeeping is whole. It cannot see records that no table ever had: only a
 comparison with Kafka shows whether the ends agree.
 """
 

@@ -84,7 +84,7 @@ RETAINED_SAID: Final = "kept_from_said"
 TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table; -1 if there is none."""
 STRAYED: Final = "strays"
-"""Our own table: (topic_id, partition, to), until where rows may lie that a job left when it was shut out."""
+"""Our own table: (topic_id, partition, to), the ends of rows that a job left when it was shut out."""
 
 ROUTES: Final = "_routes"
 """Our own table: (name), the routes that have a table, or had one. No route can have its name."""
@@ -252,8 +252,8 @@ def _refuse_strange(path: str, table: DeltaTable) -> None:
 
 
 def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
-    """Fill our own tables with what the table `name` says beside its rows. Raises `CommandError` for a property that the job
-    did not write.
+    """Fill our own tables from the properties and transactions of the table `name`. Raises `CommandError` for a property that the
+    job did not write.
     """
     properties = table.metadata().configuration
 

@@ -38,7 +38,7 @@ def text(value: Any) -> str:
 
 
 def printable(value: str) -> str:
-    """Return the text without what would move the cursor or turn the reading direction."""
+    """Return the text without characters that move the cursor or turn the reading direction."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
 
 

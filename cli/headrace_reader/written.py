@@ -32,7 +32,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Output:
-    """`format`: None for what suits the place: a table on a terminal, else values with tabs between them. `file`: for Parquet."""
+    """`format`: None for a table on a terminal, else values with tabs between them. `file`: for Parquet."""
 
     format: Format | None = None
     file: Path | None = None
@@ -89,7 +89,7 @@ def _write_json(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> in
 
 
 def _write_parquet(target: Path, names: Sequence[str], reader: Any) -> int:
-    """Write what `reader`, a reader of batches of pyarrow, gives beside `target`, which it replaces when it is whole."""
+    """Write the batches of `reader`, which is pyarrow's, beside `target`, and replace that when they are whole."""
     import pyarrow as pa  # only here: it takes a moment to load
     from pyarrow import parquet
 

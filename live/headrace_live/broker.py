@@ -27,7 +27,7 @@ DESCRIBE_EVERY: Final = 5.0
 
 
 class KafkaWatch:
-    """Asks Kafka as a bystander: without a group, and without writing. `group`: where the landing job notes how far it is."""
+    """Asks Kafka as a bystander: without a group, and without writing. `group`: the one of the landing job's positions."""
 
     def __init__(self, settings: KafkaSettings, *, group: str) -> None:
         self._group = group
@@ -82,7 +82,7 @@ class KafkaWatch:
         ]
 
     async def _landed(self) -> dict[tuple[str, int], int]:
-        """Return how far the landing job's group is; empty if we may not know, or it has not begun."""
+        """Return the positions of the landing job's group; empty if we may not read them, or it has none."""
         assert self._admin is not None
         try:
             found = await self._admin.list_consumer_group_offsets(self._group)

@@ -10,8 +10,8 @@ from headrace_cli.operating.exposition import Scrape
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as Kafka describes it. `end`: the offset that comes next; `leader` is None if it has none; `landed`: where the
-    landing job's group stands, None if that is not known.
+    """A partition as Kafka describes it. `end`: the next offset; `leader` is None if it has none; `landed`: the position of the
+    landing job's group, None if that is not known.
     """
 
     topic: str

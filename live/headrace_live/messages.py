@@ -20,7 +20,7 @@ SECONDS: Final = 8.0
 
 
 async def messages(settings: KafkaSettings, filters: Filters, text: str, *, quarantine: bool) -> dict[str, Any]:
-    """Return the newest messages that pass, the newest first, as the page shows them. `text`: what the value holds somewhere.
+    """Return the newest messages that pass, the newest first, as the page shows them. `text`: must be somewhere in the value.
 
     Takes 20 s at most. Raises `CommandError`, `DeliveryError`, `TimeoutError`.
     """

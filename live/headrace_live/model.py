@@ -1,4 +1,4 @@
-"""The figures of a row of looks: figures for now, and points for the last ten minutes. No clock, no socket; memory is bounded."""
+"""Figures from successive looks: those of now, and points for the last ten minutes. No clock, no socket; memory is bounded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace_live.looks import (
 )
 
 SPAN: Final = 600.0
-"""How far back the history goes."""
+"""Seconds of the history."""
 POINTS: Final = 700
 """Most points in it: one a second, and some."""
 WINDOW: Final = 2.5
@@ -55,7 +55,7 @@ class Model:
         self._first: float | None = None
 
     def add(self, look: Look) -> Figures:
-        """Return what is known now. `look` is later than those before."""
+        """Return the present figures. `look` is later than those before."""
         if self._first is None:
             self._first = look.at
         before = self._looks[-1] if self._looks else None
@@ -283,7 +283,7 @@ def grown(before: float, after: float) -> float:
 
 
 def rate(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> float | None:
-    """Return how much a counter has grown in a second, over all parts; None if nobody was asked twice."""
+    """Return how much a counter has grown in a second, over all parts; None if no part answered twice."""
     rates = [
         grown(before.total(name), after.total(name)) / (after.at - before.at)
         for before, after in pairs

@@ -1,4 +1,4 @@
-"""The page over HTTP: read-only, from this machine unless told, and with nothing from anywhere else."""
+"""The page over HTTP: read-only, for this machine alone unless told otherwise, and without content from elsewhere."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class LiveServer:
         )
 
     async def _alone(self, lock: asyncio.Lock, look: Callable[[], Awaitable[object]]) -> web.Response:
-        """Answer with what `look` finds in Kafka and the tables; of each kind there is one at a time."""
+        """Answer with the result of `look` in Kafka and the tables; one of each kind runs at a time."""
         if lock.locked():
             return _problem(503, "Somebody else is looking: try again in a moment.")
         async with lock:

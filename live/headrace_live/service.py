@@ -1,4 +1,4 @@
-"""The looks, each second while somebody looks and each ten while nobody does, and who hears of them."""
+"""Looks each second while there are viewers, else every ten seconds, and sends each look to the viewers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headrace_live.words import behind_seconds, verdict
 LATE: Final = 0.8
 """A look takes no longer than this: a part that has not answered by then is shown as before, until it is away."""
 WATCHED: Final = 1.0
-"""Time between two looks while somebody looks."""
+"""Seconds between two looks while there are viewers."""
 IDLE: Final = 10.0
-"""The same while nobody does: enough for the last ten minutes."""
+"""Seconds between two looks without viewers: enough for the last ten minutes."""
 ASKED: Final = 5.0
 """Seconds for which a client that asks for one state counts as a viewer."""
 FIND_EVERY: Final = 5.0
-"""How often it is asked which processes there are."""
+"""Seconds between two questions which processes there are."""
 TABLES_EVERY: Final = 20.0
 VIEWERS: Final = 64
 """Most pages that are open at the same time."""
@@ -60,7 +60,7 @@ class LiveService:
         self._tasks = [asyncio.create_task(_run(each)) for each in work]
 
     async def stop(self) -> None:
-        """End all of it; viewers hear nothing more."""
+        """End all of it; viewers get nothing more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -89,11 +89,11 @@ class LiveService:
 
     @property
     def watched(self) -> bool:
-        """Whether a page is open, or somebody has asked a moment ago."""
+        """Whether a page is open, or a client has asked a moment ago."""
         return bool(self._viewers) or time.monotonic() < self._asked + ASKED
 
     def wake(self) -> None:
-        """Look now, and for a moment as if a page were open: somebody looks."""
+        """Look now, and for a moment as if a page were open."""
         self._asked = time.monotonic()
         self._wake.set()
 

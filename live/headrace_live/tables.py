@@ -1,6 +1,6 @@
 """Reads the tables, and follows one event by its id: from its record on Kafka to its row.
 
-What asks the tables blocks: call it in a thread.
+Functions that ask the tables block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Way:
 
 
 async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddress | None) -> Way:
-    """Look in the tables first, then among what has not landed. Reads only; takes half a minute at most.
+    """Look in the tables first, then among the records that have not landed. Reads only; takes half a minute at most.
 
-    Raises `CommandError` for what is no id.
+    Raises `CommandError` for an invalid id.
     """
     if identity != NEWEST and ID.fullmatch(identity) is None:
         raise CommandError(
@@ -114,7 +114,7 @@ async def _at(way: Way, reader: TopicReader, partition: int, offset: int) -> Non
 
 
 async def _among(way: Way, reader: TopicReader, landed: Mapping[Place, int]) -> None:
-    """Look among what has not landed, for the id or for the newest."""
+    """Look among the records that have not landed, for the id or for the newest."""
     share = 1 if way.id == NEWEST else RECORDS // reader.partitions
     places = {number: max(landed.get((reader.topic, number), 0), end - share) for number, end in reader.ends.items()}
     await reader.begin_from(places)

@@ -42,7 +42,7 @@ Row = dict[str, Any]
 def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: float) -> int:
     """Show the table until Ctrl-C, or one table. Return 0, or 1 if, at last, a part did not answer or was not ready.
 
-    Raises `CommandError` (nothing runs, no terminal to draw on, what is no address).
+    Raises `CommandError` (nothing runs, no terminal to draw on, an invalid address).
     """
     parts, model = asyncio.run(parts_of(path, urls)), Model()
 

@@ -20,7 +20,7 @@ BEHIND: Final = 20.0
 SILENT: Final = 180.0
 """Seconds: a landing job that has landed nothing for longer, while something waits, has stopped."""
 AFTER: Final = 120.0
-"""How long an outage that is over is still spoken of."""
+"""Seconds for which an outage that is over is still mentioned."""
 FULL: Final = 0.45
 """Arrivals may take half of a budget: near it receivers stop reading."""
 
@@ -147,8 +147,8 @@ def _lake(figures: Figures) -> Iterator[tuple[str, str]]:
 
 
 def behind_seconds(figures: Figures) -> float | None:
-    """Return how long the landing job needs for what has not landed; None: not known. What came since its last batch waits for
-    the next one and does not count, but after an outage.
+    """Return how long the landing job needs for the records that have not landed; None: not known. Records since its last batch
+    wait for the next one and do not count, except after an outage.
     """
     lake, rate = figures.lake, figures.events or 0
     if lake.lag is None:

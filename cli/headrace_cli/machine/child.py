@@ -72,8 +72,8 @@ Probe = Callable[[], Awaitable[ProbeResult]]
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """A process to run. `environment` adds to the supervisor's own, of which it does not get the variables `without`; `grace` is
-    the seconds from SIGTERM to SIGKILL.
+    """A process to run. `environment` adds to the supervisor's own, without the variables `without`; `grace` is the seconds from
+    SIGTERM to SIGKILL.
     """
 
     name: str

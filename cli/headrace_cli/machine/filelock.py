@@ -1,4 +1,4 @@
-"""Locks between processes, which the kernel releases when their holder dies, and who a process is."""
+"""Locks between processes, which the kernel releases when their holder dies, and the identities of processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def acquire(path: Path) -> int:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a living process holds the lock on `path`. Who only looks, also at the same time, does not hold it."""
+    """Return whether a living process holds the lock on `path`. Those that only look, also at the same time, do not hold it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -162,7 +162,7 @@ def parse_options(listed: str) -> dict[str, str]:
 
 
 def cargo_options() -> dict[str, Any]:
-    """Return what cargo's configuration of this user says about where crates are. Raises `CommandError` if it is no TOML."""
+    """Return where this user's cargo configuration says that crates are. Raises `CommandError` if it is no TOML."""
     path = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo", "config.toml")
     try:
         found = tomllib.loads(path.read_text())
@@ -174,7 +174,7 @@ def cargo_options() -> dict[str, Any]:
 
 
 def _lines(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the lines of a table of TOML. What cargo's configuration holds is written as in JSON."""
+    """Yield the lines of a table of TOML. Values of cargo's configuration are written as in JSON."""
     for name, value in table.items():
         key = prefix + json.dumps(name)
         if isinstance(value, dict):

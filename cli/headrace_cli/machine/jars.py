@@ -32,7 +32,7 @@ SILENCE: Final = 60.0
 """Seconds without a byte after which a download fails."""
 
 FetchProgress = Callable[[str, int, int], None]
-"""Called with what is fetched, how many are there already, and how many are wanted."""
+"""Called with a description, the number of jars that are there already, and the number that are wanted."""
 
 
 class Jar(NamedTuple):

@@ -54,7 +54,7 @@ def install() -> Built:
 
 
 def fingerprint() -> str:
-    """Return a hash that changes with what the build depends on."""
+    """Return a hash that changes with everything on which the build depends."""
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {platform.libc_ver()}".encode())
     for path in sorted([SOURCES / "Cargo.toml", SOURCES / "crates.lock", *SOURCES.glob("src/**/*.rs")]):
         digest.update(f"\n{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())

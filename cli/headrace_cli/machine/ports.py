@@ -59,7 +59,7 @@ def _bound(host: str, port: int) -> socket.socket | None:
 
 
 def holder(port: int) -> str:
-    """Return who listens on `port`, for a message: name and pid, or less when this user may not know them."""
+    """Return the process that listens on `port`, for a message: name and pid, or less when this user may not know them."""
     try:
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:

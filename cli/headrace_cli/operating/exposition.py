@@ -33,7 +33,7 @@ Labels = tuple[tuple[str, str], ...]
 Answer = tuple[int, str]
 """Status and text; status 0 with the reason when there is no answer."""
 Parts = Sequence[tuple[str, str]]
-"""Names and addresses; a name is empty if nobody has said it."""
+"""Names and addresses; a name is empty if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Scrape:
 async def parts_of(path: Path, urls: Sequence[str]) -> Parts:
     """Return the parts: those of `urls` (``[NAME=]URL``), else those of the stack in `path`, processes of one receiver as one.
 
-    ``NAME=dns://HOST:PORT`` is every address that the name has now. A part's name is empty if nobody says it. Raises
-    `CommandError` for what is no address, or if nothing runs.
+    ``NAME=dns://HOST:PORT`` is every address that the name has now. A part's name is empty if it is unknown. Raises
+    `CommandError` for an invalid address, or if nothing runs.
     """
     if urls:
         found = await asyncio.gather(*map(_named, urls))
@@ -124,7 +124,7 @@ def _values(text: str) -> dict[str, dict[Labels, float]]:
 
 
 def name_on(page: Answer) -> str:
-    """Return the name of the part whose status page this is; empty if it has none."""
+    """Return the name of the part that serves this status page; empty if it has none."""
     title = _TITLE.search(page[1]) if page[0] == 200 else None
     return title[1] if title is not None else ""
 
@@ -208,7 +208,7 @@ class Scraper:
 
 
 def scrape_all(parts: Parts) -> list[Scrape]:
-    """Ask all parts at the same time; what does not answer has a `problem`. Blocks for a few seconds at most."""
+    """Ask all parts at the same time; one that does not answer has a `problem`. Blocks for a few seconds at most."""
 
     async def look() -> list[Scrape]:
         scraper = Scraper()

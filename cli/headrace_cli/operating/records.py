@@ -1,7 +1,7 @@
 """Records of both topics as rows, with the names of the lake's columns; which of them are wanted, and from when on. Pure.
 
-What is shown of a record has no control character of a client. A record that breaks the contract is shown all the same, with its
-fault: what the landing job puts into the quarantine table.
+Shown records have no control character of a client. A record that breaks the contract is shown, too, with the fault for which the
+landing job puts it into the quarantine table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def parse_where(text: str) -> Condition:
 
 
 def _holds(condition: Condition, row: Row) -> bool:
-    """Return whether the row has the condition's value; what is no text is compared as JSON."""
+    """Return whether the row has the condition's value; values other than texts are compared as JSON."""
     found: Any = _identity(row) if condition.field == "id" else row.get(condition.field)
     for name, number in _STEP.findall(condition.path):
         if number and isinstance(found, list) and int(number) < len(found):
@@ -69,7 +69,7 @@ def _identity(row: Row) -> str | None:
 
 @dataclass(frozen=True)
 class Filters:
-    """All of what is given must hold; a pattern has `*` and `?`. Empty: everything passes."""
+    """All conditions that are given must hold; a pattern has `*` and `?`. Empty: everything passes."""
 
     protocols: Sequence[str] = ()
     stream: str = ""
@@ -146,7 +146,7 @@ def _cut(line: str) -> str:
 
 
 def pretty(row: Row) -> Text:
-    """Return a line about the record and a line with what it holds; one more for a fault or a reason, one for attributes."""
+    """Return a line about the record and a line with its content; one more for a fault or a reason, one for attributes."""
     protocol = str(row.get("protocol", "-"))
     shown = Text(f"{row['received_time']:%H:%M:%S}.{row['received_time'].microsecond // 1000:03d} ", style="dim")
     shown.append(printable(protocol), style=_COLORS.get(protocol, ""))
@@ -296,7 +296,7 @@ def _parsed(value: bytes) -> tuple[Any, bool]:
 
 
 def parsed(text: object) -> Any:
-    """Return the JSON that a text holds, or the text; None for what is no text, or an empty one."""
+    """Return the JSON that a text holds, or the text; None for anything else, or an empty text."""
     if not isinstance(text, str) or not text:
         return None
     try:

@@ -27,7 +27,7 @@ from headrace_cli.stack.reach import check_reachable
 
 @dataclass
 class Newest:
-    """The records that were found, the oldest first. `read`: records that were read; `held`: bytes of what is kept.
+    """The records that were found, the oldest first. `read`: records that were read; `held`: bytes of the kept ones.
 
     `cut`: some fit and were left out, for their bytes. `late`: the time was over before the end was reached.
     """
@@ -42,7 +42,7 @@ class Newest:
 async def newest(
     reader: TopicReader, count: int, wanted: Callable[[Kept], bool], most_bytes: int, seconds: float = float("inf")
 ) -> Newest:
-    """Read to where the topic ended when the reader opened; keep the newest `count` of what is wanted, or fewer."""
+    """Read to where the topic ended when the reader opened; keep the newest `count` of the wanted records, or fewer."""
     found, kept = Newest(), list[tuple[tuple[int, int, int], Kept]]()
     stop = monotonic() + seconds
     while not found.late and not await reader.at_the_end():
@@ -107,7 +107,7 @@ class TopicReader:
         self._ends = await self._consumer.end_offsets(self._partitions)
 
     async def begin_at(self, moment: datetime | str) -> None:
-        """Begin with what was stored from `moment` on, with the first record, or with what comes next."""
+        """Begin with the records stored from `moment` on, with the first one, or with the next one to come."""
         places: Mapping[TopicPartition, int] = self._ends
         if moment == BEGINNING:
             places = await self._consumer.beginning_offsets(self._partitions)
@@ -124,7 +124,7 @@ class TopicReader:
         await self.begin_from({partition: end - count for partition, end in self.ends.items()})
 
     async def begin_from(self, places: Mapping[int, int]) -> None:
-        """Begin each partition at its place, or behind it where Kafka has deleted; one without a place at its end."""
+        """Begin each partition at its place, or after it where Kafka has deleted; one without a place at its end."""
         first = await self._consumer.beginning_offsets(self._partitions)
         for place in self._partitions:
             self._consumer.seek(place, max(first[place], places.get(place.partition, self._ends[place])))

@@ -52,7 +52,7 @@ _topics_doubt = partial(Finding, "topics", Verdict.DOUBT)
 
 
 def of_machine(limits: LimitSettings) -> Iterator[Finding]:
-    """Yield what contradicts the files and the memory of this machine. Only of use where the part runs."""
+    """Yield limits that contradict the files and the memory of this machine. Only of use where the part runs."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files != resource.RLIM_INFINITY and files < limits.connections + OWN_FILES:
         yield _limits_doubt(
@@ -69,7 +69,7 @@ def of_machine(limits: LimitSettings) -> Iterator[Finding]:
 
 
 def of_kafka(kafka: KafkaSettings) -> Iterator[Finding]:
-    """Yield what contradicts one another among times."""
+    """Yield times that contradict one another."""
     if kafka.ack_deadline < kafka.request_timeout:
         yield _limits_doubt(
             f"KAFKA__ACK_DEADLINE ({kafka.ack_deadline:g} s) is below KAFKA__REQUEST_TIMEOUT ({kafka.request_timeout:g} s):"

@@ -1,5 +1,5 @@
-"""How to reach Kafka: the stack's own, one that is named, or the environment's; and whether it can be reached, and if not, why:
-Kafka's own client says so only after a minute. With the probes by which the supervisor learns whether its children are ready.
+"""How to reach Kafka: the stack's own, one that is named, or the environment's; and why it cannot be reached, which Kafka's own
+client says only after a minute. With the probes by which the supervisor learns whether its children are ready.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def environments_kafka(**known: object) -> KafkaSettings:
 def kafka_settings(path: Path, named: str | None) -> KafkaSettings:
     """Return how to reach Kafka: at `named`, else as the stack in `path` does, else as the environment says.
 
-    Users, passwords, TLS and topics come from `HEADRACE_KAFKA__…`; the embedded broker speaks PLAINTEXT. Raises `CommandError`
-    if nobody says where Kafka is, `ConfigError` for wrong settings.
+    Users, passwords, TLS and topics come from `HEADRACE_KAFKA__…`; the embedded broker speaks PLAINTEXT. Raises `CommandError` if
+    Kafka's address is unknown, `ConfigError` for wrong settings.
     """
     if named is not None:
         return environments_kafka(bootstrap_servers=named)

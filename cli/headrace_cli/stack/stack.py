@@ -84,7 +84,7 @@ class Endpoint:
 class Stack:
     """The supervisor's input. `kafka` is None with the user's own, `live` without the live page.
 
-    `notes`: what was decided and should be said, as (name, text).
+    `notes`: decisions to report, as (name, text).
     """
 
     state: StateFolder
@@ -190,13 +190,13 @@ def _live(state: StateFolder, port: int, base: Mapping[str, str]) -> ProcessSpec
 
 
 def _names(service: Protocol[Any], processes: int) -> list[str]:
-    """Return what its processes are called: forward, forward-2, forward-3."""
+    """Return the names of its processes: forward, forward-2, forward-3."""
     count = processes if service.shares else 1
     return [service.name, *(f"{service.name}-{number}" for number in range(2, count + 1))]
 
 
 def check_processes(processes: int) -> None:
-    """Raise `CommandError` for a number of processes that cannot be meant, or that cannot share what the settings name."""
+    """Raise `CommandError` for an impossible number of processes, or for several that would share a socket of the settings."""
     if not 1 <= processes <= MOST_PROCESSES:
         raise CommandError(f"--processes {processes}: a receiver has 1 to {MOST_PROCESSES} processes.", status=2)
     name = variable("listen", "socket")
@@ -296,7 +296,7 @@ def _kafka_disk_bytes(topics: Mapping[str, str]) -> int:
 class _PortAllocator:
     """Allocates default ports or free ones. For a port in use it raises `CommandError`, with the process that holds it.
 
-    `before`: the free ones that an earlier start chose, by what they are for: they are taken again while they are free.
+    `before`: the free ones that an earlier start chose, by purpose: they are taken again while they are free.
     """
 
     def __init__(self, options: StackOptions, before: Mapping[str, int] | None = None) -> None:
@@ -316,7 +316,7 @@ class _PortAllocator:
         return port
 
     def take_live(self) -> tuple[int, list[tuple[str, str]]]:
-        """Return the live page's port: the usual one, else a free one, and what to say about it.
+        """Return the live page's port: the usual one, else a free one, and notes about it.
 
         The port is 0 if the page's package is not installed.
         """

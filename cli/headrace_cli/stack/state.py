@@ -130,7 +130,7 @@ class StateFolder:
         _write(self._ports, dict(ports))
 
     def read_ports(self) -> dict[str, int]:
-        """Return the ports that the last start chose, by what they are for; those that are none are left out."""
+        """Return the ports that the last start chose, by purpose; invalid ones are left out."""
         return {name: port for name, port in _read(self._ports).items() if type(port) is int and 0 < port < 65_536}
 
     def delete_record(self) -> None:

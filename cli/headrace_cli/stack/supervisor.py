@@ -22,7 +22,7 @@ Report = Callable[[str, str, str], None]
 """Called with a name, a kind ("good", "bad" or "note") and what happened."""
 
 TELL_SECONDS: Final = 5.0
-"""After this time, and then whenever it has doubled, a start that takes long says what it waits for."""
+"""Seconds after which, and then whenever they have doubled, a slow start says what it waits for."""
 
 
 class Supervisor:
@@ -68,7 +68,7 @@ class Supervisor:
             self._stack.state.delete_record()
 
     async def _tell_who_starts(self) -> None:
-        """Say now and then what is still waited for, until all are ready: Spark takes half a minute."""
+        """Say now and then which processes are not ready yet: Spark takes half a minute."""
         while self._on_ready is not None and not self._stop.is_set():
             await self._sleep(max(TELL_SECONDS, time.monotonic() - self._started_at))
             names = [child.spec.name for child in self._children if child.state is ChildState.STARTING]

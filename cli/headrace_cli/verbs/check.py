@@ -113,7 +113,7 @@ def _environment() -> dict[str, str]:
 
 
 def compiling() -> subprocess.Popen[bytes]:
-    """Start to compile the tests and what they import; as a context, it waits for the end. What is wrong is pytest's to say.
+    """Start to compile the tests and their imports; as a context, it waits for the end. Errors are left to pytest.
 
     The linters leave a core to it. All workers begin at once, and in a new checkout each would compile everything by itself.
     """

@@ -43,7 +43,7 @@ class Reporter:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Go on where what is printed inside goes nowhere: to a closed terminal, a pipe whose reader has ended, a full disk."""
+    """Let output of the block fail without an error: to a closed terminal, a pipe whose reader has ended, a full disk."""
     try:
         yield
     except SystemExit:  # rich's, of a pipe, and it has done the same

@@ -12,7 +12,7 @@ from headrace_cli.ground import CommandError
 
 
 def examples(*commands: str) -> str:
-    """Return what a verb's help ends with."""
+    """Return the end of a verb's help."""
     return "\n\n".join(["Examples:", *commands])
 
 

@@ -27,7 +27,7 @@ STOP_SECONDS: Final = 75.0
 """Time for a supervisor to stop its stack: receivers drain for up to 35 s, the broker for up to 20 s."""
 
 KNOWN_SECONDS: Final = 5.0
-"""Time for a supervisor that has just taken the lock to say there who it is."""
+"""Time for a supervisor that has just taken the lock to write its identity there."""
 
 
 app = typer.Typer()
@@ -191,7 +191,7 @@ async def _cores(services: dict[str, Any]) -> dict[str, str]:
 
 
 def document(record: dict[str, Any], cores: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``status --json`` prints, from the supervisor's record and what the receivers say of their native `cores`."""
+    """Return the document of ``status --json``, from the supervisor's record and the state of the receivers' native `cores`."""
     kafka, lake = record["kafka_child"], record["lake_child"]
     return {
         "state": record["state"],

@@ -160,7 +160,7 @@ def show_addresses(state: StateFolder) -> None:
 
 
 def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> dict[str, Any]:
-    """Start a supervisor in the background, show what it says until everything is ready, and return its record.
+    """Start a supervisor in the background, show its lines until everything is ready, and return its record.
 
     `tied`: it ends when this process does. Raises `CommandError` if it stops, or is not ready in time.
     """
@@ -210,7 +210,7 @@ def _arguments(options: StackOptions) -> list[str]:
 
 
 def _relay_log(log: Path, position: int) -> int:
-    """Show what the supervisor has logged since `position`; return the new position."""
+    """Show the supervisor's lines since `position`; return the new position."""
     rows, position = written_since(log, position)
     for row in rows:
         found = console.parse_line(row)

@@ -77,9 +77,7 @@ class MessageChannel:
         self._ended = asyncio.create_task(self._end())
 
     async def _greeted(self) -> bool:
-        """Return whether the next thing that ZeroMQ tells is that it may send. Raises `RefusedError`,
-        `ConnectionRefusedError`.
-        """
+        """Return whether ZeroMQ's next event is that it may send. Raises `RefusedError`, `ConnectionRefusedError`."""
         told = await recv_monitor_message(self._monitor)
         event = told["event"]
         if event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
@@ -173,7 +171,7 @@ async def _log_in(login: Login, reader: asyncio.StreamReader, writer: asyncio.St
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
-    """Return the next object of msgpack; the server says nothing behind it until it is answered. Raises `RefusedError`."""
+    """Return the next object of msgpack; the server sends nothing after it until it is answered. Raises `RefusedError`."""
     data = b""
     while len(data) < _MOST:
         piece = await reader.read(_LOGIN_READ)

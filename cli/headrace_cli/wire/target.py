@@ -20,7 +20,7 @@ from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 
 SYSTEM: Final = "system"
-"""As `Security.ca`: what this machine trusts."""
+"""Value of `Security.ca`: the authorities that this machine trusts."""
 FILE_BYTES: Final = 64 << 10
 """Most bytes of a file with secrets."""
 SECRETS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {

@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass
 class Bench:
-    """`wait`: seconds that a server has for what is waited for; `silence`: seconds of listening where it should say nothing.
+    """`wait`: seconds that a server has for an answer; `silence`: seconds of listening where it should send nothing.
 
     `largest`, `inflated`: bytes, the user's bounds.
     """
@@ -137,7 +137,7 @@ def _run(command: str, option: str) -> None:
 class Line:
     """A connection. `answers` and `remarks` have the time at which each came, in seconds of the monotonic clock.
 
-    `ended`: how the server ended it (``closes``, ``resets``); `fault`: what it said that no server may say.
+    `ended`: how the server ended it (``closes``, ``resets``); `fault`: a reply that no server may send.
     """
 
     client: Client
@@ -150,7 +150,7 @@ class Line:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def send(self, data: bytes, seconds: float) -> None:
-        """Write `data` within `seconds`. What a server does that does not read, or closes, shows in what is heard."""
+        """Write `data` within `seconds`. The answers show whether a server does not read, or closes."""
         with contextlib.suppress(OSError, TimeoutError):
             self.writer.write(data)
             async with asyncio.timeout(seconds):
@@ -188,7 +188,7 @@ class Line:
         return bool(self.ended or self.fault)
 
     async def listen(self) -> None:
-        """Note what comes, until the server ends it or says what it may not."""
+        """Note answers, until the server ends the connection or sends what it may not."""
         try:
             while data := await self.reader.read(_READ_BYTES):
                 now = time.monotonic()
@@ -209,9 +209,9 @@ class Line:
 
 @asynccontextmanager
 async def connected(target: Target, client: Client, seconds: float) -> AsyncIterator[Line]:
-    """Open a connection and say the greeting. What `client` made before is not under way on it.
+    """Open a connection and send the greeting. Frames that `client` made before are not under way on it.
 
-    Raises what `opened` raises if there is none within `seconds`.
+    Raises the errors of `opened` if there is none within `seconds`.
     """
     reader, writer = await opened(target, seconds)
     line = Line(client, reader, writer)

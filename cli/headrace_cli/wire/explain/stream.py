@@ -30,7 +30,7 @@ MESSAGE_BYTES = 32 << 20
 
 
 def protocol_of(beginning: bytes) -> str:
-    """Return the protocol that begins so. Raises `CommandError` if none does."""
+    """Return the protocol that begins with these bytes. Raises `CommandError` if none does."""
     if other := stranger(beginning):
         raise CommandError(f"These bytes are {other}.", status=2)
     for name, explanation in EXPLANATIONS.items():
@@ -101,7 +101,7 @@ class Explainer:
     ) -> None:
         """`protocol`: empty if the first bytes say it. `settings`: the receiver's, by protocol; None: the defaults.
 
-        Raises `CommandError` if nobody says so and no protocol begins so.
+        Raises `CommandError` if no protocol is named and none begins with these bytes.
         """
         beginning = b""
         for piece in pieces:

@@ -33,7 +33,7 @@ _WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 
 class Reader:
     """Reads items with the settings of the environment and of the YAML file `config`.
 
-    `wide`: with those of nobody, and with limits that no event exceeds; what compressed bytes may inflate to stays limited.
+    `wide`: with the defaults instead, and with limits that no event exceeds; what compressed bytes may inflate to stays limited.
     """
 
     def __init__(self, config: Path | None = None, *, wide: bool = False) -> None:
@@ -98,7 +98,7 @@ _AT_ONCE: Final = 100
 class Item:
     """An item that a client sent and no receiver understood. `name` is its id, or its place on its topic if it has none.
 
-    `pieces`: its parts by number, from 1; empty if only their `sizes` were asked for. What a client sends again is the same item.
+    `pieces`: its parts by number, from 1; empty if only their `sizes` were asked for. A resend is the same item.
     """
 
     name: str
@@ -152,7 +152,7 @@ def _place(row: Row) -> str:
 
 
 def gathered(rows: Iterable[Row]) -> Iterator[Item]:
-    """Put the rows' parts together; an item comes as soon as it is complete, and at the end what is not.
+    """Put the rows' parts together; an item comes as soon as it is complete, incomplete ones at the end.
 
     An item that was sent again comes once. Raises `CommandError` if parts without their others hold too much.
     """
@@ -200,7 +200,7 @@ def _item(key: tuple[str, str], row: Row) -> Item:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows: all of what is given must hold. `name`: of one item."""
+    """Conditions on rows: all that are given must hold. `name`: of one item."""
 
     reasons: Sequence[str] = ()
     protocols: Sequence[str] = ()

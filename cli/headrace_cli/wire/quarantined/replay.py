@@ -1,4 +1,4 @@
-"""``quarantine replay``: publishes what is read once more, unless the lake has it."""
+"""``quarantine replay``: publishes the events of items that are read once more, unless the lake has them."""
 
 from __future__ import annotations
 

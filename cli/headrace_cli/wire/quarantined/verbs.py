@@ -134,7 +134,7 @@ def show(
 
 
 def dump(content: bytes) -> Iterator[str]:
-    """Return lines with the offset, 16 bytes in hex and what of them is ASCII."""
+    """Return lines with the offset, 16 bytes in hex, and those that are ASCII."""
     for at in range(0, len(content), _WIDTH):
         piece = content[at : at + _WIDTH]
         plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
@@ -181,9 +181,7 @@ def export(
 
 
 def wanted_of(reasons: list[str] | None, protocols: list[str] | None, since: str, until: str) -> Wanted:
-    """Return the options as what is wanted. Raises `CommandError` for a time that is none, or a reason or protocol that nobody
-    has.
-    """
+    """Return the options as conditions. Raises `CommandError` for an invalid time, or an unknown reason or protocol."""
     check_known("--reason", reasons or (), [*Reason, *RecordFault])
     check_known("--protocol", protocols or (), [each.name for each in installed()])
     now = datetime.now(UTC)

@@ -94,7 +94,7 @@ class Connection:
         self._batch = min(batch, self._client.batch)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send until the source ends or `stop`, and wait for what is to come. A failure is noted in the tally."""
+        """Send until the source ends or `stop`, and wait for the answers. A failure is noted in the tally."""
         try:
             channel = await channel_to(self._target, self._timeout)
         except (OSError, TimeoutError) as error:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 LINE_BYTES: Final = 960 << 10
-"""Longest line; what is beyond it is cut off. With its mark it is below LIMITS__EVENT_BYTES, unless JSON escapes much of it."""
+"""Longest line; the rest is cut off. With its mark it is below LIMITS__EVENT_BYTES, unless JSON escapes much of it."""
 QUEUED: Final = 16
 """Pieces of at most 64 KiB, or one line, that are read ahead."""
 _READ: Final = 64 << 10

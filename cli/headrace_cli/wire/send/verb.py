@@ -209,8 +209,7 @@ def sent(
     lake: LakeAddress | None = None,
     as_json: bool = False,
 ) -> int:
-    """Send all that `source` has, and print what became of it. Return 0 if all was acknowledged (with `lake`: and landed once),
-    else 1.
+    """Send all that `source` has, and print the result. Return 0 if all was acknowledged (with `lake`: and landed once), else 1.
 
     Raises `CommandError` if nothing could be sent at all.
     """
