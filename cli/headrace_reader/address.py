@@ -42,7 +42,7 @@ _CAUSES: Final = (
     ("connection refused", "nothing listens at the store's address"),
     ("operation timed out", "the store does not answer"),
 )
-"""Texts in deltalake's chain of errors -> what it means."""
+"""Texts in deltalake's chain of errors -> their meaning."""
 _SECRET: Final = re.compile(r"KEY|SECRET|TOKEN|SAS|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _QUERY: Final = re.compile(r"\?\S+")
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")

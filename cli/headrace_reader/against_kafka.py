@@ -72,7 +72,7 @@ async def _partitions(settings: KafkaSettings, topics: list[str]) -> list[Place]
 
 
 def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]]) -> list[Row]:
-    """Compare where the tables end, by partition, with what Kafka holds: one row for each check, and one for what is left."""
+    """Compare where the tables end, by partition, with Kafka's offsets: one row for each check, and one for the backlog."""
     beyond = [
         {
             "topic": topic,

@@ -134,7 +134,7 @@ class _Lines:
         return found
 
     def unknown(self) -> str:
-        """Return how many of the ranges nothing proves, and up to where; empty if there are none."""
+        """Return how many ranges are without proof, and up to where; empty without any."""
         lines = np.flatnonzero(~self._known & ~self._excused)
         if not len(lines):
             return ""
@@ -144,9 +144,9 @@ class _Lines:
 
 
 def _lines(table: str) -> str:
-    """Return a query for the lines of `batches` with what they say of `table`, by place and offset.
+    """Return a query for the lines of `batches` with their digests of `table`, by place and offset.
 
-    `of`: lines of one batch that share their sums. If one of them says nothing, nothing is known of the others.
+    `of`: lines of one batch that share their sums. If one of them lacks its sums, the others' are unknown.
     """
     word = "18446744073709551616"
 

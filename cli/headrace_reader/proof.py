@@ -121,7 +121,7 @@ _ERASURES_LISTED: Final = f"""
             (select max(version) from {TRANSACTIONS} where "table" = 'erasures') as by_command
         from erasures e left join batches b using (epoch, batch, topic_id, "partition", "from"))
     where case when by_command >= 0 then listed <> by_command else of_these > 0 end"""
-"""The command says in the table's log how many erasures there are. Older versions do not, nor do they erase what has a digest."""
+"""The command counts the erasures in the table's log. Older versions do not, nor do they erase what has a digest."""
 
 EXACTLY_ONCE: Final = {
     "the ranges of each partition have no hole that is not in gaps, and no overlap": (

@@ -4,7 +4,7 @@ In a folder DuckDB reads the files. From an object store deltalake does, which h
 
 A connection sees one version of each table. `batches` is loaded first. So a query may see rows of an unfinished batch, but
 never a line in `batches` without its rows. The tables of routes come before `events`, which gets their rows first. `erasures`
-is loaded last: what it lacks was not deleted from the others.
+is loaded last: events that it lacks were not deleted from the others.
 """
 
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
@@ -56,7 +56,7 @@ _TYPES: Final = {
 }
 
 _FOREIGN: Final = re.compile(r"(?<=/)[a-z][a-z0-9+.-]*:/")
-"""Where the address of a file begins that lies outside its table: deltalake puts it behind the table's own."""
+"""Where the address of a file begins that lies outside its table: deltalake appends it to the table's own."""
 
 _EMPTY: Final = {
     "gaps": """reason varchar, topic varchar, topic_id varchar, source varchar, consumer varchar, detail varchar,
@@ -66,7 +66,7 @@ _EMPTY: Final = {
         topic_id varchar, digest varchar, "partition" bigint, epoch bigint, batch bigint, "from" bigint, "to" bigint,
         "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz, erased_at timestamptz""",
 }
-"""The columns of tables that may be missing: an older version has written the lake, or nothing was ever erased."""
+"""The columns of tables that may be missing: in a lake of an older version, or before the first erasure."""
 
 _LATER: Final = {
     "batches": (("number", "BIGINT"), ("routed", "VARCHAR"), ("digest", "VARCHAR")),
@@ -82,7 +82,7 @@ RETAINED_SAID: Final = "kept_from_said"
 `by_job`: the job said so in the table's log. Anybody can have set a property: it excuses only rows that older versions landed.
 """
 TRANSACTIONS: Final = "transactions"
-"""Our own table: (table, version), the last of our transactions in each table; -1 if there is none."""
+"""Our own table: (table, version), the last of our transactions in each table, or -1."""
 STRAYED: Final = "strays"
 """Our own table: (topic_id, partition, to), the ends of rows that a job left when it was shut out."""
 
@@ -101,7 +101,7 @@ T = TypeVar("T")
 def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else.
 
-    `threads` and `memory` (as ``512MB``) bound what it takes of this machine; by default DuckDB decides.
+    `threads` and `memory` (as ``512MB``) bound its use of this machine; by default DuckDB decides.
     """
     place = located(lake)
     if isinstance(place, Path):
@@ -155,7 +155,7 @@ def _add_routes_of_batches(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -> bool:
-    """Make the view `name`; return False when there is no such table."""
+    """Make the view `name`; return False if the table is missing."""
     path = f"{place}/{name}"
     try:
         table = DeltaTable(path, storage_options=None if isinstance(place, Path) else OPTIONS)

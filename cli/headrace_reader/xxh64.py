@@ -57,7 +57,7 @@ def _laid_out(column: pa.Array) -> tuple[Any, Any, Any]:
 
 def _sorted(data: Any, start: Any, length: Any, seed: Words) -> Words:
     """Return the hashes of values whose lengths fall."""
-    # each word at each byte: what is read is copied, so that it need not be aligned
+    # each word at each byte: a copy, so that it need not be aligned
     words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     halves = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     long = _at_least(length, _STRIPE)

@@ -87,7 +87,7 @@ def live(
     names = [name for text in allow_host or () for name in text.split(",")]
     show = is_loopback(host) if samples is None else samples
     logger = logging.getLogger("aiokafka")
-    logger.propagate = False  # what is wrong is on the page, as what reads its warnings explains it
+    logger.propagate = False  # the page shows these problems, explained
     logger.addHandler(logging.NullHandler())
 
     async def find() -> Parts:
@@ -100,7 +100,7 @@ def live(
         from aiohttp import web
 
         if url:
-            await parts_of(state, url)  # what is no address is said
+            await parts_of(state, url)  # raises if an address is malformed
         service = LiveService(find, KafkaWatch(settings, group=group) if settings is not None else None, tables)
         server = LiveServer(service, settings, tables, allowed_names(host, names), show=show)
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)

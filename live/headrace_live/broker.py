@@ -40,7 +40,7 @@ class KafkaWatch:
         self._described = 0.0
 
     async def look(self) -> KafkaLook:
-        """Ask once. Takes a few seconds at most; what is wrong is in the look."""
+        """Ask once. Takes a few seconds at most; the look has any problem."""
         try:
             if self._consumer is None:
                 await self._open()

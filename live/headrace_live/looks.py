@@ -25,7 +25,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class KafkaLook:
-    """Kafka's answers. `problem`: why there are none; `missing`: ids of brokers that have replicas and are not there."""
+    """Kafka's answers. `problem`: why it gave none; `missing`: ids of absent brokers that have replicas."""
 
     problem: str = ""
     brokers: int | None = None
@@ -182,6 +182,6 @@ class Figures:
 
 
 def added(values: Iterable[float | None]) -> float | None:
-    """Return the sum of what is there; None if nothing is."""
+    """Return the sum of those that are not None; None without any."""
     found = [value for value in values if value is not None]
     return sum(found) if found else None

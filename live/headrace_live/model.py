@@ -262,7 +262,7 @@ class Model:
 
 
 def whole(parts: Sequence[int | None]) -> int | None:
-    """Return the sum; None if there are none, or one is not known: a part of a lag is no lag."""
+    """Return the sum; None if any is unknown, or without any: a part of a lag is no lag."""
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None
 
@@ -293,7 +293,7 @@ def rate(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> float | None:
 
 
 def between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, float]:
-    """Return the histogram of what was observed between the two looks, over all parts; cumulative."""
+    """Return the histogram of the observations between the two looks, over all parts; cumulative."""
     found: dict[float, float] = defaultdict(float)
     for before, after in pairs:
         old, new = before.buckets(name), after.buckets(name)
@@ -306,7 +306,7 @@ def between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, fl
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:
     """Return the value below which `share` of the observations lie, interpolated within its bucket as Prometheus does.
 
-    None if there is no observation; above the last bound, that bound.
+    None without observations; above the last bound, that bound.
     """
     bounds = sorted(buckets)
     if not bounds or buckets[bounds[-1]] <= 0:

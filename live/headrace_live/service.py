@@ -1,4 +1,4 @@
-"""Looks each second while there are viewers, else every ten seconds, and sends each look to the viewers."""
+"""Looks each second while it has viewers, else every ten seconds, and sends each look to the viewers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headrace_live.words import behind_seconds, verdict
 LATE: Final = 0.8
 """A look takes no longer than this: a part that has not answered by then is shown as before, until it is away."""
 WATCHED: Final = 1.0
-"""Seconds between two looks while there are viewers."""
+"""Seconds between two looks with viewers."""
 IDLE: Final = 10.0
 """Seconds between two looks without viewers: enough for the last ten minutes."""
 ASKED: Final = 5.0
 """Seconds for which a client that asks for one state counts as a viewer."""
 FIND_EVERY: Final = 5.0
-"""Seconds between two questions which processes there are."""
+"""Seconds between two searches for processes."""
 TABLES_EVERY: Final = 20.0
 VIEWERS: Final = 64
 """Most pages that are open at the same time."""
@@ -76,7 +76,7 @@ class LiveService:
         return "; ".join(repr(task.exception()) for task in ended)
 
     def watch(self) -> asyncio.Queue[bytes] | None:
-        """Return a queue that gets each state as JSON, an empty one at the end. None: there are too many viewers."""
+        """Return a queue that gets each state as JSON, an empty one at the end. None with too many viewers."""
         if len(self._viewers) >= VIEWERS:
             return None
         viewer: asyncio.Queue[bytes] = asyncio.Queue()
@@ -146,7 +146,7 @@ class LiveService:
             await self._slowly(TABLES_EVERY)
 
     async def _slowly(self, seconds: float) -> None:
-        """Wait `seconds` if there are viewers, else ten times as long or until one comes."""
+        """Wait `seconds` with viewers, else ten times as long or until one comes."""
         if self.watched:
             await asyncio.sleep(seconds)
             return

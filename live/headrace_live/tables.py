@@ -41,7 +41,7 @@ Place = tuple[str, int]
 
 @dataclass
 class Way:
-    """The places of the event. `record`: its place on Kafka; `row`: in the tables; `said`: what is not known, and why."""
+    """The places of the event. `record`: its place on Kafka; `row`: in the tables; `said`: the unknown places, and why."""
 
     id: str
     record: Mapping[str, Any] | None = None
@@ -196,7 +196,7 @@ def look(lake: LakeAddress) -> TablesLook:
 
 
 def find(lake: LakeAddress, identity: str) -> Mapping[str, Any] | None:
-    """Return the row of the event with this id and its batch; None if there is none. Raises `CommandError`."""
+    """Return the row of the event with this id and its batch; or None. Raises `CommandError`."""
     with _open(lake) as connection:
         for table, column in (("events", "event_id"), ("quarantine", "id")):
             found = _first(connection, _ROW.format(table=table, column=column), [identity])
@@ -208,7 +208,7 @@ def find(lake: LakeAddress, identity: str) -> Mapping[str, Any] | None:
 
 
 def _first(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[object]) -> dict[str, Any] | None:
-    """Return the first row by the names of its columns; None if there is none."""
+    """Return the first row by the names of its columns, or None."""
     result = connection.execute(sql, values)
     names, row = [column[0] for column in result.description or ()], result.fetchone()
     return None if row is None else dict(zip(names, row, strict=True))

@@ -28,7 +28,7 @@ PROBE_INTERVAL: Final = 0.3
 LOG_BYTES: Final = 10 * 1024 * 1024
 """A longer log file is moved to ``<name>.log.1``, so that a child's logs take at most twice this."""
 DISK_FULL: Final = 1024 * 1024
-"""With fewer bytes free, a child that ends is said to have had no space."""
+"""With fewer bytes free, a child's end is put down to the full disk."""
 LIVENESS_GRACE: Final = 15.0
 """Seconds for which a child's /livez may be red before the child is restarted."""
 
@@ -258,7 +258,7 @@ def last_line(path: Path) -> str:
 
 
 def message(said: str) -> str:
-    """Return the last line that is a message and no frame of Java's stack traces; empty if there is none."""
+    """Return the last line that is a message and no frame of Java's stack traces; or an empty text."""
     lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
     return lines[-1].strip() if lines else ""
 

@@ -76,7 +76,7 @@ def describe(pid: int) -> dict[str, Any]:
 
 
 def find(described: object) -> psutil.Process | None:
-    """Return the living process of this user that `describe` described; None if there is none, or it was never described."""
+    """Return the living process of this user that `describe` described; None if it is dead or was never described."""
     pid = described.get("pid") if isinstance(described, dict) else None
     if not isinstance(pid, int) or pid <= 1:  # to `kill`, 0 and below are groups, and -1 is everybody
         return None

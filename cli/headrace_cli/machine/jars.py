@@ -110,7 +110,7 @@ def class_path(name: str) -> str:
 
 
 def _is_complete(folder: Path, wanted: list[Jar]) -> bool:
-    """Return whether `folder` has all jars. One rename creates it, so it is complete unless somebody has deleted files."""
+    """Return whether `folder` has all jars. One rename creates it, so it is complete unless files were deleted."""
     return all((folder / jar.file).is_file() for jar in wanted)
 
 

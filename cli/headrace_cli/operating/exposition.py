@@ -31,7 +31,7 @@ _UNREAD: Final = ("#", "python_", "process_c", "process_v", "process_r", "proces
 
 Labels = tuple[tuple[str, str], ...]
 Answer = tuple[int, str]
-"""Status and text; status 0 with the reason when there is no answer."""
+"""Status and text; status 0 with the reason without an answer."""
 Parts = Sequence[tuple[str, str]]
 """Names and addresses; a name is empty if it is unknown."""
 

@@ -1,4 +1,4 @@
-"""The parts that are checked, with their settings, and what is found."""
+"""The parts that are checked, with their settings, and the findings."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ async def reading(settings: KafkaSettings, *, quarantine: bool = False) -> Async
     """Open the events or the quarantine topic. Raises `CommandError`, `DeliveryError` (Kafka does not answer, no topic)."""
     await check_reachable(settings)
     topic = (await describe(settings))[1 if quarantine else 0]
-    # where retention has overtaken it, it goes on with what is still there
+    # where retention has overtaken it, it goes on with the oldest record left
     consumer = make_consumer(settings, auto_offset_reset="earliest", fetch_max_bytes=FETCH_BYTES)
     trouble, logger = _Trouble(), logging.getLogger("aiokafka")
     logger.addHandler(trouble)

@@ -79,7 +79,7 @@ def of_kafka(kafka: KafkaSettings) -> Iterator[Finding]:
 
 
 def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
-    """Yield a topic against the largest event, and against what the promise needs."""
+    """Yield the findings on a topic: its settings for the promise, and its room for the largest event."""
     for what in topic.weak:
         yield _topics_wrong(
             f"{topic.name}: {what}",
@@ -114,7 +114,7 @@ def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, To
 
 
 def check_certificates(settings: TlsSettings, now: datetime | None = None) -> list[Finding]:
-    """Return faults and doubts; if there are none, one line about the certificate. Reads the files; raises nothing."""
+    """Return faults and doubts; without any, one line about the certificate. Reads the files; raises nothing."""
     if settings.cert is None or settings.key is None:
         return []
     moment = now or datetime.now(UTC)

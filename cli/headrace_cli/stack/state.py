@@ -2,7 +2,7 @@
 
 The supervisor holds the lock while it lives, and the lock's file says which process it is. Only this user may open the folder:
 its topics, its lake and its logs hold what clients have sent. The marker holds the stack's name, and every process of the stack
-has that name in its environment. So the processes that a killed supervisor left behind can be found without trusting a pid.
+has that name in its environment. So the processes that a killed supervisor left can be found without trusting a pid.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StateFolder:
             raise CommandError(f"The state folder {self.path} cannot be used: {error.strerror}.") from error
 
     def supervisor(self) -> psutil.Process | None:
-        """Return the living process of this user that took the lock last; None if there is none."""
+        """Return the living process of this user that took the lock last, or None."""
         try:
             return find(json.loads(self._lock.read_text()))
         except (OSError, ValueError):
@@ -113,7 +113,7 @@ class StateFolder:
         _write(self.record, record)
 
     def read_record(self) -> dict[str, Any]:
-        """Return the supervisor's last record; empty if there is none."""
+        """Return the supervisor's last record, which may be empty."""
         return _read(self.record)
 
     def what_runs(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class StateFolder:
         return found
 
     def end_processes(self) -> int:
-        """End the processes that a killed supervisor left behind; return how many. SIGTERM first, SIGKILL after a few seconds."""
+        """End the processes that a killed supervisor left; return their number. SIGTERM first, SIGKILL after a few seconds."""
         ended: set[int] = set()
         hard = False
         while left := self.processes():  # the loop also ends processes that those have started meanwhile

@@ -128,7 +128,7 @@ def selects(arguments: Sequence[str]) -> bool:
 
 
 def _is_one_of(options: Sequence[str], argument: str) -> bool:
-    """Return whether a word is one of the options; a short one may have its value behind it: ``-n4``."""
+    """Return whether a word is one of the options; a short one may have its value appended: ``-n4``."""
     short = not argument.startswith("--") and argument[:2] in options
     return short or argument.partition("=")[0] in options or argument in options
 

@@ -40,7 +40,7 @@ def run(module: str, arguments: Sequence[str], path: Path) -> NoReturn:
     """Run a command of `module` in place of this process, with the settings of the stack in `path`.
 
     If no stack runs there, the environment says where Kafka is; the lake's commands do with the tables that a stack has left.
-    Raises `CommandError` if there is neither, unless help is asked for.
+    Raises `CommandError` without either, unless help is asked for.
     """
     from headrace_common.operations.settings import environment
     from headrace_common.operations.variables import variable

@@ -212,7 +212,7 @@ def document(record: dict[str, Any], cores: Mapping[str, str]) -> dict[str, Any]
 
 
 def jvm_of(pid: int | None) -> int | None:
-    """Return the pid of the Java process below the landing job `pid`; None if there is none."""
+    """Return the pid of the Java process below the landing job `pid`, or None."""
     if pid is None:
         return None
     with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""A connection: bytes over TCP and TLS, with Forward's login, or messages over ZeroMQ, behind one interface."""
+"""A connection: bytes over TCP and TLS, with Forward's login, or messages over ZeroMQ, with one interface."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StreamChannel:
 class MessageChannel:
     """The same as a DEALER. What is read and written is messages as `headrace_logjam.wire.joined` makes them.
 
-    It does not connect again by itself: answers carry no id, and what the old connection lost would be taken for accepted.
+    It does not connect again by itself: answers carry no id, so events lost with the old connection would be taken for accepted.
     """
 
     def __init__(self, target: Target) -> None:

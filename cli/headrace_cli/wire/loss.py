@@ -170,7 +170,7 @@ def _logjam(lake: LakeAddress, recent: str) -> Finding:
 
 
 def _quarantine(lake: LakeAddress, recent: str, since: datetime | None) -> Finding:
-    """Count items, not records: what came in parts, or again, is one. What was replayed and has landed does not count."""
+    """Count items, not records: several parts or copies of an item are one. Replayed items that have landed do not count."""
     place = """concat(topic, '-', "partition", '-', "offset")"""
     rows = query.run(
         f"select reason, protocol, count(distinct (coalesce(id, {place}), sha256)) as n from quarantine"

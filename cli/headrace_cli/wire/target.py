@@ -213,7 +213,7 @@ def over_zeromq(protocol: str) -> bool:
 
 
 def client_of(protocol: str) -> type[Client]:
-    """Return the client of a protocol. Raises `CommandError` with status 2 if there is no such protocol."""
+    """Return the client of a protocol. Raises `CommandError` with status 2 if the protocol is unknown."""
     check_known("protocol", [protocol], sorted(CLIENTS))
     return CLIENTS[protocol]
 

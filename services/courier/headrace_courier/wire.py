@@ -102,7 +102,7 @@ class Decoder:
         self._complete: MessageKind | Payload | None = None
         self._failed: ProtocolError | None = None
         self.busy = False
-        """It stopped after enough work: call `receive` again, with no bytes if there are none."""
+        """It stopped after enough work: call `receive` again, with or without bytes."""
         self.arriving: bytes | None = None
         """The nonce of the current payload."""
 

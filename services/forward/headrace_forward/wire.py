@@ -84,13 +84,13 @@ class Message:
     base: int = 0
     count: int = 0
     option_index: int = field(init=False)
-    """The position of the option map in this mode, if there is one."""
+    """The position of the option map in this mode; the message may lack it."""
 
     def __post_init__(self) -> None:
         self.option_index = 3 if self.kind(1) in TIMES else 2
 
     def element(self, index: int) -> bytes:
-        """Returns the bytes of element `index`; empty if there is none."""
+        """Returns the bytes of element `index`, or empty bytes."""
         if index >= len(self.ends):
             return b""
         return self.raw[self.ends[index - 1] if index else self.start : self.ends[index]]
@@ -101,7 +101,7 @@ class Message:
         return memoryview(self.raw)[start + 1 + HEADER.get(self.raw[start], 0) : self.ends[index]]
 
     def kind(self, index: int) -> MsgpackKind | None:
-        """Returns the kind of element `index`; None if there is none."""
+        """Returns the kind of element `index`, or None."""
         if index >= len(self.ends):
             return None
         return KINDS[self.raw[self.ends[index - 1] if index else self.start]]

@@ -24,7 +24,7 @@ APP_ENVS: Final = 64
 
 
 class LogjamClient(OrderedClient):
-    """A message is one event. A frame is any number of messages, each of which is answered."""
+    """A message is one event. A frame is any number of messages; each is answered."""
 
     forms = ("messages",)
     plain = "messages"

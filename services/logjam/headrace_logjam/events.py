@@ -121,7 +121,7 @@ def envelope_of(sender: str, app_env: bytes, topic: bytes) -> Envelope:
 
 
 class Read(NamedTuple):
-    """A body: its JSON as it was sent, what is read of it, and the event that it is."""
+    """A body: its JSON as it was sent, the fields read of it, and its event."""
 
     raw: bytes
     fields: Fields

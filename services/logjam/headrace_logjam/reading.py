@@ -53,7 +53,7 @@ class ReadSocket(MessageSocket):
         reads: Callable[[int], None] = lambda messages: None,
     ) -> None:
         """`routed`: each message begins with a route. `named`: each comes from a client that `AccessControl` has named.
-        `reads`: is called with how many messages were read before they are handed on, and with 0 when there are no more.
+        `reads` is called with the number of read messages before they are handed on, and with 0 after the last.
         """
         self._routed = routed
         self._named = named
@@ -165,7 +165,7 @@ class ReadSocket(MessageSocket):
         return messages
 
     def _next(self, source: zmq.Socket[bytes], heard: list[Heard]) -> Message | None:
-        """Returns one message, of which at most the first `MOST_FRAMES` and one are kept. None: nothing is there."""
+        """Returns one message, with at most its first `MOST_FRAMES` + 1 frames; None without one."""
         try:
             frame = source.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:

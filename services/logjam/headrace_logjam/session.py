@@ -220,7 +220,7 @@ class ProducerSession(MessageSession):
 
     @override
     def deadline(self) -> float | None:
-        """Returns at once when something is gathered: what is read before the event loop turns belongs together."""
+        """Returns now once something is gathered: messages read in one turn of the event loop belong together."""
         if self._gathered:
             return self._now
         while self._waiting and self._waiting[0].heard >= len(self._waiting[0].questions):

@@ -1,6 +1,4 @@
-"""The sockets of ZeroMQ that clients connect to: producers', of each of which it keeps `peer_messages` that are not read,
-and subscribers'.
-"""
+"""The sockets of ZeroMQ that clients connect to: producers', with at most `peer_messages` unread of each, and subscribers'."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ libzmq's own number, a client with 800 messages on their way lost some, and wait
 
 AHEAD: Final = 384 << 10
 """Bytes of messages that one socket of producers hands on before Kafka has stored them: of small ones about 500. ZeroMQ takes the
-clients in turn, and messages that were read wait in one line. So a client waits behind about this much of others'.
+clients in turn, and read messages wait in one line. So about this much of others' goes before a client's.
 """
 
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
@@ -247,7 +245,7 @@ class ProducerSocket(BoundSocket):
         while not self.answers and clock() < min(began + LAST_READING, read.last + QUIET):
             await asyncio.sleep(STEP)
             if not read.reading:
-                read.last = clock()  # it is we who do not read
+                read.last = clock()  # this process does not read
         answered = session.all_answered()
         began = clock()
         while self.answers and clock() < began + LAST_ANSWERS:

@@ -326,8 +326,8 @@ class LumberjackSession(ByteSession):
         return Status(partial_bytes=partial_bytes, busy=self._busy, idle=not (partial_bytes or self._windows))
 
     def _partial_bytes(self) -> int:
-        """Counts uncut bytes, content that is being inflated, what is accepted and not taken yet, and the header of an incomplete
-        window, which counts as half a frame.
+        """Counts uncut bytes, content that is being inflated, accepted events that are not taken yet, and the header of an
+        incomplete window, which counts as half a frame.
         """
         content = 0 if self._content is None else self._content.partial_bytes()
         return self._cutter.left + content + self._parts_bytes + (HEADER if self._flow.left else 0)

@@ -47,7 +47,7 @@ class EventAttribute(StrEnum):
     """Keys of attributes that the segment service's records alone have."""
 
     WRITER = "writer"  # the writer's id, 32 hex digits
-    LEVEL = "level"  # the writer's level behind the event: bytes, or an event number
+    LEVEL = "level"  # the writer's level after the event: bytes, or an event number
 
 
 _ABOUT: Final = (
@@ -109,7 +109,7 @@ class EventRun(Run):
 
     The Java client's writers of events frame each one as an Event message. Their numbers may skip, and only the last one,
     `after`, is known: so an event's name is its place among all that its writer has appended, in any blocks. `place` is that of
-    the event before the run. The numbers of a writer that begins at 1 and leaves no gap are its places. If there are fewer or
+    the event before the run. The numbers of a writer that begins at 1 and leaves no gap are its places. With fewer or
     more events than the client said, or more than numbers, events have no name. Writers of bytes frame nothing: such a run is one
     event, named by its number. Events of writers of different `era` are never the same.
     """

@@ -111,7 +111,7 @@ StoreQuestion = OpenSession | AppendBlock | RepliesLeft | AboutSegment
 
 @dataclass(frozen=True, slots=True)
 class BytesRead:
-    """`at_tail`: there is nothing more now; `end_of_segment`: nor will there be."""
+    """`at_tail`: the segment has no more bytes now; `end_of_segment`: nor will it have."""
 
     data: bytes
     at_tail: bool

@@ -199,7 +199,7 @@ class Erase:
         )
 
     def _hashed(self, table: str, covered: Covered) -> DataFrame:
-        """Returns the rows of `table` with the hashes of which the digests of lines in `batches` are the sums."""
+        """Returns the rows of `table` with their hashes; the digests of lines in `batches` are sums of these."""
         hashes = {name: sf.expr(hash_) for name, hash_ in zip(_HASHES, hashes_sql(covered), strict=True)}
         return self._read(table).withColumns(hashes)
 

@@ -56,7 +56,7 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
 def prepare(storage: Storage, settings: LakeSettings, fence: Fence | None = None) -> Shape:
     """Creates missing tables, brings older ones up to date, names them in the catalog; returns the shape to land with.
 
-    `fence`: one that has read the tables' logs, if there is one. Raises `ConfigError` if the settings contradict the tables or
+    `fence`: one that has read the tables' logs, or None. Raises `ConfigError` if the settings contradict the tables or
     the catalog.
     """
     lake = location(settings.path)
@@ -84,7 +84,7 @@ def prepare_routes(storage: Storage, settings: LakeSettings, fence: Fence) -> di
 def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Promotion], *, variant: bool) -> Shape:
     """Adds the columns that the settings and the arguments ask for to the events table; returns its new shape.
 
-    Settings that are not given keep what the table has. Raises `HaltError` if there is no table, or if it has a column of
+    Settings that are not given keep what the table has. Raises `HaltError` if the table is missing, or if it has a column of
     the same name with another type.
     """
     lake = location(settings.path)

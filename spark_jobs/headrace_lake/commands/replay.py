@@ -49,7 +49,7 @@ from headrace_lake.tables.shape import Shape
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _PAGE: Final = 5_000  # rows of `batches` that the driver reads at once
-_ATTEMPTS: Final = 5  # at a step of which Kafka deletes records meanwhile
+_ATTEMPTS: Final = 5  # at a step whose records Kafka deletes meanwhile
 _GONE: Final = "Kafka no longer holds it"
 _PARTLY: Final = "Kafka holds only a part, so records left out on purpose look like missing ones"
 _DROPPED: Final = "the tables no longer keep that day: LAKE__RETENTION_DAYS"
@@ -318,7 +318,7 @@ class Replay:
         adds = [sum(wanted for (_, kind), (_, wanted) in found.items() if kind is sound) for sound in (True, False)]
         self._check_topics()
         if not self._dry_run:
-            # first: after a kill behind it the next replay finds the same rows missing, and a digest that claims nothing of them
+            # first: after a kill between the writes the next replay finds the same rows missing, and a digest without them
             if corrected:
                 self._fence.replace(BATCHES, self._summary(corrected), replay_plan.rows_of(corrected), version)
             for table, frame, count in ((EVENTS, events, adds[0]), (QUARANTINE, rejects, adds[1])):
@@ -329,7 +329,7 @@ class Replay:
         return ReplayResult(events=adds[0], quarantined=adds[1], routed=routes.missing, corrected=len(corrected))
 
     def _check_topics(self) -> None:
-        """Raises `HaltError` if a topic was recreated: what was just read may be records of the new one."""
+        """Raises `HaltError` if a topic was recreated: the records just read may be of the new one."""
         now = self._brokers.topics(self._topics.ids)
         for name, topic_id in self._topics.ids.items():
             if name not in now or now[name].id != topic_id:

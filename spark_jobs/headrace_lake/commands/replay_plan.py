@@ -16,7 +16,7 @@ EVER: Final = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """The operator's request: from a time or offsets, up to a time, to offsets, or to the end of what was landed."""
+    """The operator's request: from a time or offsets, up to a time, to offsets, or to the landed end."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -158,7 +158,7 @@ def rows_of(batch_ranges: Iterable[BatchRange]) -> str:
 
 
 def values_of(batch_ranges: Iterable[BatchRange]) -> str:
-    """Returns SQL: `batch_ranges` as rows of `batches`, behind VALUES."""
+    """Returns SQL, to follow VALUES: `batch_ranges` as rows of `batches`."""
     return ", ".join(
         f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
         f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "

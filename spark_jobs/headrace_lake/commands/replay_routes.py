@@ -66,7 +66,7 @@ class RoutesReplay:
                     self._missing[table.name] = self._missing.get(table.name, 0) + (count if new else 0)
 
     def counts(self, index: int) -> dict[str, int] | None:
-        """Returns route -> rows that it has after the step, in the range `index`; None if there was no route."""
+        """Returns route -> rows that it has after the step, in the range `index`; None without a route."""
         return None if self._step[index].routed is None else self._counts[index]
 
     @property

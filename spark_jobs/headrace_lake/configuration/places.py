@@ -15,7 +15,7 @@ bytes that are no UTF-8, which Python reads as surrogates, no reader takes.
 
 
 def unreadable(folder: str) -> str | None:
-    """Returns a part of the path of `folder` that a reader of its tables cannot take; None if there is none."""
+    """Returns a part of the path of `folder` that a reader of its tables cannot take; or None."""
     found = _UNREADABLE.search(folder)
     return found and (found.group() if found.group().isprintable() else repr(found.group()))
 

@@ -23,7 +23,7 @@ _RESERVED: Final = frozenset((
 """Other tables, and those that `./headrace query` makes for itself."""
 _LONGEST: Final = 64
 _DEEPEST: Final = 5
-"""Levels of objects that become columns; what is deeper is JSON text."""
+"""Levels of objects that become columns; deeper values are JSON text."""
 _MOST: Final = 500
 """Columns of a route."""
 _STRANGE: Final = re.compile(r"['`?\\\x00-\x1f\ud800-\udfff]")
@@ -202,7 +202,7 @@ def sampled(bodies: Iterable[str], taken: Iterable[str]) -> tuple[RouteColumn, .
             continue
         if isinstance(value, dict):
             _see(value, (), found)
-    # an object here and a value there: text, and what was seen within goes with it
+    # an object here and a value there: text, also the columns seen within
     plain = {path for path, kind in found.items() if kind}
     kept = {path: kind for path, kind in found.items() if not any(path[:n] in plain for n in range(1, len(path)))}
     return _named(dict([pair for pair in kept.items() if pair[1]][:_MOST]), taken)

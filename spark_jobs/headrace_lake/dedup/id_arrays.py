@@ -70,7 +70,7 @@ class IdArrays:
         self._forgotten = 0
         self._forgotten_to: int | None = None
         self.uniques = 0
-        """How many entries have `u.` ids. While there are none, unrepublished `u.` ids need no check."""
+        """The number of entries with `u.` ids. At 0, unrepublished `u.` ids need no check."""
 
     def expire(self, keep_from: int) -> None:
         """Lets entries before this time, in ms, be removed when room is needed."""
@@ -178,7 +178,7 @@ class IdArrays:
         return run.take(run.time >= self._keep_from)
 
     def _forget(self) -> None:
-        """Removes expired entries; if too many are left, forgets the oldest. There is at most one run."""
+        """Removes expired entries; if too many are left, forgets the oldest. At most one run exists."""
         self._runs = [live for run in self._runs if len(live := self._live(run))]
         drop = sum(map(len, self._runs)) - int(self._most * _ROOMY)
         if drop <= 0:

@@ -5,7 +5,7 @@ or after. It is not a duplicate if the index holds this very record (by its plac
 answers. The index adds every event that is not a duplicate. When it needs room, it removes the ids that have expired
 (`DedupIndex.expire`); if that is not enough, it forgets the oldest ids early, and counts them.
 
-There are two indexes, with the same answers and different costs. `map_index` lives in the JVM that runs the tasks, and the
+Two indexes give the same answers at different costs. `map_index` lives in the JVM that runs the tasks, and the
 writing query asks it row by row; it needs a single JVM. `arrays_index` lives in the driver's Python: it reads the ids in the
 files that a batch has written, and commits them if there is no duplicate; it works with any number of executors and compiles
 nothing.

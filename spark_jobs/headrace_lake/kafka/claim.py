@@ -1,4 +1,4 @@
-"""The claim of the tables: whose checkpoint it is, where the tables end, what is lost; and the epoch under which a job lands."""
+"""The claim of the tables: their checkpoint, where they end, their losses; and the epoch under which a job lands."""
 
 from __future__ import annotations
 

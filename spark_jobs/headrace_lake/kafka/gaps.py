@@ -56,8 +56,8 @@ def find(
 ) -> list[Loss]:
     """Returns the losses between the tables (`coverage`) and the `topics` that exist now, sorted; without those accepted before.
 
-    `known`: the ids that the topics had when the checkpoint was made; empty if there is none. Blocks on Kafka. Raises
-    `HaltError` if Kafka holds less than what was landed.
+    `known`: the ids that the topics had when the checkpoint was made; empty without one. Blocks on Kafka. Raises
+    `HaltError` if Kafka holds less than the tables.
     """
     ends = coverage.ends
     gone = _recreated(coverage, topics, known)

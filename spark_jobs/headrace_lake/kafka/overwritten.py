@@ -67,7 +67,7 @@ def check(
 
 
 def _with_later_records(brokers: Brokers, position: Position) -> EndOffsets:
-    """Returns the ends of the partitions of which Kafka holds a record below the end that is later than its landing."""
+    """Returns the ends of the partitions where Kafka holds a record below the end that is later than its landing."""
     by_time: dict[int, list[TopicPartition]] = {}
     for pair, landed_at in position.landed_at.items():
         by_time.setdefault(landed_at, []).append(pair)
@@ -83,7 +83,7 @@ def _with_later_records(brokers: Brokers, position: Position) -> EndOffsets:
 def _last_rows(
     spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], landed: EndOffsets
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Returns, by partition, the offset and Kafka's timestamp, in ms, of the last row that landed from it, where there is one."""
+    """Returns, by partition, the offset and Kafka's timestamp, in ms, of the last row that landed from it, if any."""
     ids = {name: topic.id for name, topic in topics.items()}
     names = {topic.id: name for name, topic in topics.items()}
     inside = within([Range(topic, number, max(0, end - _LOOK), end) for (topic, number), end in landed.items()], ids)

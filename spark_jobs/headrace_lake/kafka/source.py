@@ -114,7 +114,7 @@ def _key_store(pair: KeyPair) -> dict[str, str]:
     """
     from cryptography.hazmat.primitives import serialization  # megabytes that most jobs do not need
 
-    pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # says what is wrong
+    pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # raises with the reason
     text = pair.key[1].read_bytes()
     try:
         key = serialization.load_pem_private_key(text, pair.password.encode() or None)
@@ -288,7 +288,7 @@ class Brokers:
         return {pair: found[pair] for pair in pairs}
 
     def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
-        """Returns the first offset whose record has the timestamp `time` or a later one; None if there is none."""
+        """Returns the first offset whose record has the timestamp `time` or a later one, or None."""
         first, spec = first_millisecond(time), self._class(_OFFSET_SPEC)
         # below 0, Kafka takes a time for a command or refuses it
         found = _offsets_in(self._list_offsets(partitions, spec.forTimestamp(first) if first > 0 else spec.earliest()))

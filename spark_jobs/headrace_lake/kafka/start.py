@@ -37,7 +37,7 @@ class Position:
     landed: EndOffsets
     """One past the last offset that `batches` covers; without partitions that were never landed."""
     strays: EndOffsets
-    """One past the last offset of rows beyond `landed`, which a job left when it was shut out; only where there are any."""
+    """One past the last offset of rows beyond `landed`, which a job left when shut out; only of partitions with such rows."""
     rows: int = 0
     """How many rows `batches` has."""
     transaction: int = -1
@@ -153,7 +153,7 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], cl
 
 
 def _partitions_of(spark: SparkSession, lake: str, topic_id: str) -> set[tuple[str, int]]:
-    """Returns the name of a topic and the partition, where there are rows of it. Blocks: two queries."""
+    """Returns the topics' names and partitions that have rows. Blocks: two queries."""
     found = (_read(spark, lake, table).where(sf.col("topic_id") == topic_id) for table in (EVENTS, QUARANTINE))
     return {tuple(row) for rows in found for row in rows.select("topic", "partition").distinct().collect()}
 
@@ -189,7 +189,7 @@ def _faults(rows: Iterable[Row], without_number: Callable[[], int]) -> Iterator[
 
 
 def strays(spark: SparkSession, lake: str, landed: EndOffsets, topics: Mapping[str, TopicInfo]) -> EndOffsets:
-    """Returns one past the last offset of rows beyond `landed`, where there are any. Blocks; reads only the newest files."""
+    """Returns, for partitions with rows beyond `landed`, one past the last offset. Blocks; reads only the newest files."""
     names = {topic.id: name for name, topic in topics.items()}
     ids = {name: topic.id for name, topic in topics.items()}
     starts = {(name, n): landed.get((name, n), 0) for name, topic in topics.items() for n in range(topic.partitions)}

@@ -22,7 +22,7 @@ def span() -> str:
 
 
 def _search(age: str, first: int, last: int) -> str:
-    """Returns SQL: the number of the first edge from `first` on that is not below `age`; `last` if there is none before it."""
+    """Returns SQL: the number of the first edge from `first` on that is not below `age`; else `last`."""
     if first == last:
         return str(first)
     middle = (first + last) // 2

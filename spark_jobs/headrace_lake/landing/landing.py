@@ -51,7 +51,7 @@ class BatchResult:
     ages: Ages
     """Ages of the landed events at the commit."""
     newest: int | None = None
-    """The latest Kafka timestamp of the events, in ms; None if there was none."""
+    """The latest Kafka timestamp of the events, in ms; None without events."""
     duplicates: Mapping[str, int] = field(default_factory=dict)
     """Resends left out, by protocol."""
     erased: int = 0

@@ -115,7 +115,7 @@ class EventsLanding:
         horizon: float,
         slack: float,
     ) -> None:
-        """`horizon` and `slack` in seconds: ids are kept for their sum behind the watermark."""
+        """`horizon` and `slack` in seconds: ids are kept for their sum before the watermark."""
         self._epoch = epoch
         self._index = index
         self._shape: Final = shape
@@ -139,7 +139,7 @@ class EventsLanding:
         self._epoch.log.info("remembers what landed", ids=self._index.state().ids, seconds=seconds)
 
     def begin_batch(self) -> None:
-        """Updates the watermarks, and what was erased, before a batch. Raises `KafkaAwayError`."""
+        """Updates the watermarks and the erased ids before a batch. Raises `KafkaAwayError`."""
         self.erased.refresh()
         if self._watermarks is None:
             return

@@ -5,7 +5,7 @@ A marker is an event like any other (`headrace_common.record.contract.GAP_TYPE`)
 and device: events, heartbeats and what went to quarantine. When all are there, the row becomes covered. Times are those of our
 receivers: producers' clocks say nothing.
 
-A consumer that hears a device for the first time names what was before: no loss, and never looked for.
+A consumer that hears a device for the first time names the numbers before: no loss, and never looked for.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class GapMarkers:
         return rows.where(logjam & recent & sound)
 
     def _covered(self, now: datetime) -> tuple[DataFrame, list[tuple[str, int, int]]]:
-        """Returns the open gaps of which all numbers have landed, as covered rows; and the places of their markers."""
+        """Returns the open gaps whose numbers have all landed, as covered rows; and the places of their markers."""
 
         def attribute(name: Attribute) -> str:
             return f"try_cast(get_json_object(attributes, '$.{name}') as bigint)"

@@ -69,7 +69,7 @@ class Quarantine:
     def rows(
         self, records: DataFrame, ranges: Iterable[Range], landed_at: datetime, *, faults: bool
     ) -> DataFrame | None:
-        """Returns all rows for the table, wanted or not; None if there are none. `faults`: include faulty events."""
+        """Returns all rows for the table, wanted or not; None without any. `faults`: include faulty events."""
         frames = []
         if any(item.topic == self._topics.quarantine for item in ranges):
             frames.append(decode.rejects(records, self._topics, landed_at))
@@ -113,7 +113,7 @@ class Quarantine:
         left_out = self._skip | sf.col(ERASED) if self._erased.any() else self._skip
         skipped = sf.when(left_out, 1).otherwise(0) if self._skips or self._erased.any() else sf.lit(0)
         by_place = keyed_counts(sf.col("partition") * 4 + of_events + skipped).alias(_BY_PLACE)
-        # what was erased before has no reason here: it is left out whatever the policy of its reason
+        # erased items have no reason here: they are left out whatever the policy
         stays = ~sf.col(ERASED) if self._erased.any() else sf.lit(True)
         by_reason = (sf.count_if(stays & (sf.col("reason") == reason)).alias(reason) for reason in REASONS)
         return [by_place, *by_reason, sf.count_if(stays).alias(_REASONED)]

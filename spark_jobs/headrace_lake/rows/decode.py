@@ -133,7 +133,7 @@ def _kept(
     reject_id: str,
     own: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Returns the columns of the quarantine table for a frame with `FAULT`: the whole record, and what is known about it.
+    """Returns the columns of the quarantine table for a frame with `FAULT`: the whole record, and the known fields.
 
     `own`: column -> its value if the record is sound.
     """

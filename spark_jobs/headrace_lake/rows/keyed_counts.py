@@ -1,4 +1,4 @@
-"""Counts rows by a key while they are written: one aggregate, however many keys there are.
+"""Counts rows by a key while they are written: one aggregate for any number of keys.
 
 An aggregate for each key would cost every row time for every key, and every task a copy of them all. Spark's own
 `histogram_numeric` keeps a count for each value that it meets. It is exact as long as it has room for all values, and here it

@@ -24,7 +24,7 @@ _LONGEST: Final = 600
 
 
 def chain(error: BaseException) -> list[str]:
-    """Returns the Java exceptions behind `error`, outermost first, as ``class: message``; without any, `error` itself."""
+    """Returns the Java exceptions that caused `error`, outermost first, as ``class: message``; without any, `error` itself."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
         return [f"{type(error).__name__}: {error}"]
@@ -47,7 +47,7 @@ def unresolved(causes: str) -> bool:
 
 
 def full_disk(causes: str, folders: Mapping[str, str]) -> str | None:
-    """Names the folder without room, if the text of Java exceptions says that there is none; else None.
+    """Names the folder without room, if the text of Java exceptions reports one; else None.
 
     `folders`: what uses it -> local path. Java does not say which one it is: the one with the least room is named.
     """
@@ -63,7 +63,7 @@ def full_disk(causes: str, folders: Mapping[str, str]) -> str | None:
 
 
 def no_time(causes: str) -> str | None:
-    """Names the record that no batch can read, if the text of Java exceptions says that there is one; else None."""
+    """Names the record that no batch can read, if the text of Java exceptions reports one; else None."""
     found = _NO_TIME.search(causes)
     if found is None:
         return None

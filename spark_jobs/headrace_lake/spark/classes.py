@@ -2,7 +2,7 @@
 
 `keep` writes the archive at the end of a run with `--once`. Its name says with which Java and jars it was made, and how long it
 is: Java checks the former again and what is in the archive, but dies of one that is shorter than it says. A JVM that cannot use
-an archive starts as if there were none.
+an archive starts without.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def options(folder: Path, jars: Path | None) -> str:
 
 
 def keep(spark: SparkSession, folder: Path, jars: Path | None) -> None:
-    """Writes the archive of the classes that this JVM has loaded, if there is none, and deletes all but the newest `_KEPT`.
+    """Writes the archive of the classes that this JVM has loaded, if it is missing, and deletes all but the newest `_KEPT`.
 
     Blocks for some seconds; never fails.
     """

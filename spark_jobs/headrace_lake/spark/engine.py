@@ -60,7 +60,7 @@ _JIT_OF_DRIVER: Final = (
 
 # A run with an end is mostly starting: half of its CPU would go into optimising code that does not run long.
 _JIT_OF_ONCE: Final = "-XX:TieredStopAtLevel=1"
-# A batch leaves much garbage and keeps nearly nothing, and nobody waits for a pause. Java's default collector keeps Kafka's and
+# A batch leaves much garbage and keeps nearly nothing, and pauses are harmless. Java's default collector keeps Kafka's and
 # Parquet's buffers, larger than half of its regions, among old objects, and marks the whole heap for them beside the batch again
 # and again: up to twice the CPU. The ids that are remembered are old objects: three quarters of the heap are for such. By default
 # the whole heap is also collected each time that some megabytes of classes more are loaded, five times in a start.
@@ -94,7 +94,7 @@ _TUNED: Final = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # four calls to the JVM for each function of a column
     "spark.sql.adaptive.enabled": "false",  # a batch has no shuffle to adapt, and planning twice costs time
     "spark.sql.shuffle.partitions": "2",
-    # A tenth of planning a batch: the planner would infer what is not null from each expression, and use none of it.
+    # A tenth of planning a batch: the planner would infer from each expression which columns are not null, and use none of it.
     "spark.sql.constraintPropagation.enabled": "false",
     # Rows of one day, or of two at midnight, go to their files as they come; by default they are sorted by day before.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
@@ -241,7 +241,7 @@ def _given() -> dict[str, str]:
 
 
 def web_identity(environment: Mapping[str, str], given: Set[str]) -> dict[str, str]:
-    """Returns the option by which S3A takes the role of a Kubernetes service account; `given`: the options that somebody has set.
+    """Returns the option by which S3A takes the role of a Kubernetes service account; `given`: the options already set.
 
     AWS's tools take it by themselves, after the keys; S3A's default never does (hadoop-aws 3.5.0, "Authenticating with S3").
     """

@@ -14,7 +14,7 @@ class SupersededError(HaltError):
 
 
 class GapError(HaltError):
-    """Kafka no longer holds what was not landed yet. The message names the offsets and the command to go on."""
+    """Kafka no longer holds records that have not landed. The message names the offsets and the command to go on."""
 
 
 class StoppingError(HeadraceError):
@@ -30,4 +30,4 @@ class UnresolvedError(KafkaAwayError):
 
 
 class NoTokenError(KafkaAwayError):
-    """There is no token for Kafka now; the message names the issuer, and says why."""
+    """No token for Kafka can be had now; the message names the issuer, and says why."""

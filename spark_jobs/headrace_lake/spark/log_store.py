@@ -25,7 +25,7 @@ _PROBE: Final = "headrace-conditional-write"
 def install(spark: SparkSession, lake: str) -> str | None:
     """Makes Delta's commits in `lake` conditional if that is on S3. Blocks: one or two requests.
 
-    Returns why it could not, as a sentence for the operator; None if it did, if `lake` is elsewhere, or if somebody has
+    Returns why it could not, as a sentence for the operator; None if it did, if `lake` is elsewhere, or if the operator has
     chosen a log store. Call it before Delta is used.
     """
     if urlsplit(lake).scheme != "s3a":

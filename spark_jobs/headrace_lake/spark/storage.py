@@ -28,7 +28,7 @@ class Storage:
         self._systems: dict[tuple[str, str], tuple[Any, str]] = {}
 
     def exists(self, path: str) -> bool:
-        """Returns whether there is a file or folder at `path`."""
+        """Returns whether `path` is a file or folder."""
         if self._plainly_missing(path):
             return False
         there, files = self._at(path)
@@ -85,7 +85,7 @@ class Storage:
         stream.close()
 
     def delete(self, path: str) -> bool:
-        """Deletes the file `path`, or the folder with all its content; False if there was none."""
+        """Deletes the file `path`, or the folder with all its content; False if it was missing."""
         there, files = self._at(path)
         return bool(files.delete(there, True))
 
@@ -117,7 +117,7 @@ class Storage:
         except (FileNotFoundError, NotADirectoryError):
             return True
         except OSError:
-            return False  # Hadoop says what is wrong
+            return False  # Hadoop's own error tells more
         return False
 
     def _at(self, path: str) -> tuple[Any, Any]:

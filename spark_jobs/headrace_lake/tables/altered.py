@@ -1,4 +1,4 @@
-"""Changes to the properties of a table, and commits that Delta refuses because somebody alters the table or merges its files."""
+"""Changes to the properties of a table, and commits that Delta refuses because the table is being altered or its files merged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def change_properties(spark: SparkSession, path: str, change: Callable[[Properti
 def _opened(spark: SparkSession, path: str) -> tuple[Properties, Callable[[Properties], object]]:
     """Returns the table's properties, and a function that sets some unless the table was altered since they were read.
 
-    Delta's `ALTER TABLE` reads the table again before it commits, so it cannot see what was altered before. It is used for
+    Delta's `ALTER TABLE` reads the table again before it commits, so it cannot see earlier changes. It is used for
     versions of Delta whose steps we do not know.
     """
     if not stepwise(spark):

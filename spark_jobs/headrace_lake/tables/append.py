@@ -174,6 +174,6 @@ def _names(actions: Any) -> Iterator[str]:
 
 
 def _fits(rows: pa.Table, schema: str) -> bool:
-    """Returns whether the table with this `schema` has the columns of `rows`. If not, Spark says what is wrong."""
+    """Returns whether the table with this `schema` has the columns of `rows`. If not, Spark's own error tells more."""
     there = {field["name"]: _KINDS.get(str(field["type"])) for field in json.loads(schema)["fields"]}
     return all(there.get(column.name) == column.type for column in rows.schema)

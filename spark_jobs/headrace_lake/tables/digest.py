@@ -4,7 +4,7 @@ A sum does not depend on an order: merging and copying leave it as it is, and er
 damage to rows since they landed, but no adversary: xxHash is no cryptographic hash, and its seeds are known.
 
 One hash covers all columns that landing fills, except the time of landing, which a replay changes, and those that follow from
-the body; the other covers place, id and content. Partitions of one batch share sums if there are more than `SLOTS` of them. The
+the body; the other covers place, id and content. Partitions of one batch share sums beyond `SLOTS` of them. The
 command line reads all this without PySpark.
 """
 

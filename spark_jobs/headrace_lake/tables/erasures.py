@@ -120,7 +120,7 @@ class ErasedIds:
         self._few = True
 
     def refresh(self) -> None:
-        """Learns of erasures since the last call. Blocks on storage; runs a query only if there are any."""
+        """Learns of erasures since the last call. Blocks on storage; runs a query only for new ones."""
         version = self._log.version()
         if version == self._version:
             return
@@ -139,7 +139,7 @@ class ErasedIds:
         return self._ids is not None
 
     def marked(self, rows: DataFrame, column: str) -> DataFrame:
-        """Returns `rows` with `ERASED`: whether their id in `column` is listed; unchanged if there are no ids.
+        """Returns `rows` with `ERASED`: whether their id in `column` is listed; unchanged without ids.
 
         With more than `MOST_BROADCAST` ids this blocks, and reads the rows' ids once more: it asks which of them are listed.
         """

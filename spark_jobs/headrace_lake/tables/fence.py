@@ -91,11 +91,11 @@ class Fence:
         return [name for name in names if self._storage.exists(f"{self._lake}/{name}/_delta_log")]
 
     def rows_of(self, name: str, version: int) -> int | None:
-        """Returns how many rows the write `version` added to the table `name`; None if its log no longer says so."""
+        """Returns how many rows the write `version` added to the table `name`; None if its log no longer has it."""
         return self._log(name).rows_of(version)
 
     def files_of(self, name: str, version: int) -> list[str] | None:
-        """Returns the paths of the files that the write `version` added to the table `name`; None if its log says so no more."""
+        """Returns the paths of the files that the write `version` added to the table `name`; None if its log no longer has it."""
         return self._log(name).files_of(version)
 
     def claim(self, gaps: Callable[[int], DataFrame | None] = lambda _: None) -> int:
@@ -115,7 +115,7 @@ class Fence:
         raise HaltError("the tables are too busy to claim: is another job landing on them?")
 
     def _claim_in(self, name: str, epoch: int, rows: DataFrame | None = None, seen: int | None = None) -> bool:
-        """Appends the claim, with `rows` if there are any. False: a running job committed in between, so try again.
+        """Appends the claim, and `rows`, if any. False: a running job committed in between, so try again.
 
         `seen`: the last transaction that `rows` take into account.
         """
@@ -158,7 +158,7 @@ class Fence:
         self.check(transaction(epoch, batch))
 
     def latest(self, name: str) -> int:
-        """Returns the last transaction version of the table `name`; -1 if there is none. Blocks on storage."""
+        """Returns the last transaction version of the table `name`, or -1. Blocks on storage."""
         return self._log(name).latest()
 
     def written(self, name: str, version: int) -> bool:

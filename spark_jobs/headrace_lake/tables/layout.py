@@ -176,7 +176,7 @@ CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 
 _PLAIN: Final = Shape()
 _SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
-"""Columns with statistics: readers and this job skip files by them. Statistics of a body would cost CPU and help nobody."""
+"""Columns with statistics: readers and this job skip files by them. Statistics of a body would cost CPU for nothing."""
 _SKIPPED_BEFORE: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
 """The columns that tables of older versions have instead."""
 STATISTICS: Final = "delta.dataSkippingStatsColumns"

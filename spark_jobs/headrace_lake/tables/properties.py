@@ -15,7 +15,7 @@ VACUUMED_AT: Final = "headrace.vacuumedAt"
 STRAYS: Final = "headrace.strays"
 """Of `batches`: the ends of rows that none of its lines covers, which a job left when it was shut out.
 
-JSON: topic id -> partition -> one past the last such offset. As of the last claim; missing if there were none.
+JSON: topic id -> partition -> one past the last such offset. As of the last claim; missing without any.
 """
 
 BEGUN: Final = "headrace.begun"
@@ -36,7 +36,7 @@ APP_ID: Final = "headrace"
 RETAINED_APP: Final = "headrace.retainedFrom"
 """Our application in Delta's transaction identifiers whose version is `RETAINED_FROM`, in days since 1970.
 
-The job commits it before it drops rows, so that the proof need not believe a property, which anybody can have set.
+The job commits it before it drops rows, so that the proof need not believe a property, which any writer can set.
 """
 
 ERASED_APP: Final = "headrace.erasures"

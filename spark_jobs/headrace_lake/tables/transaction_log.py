@@ -65,10 +65,10 @@ class TransactionLog:
         return dict(self.metadata["configuration"])
 
     def latest(self) -> int:
-        """Returns the highest transaction version that is committed; -1 if there is none. Blocks on storage.
+        """Returns the highest transaction version that is committed, or -1. Blocks on storage.
 
         After a pause longer than `_AWAY`, the commits that come next may have been cleaned up. Then this reads the log
-        again, from a newer checkpoint if there is one: a process that was frozen would otherwise take the missing file
+        again, from a newer checkpoint, if any: a process that was frozen would otherwise take the missing file
         for the end of the log. Raises `HaltError` if the log cannot be read as it must be.
         """
         if self._next < 0:
@@ -185,7 +185,7 @@ class TransactionLog:
                         self._take(newest, {name: action})
 
     def _restart(self, version: int) -> None:
-        """Forgets what was read: the actions of the checkpoint at `version` follow; -1: all commits do."""
+        """Forgets the actions read: those of the checkpoint at `version` follow; -1: all commits do."""
 
     def _check(self, protocol: Mapping[str, Any]) -> None:
         """Raises `HaltError` if the table has features that we do not know."""
@@ -253,7 +253,7 @@ def plain_parquet(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
 
 
 def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
-    """Returns the version of the newest complete checkpoint, and its files; -1 and none if there is none."""
+    """Returns the version of the newest complete checkpoint, and its files; without one, -1 and no files."""
     parts: dict[tuple[int, int], list[str]] = {}  # (version, how many parts) -> files
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):

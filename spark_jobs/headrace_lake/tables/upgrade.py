@@ -34,7 +34,7 @@ def upgrade(
 ) -> None:
     """Brings the existing table `name` at `path` up to date. Blocks on storage; another job may do the same meanwhile.
 
-    `metadata`: Delta's action `metaData`. Statistics that somebody has chosen are left as they are, and so is a change data feed
+    `metadata`: Delta's action `metaData`. Statistics that were chosen by hand are left as they are, and so is a change data feed
     that is on.
     """
     have = {field["name"]: field["metadata"].get(COMMENT) for field in json.loads(metadata["schemaString"])["fields"]}

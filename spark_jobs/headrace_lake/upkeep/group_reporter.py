@@ -1,4 +1,4 @@
-"""Commits the landed offsets to a consumer group, measures the lag, and how soon retention would delete what has not landed.
+"""Commits the landed offsets to a consumer group, measures the lag, and how soon retention would delete unlanded records.
 
 Landing does not depend on this: a failure is logged once, counted, and tried again.
 """
@@ -146,7 +146,7 @@ class GroupReporter:
     def _measure_lag(self) -> None:
         with self._lock:
             ends = dict(self._ends)
-        # also what a transaction that is open keeps from being read: a job that waits for its end is behind
+        # also records that an open transaction hides: a job that waits for its end is behind
         there = self._offsets("latest", ends, committed=False)
         lag = {pair: max(0, end - ends[pair]) for pair, end in there.items()}
         for pair, offsets in lag.items():

@@ -74,7 +74,7 @@ class TimeBudget:
         return self._saved > 0
 
     def spend(self, seconds: float) -> None:
-        """Notes that a piece took `seconds`. If that exceeds what was saved, the next piece waits."""
+        """Notes that a piece took `seconds`. If that exceeds the saved time, the next piece waits."""
         self._saved -= seconds
 
 

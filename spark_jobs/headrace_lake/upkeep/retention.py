@@ -42,7 +42,7 @@ def due(inventory: Inventory, first: date) -> bool:
 def drop(spark: SparkSession, path: str, first: date) -> None:
     """Drops the days before `first` from the table at `path`. No commit reads or writes a data file. Blocks.
 
-    Whatever the property says, which anybody may have set: the transaction alone excuses the rows.
+    The transaction alone excuses the rows, whatever the property says: any writer may set that.
     """
     nothing = spark.read.format("delta").load(path).where("false")
     said = nothing.write.format("delta").mode("append").option("userMetadata", f"retain {first}")

@@ -188,7 +188,7 @@ class Line:
         return bool(self.ended or self.fault)
 
     async def listen(self) -> None:
-        """Note answers, until the server ends the connection or sends what it may not."""
+        """Note answers, until the server ends the connection or breaks the protocol."""
         try:
             while data := await self.reader.read(_READ_BYTES):
                 now = time.monotonic()
@@ -211,7 +211,7 @@ class Line:
 async def connected(target: Target, client: Client, seconds: float) -> AsyncIterator[Line]:
     """Open a connection and send the greeting. Frames that `client` made before are not under way on it.
 
-    Raises the errors of `opened` if there is none within `seconds`.
+    Raises the errors of `opened` if none opens within `seconds`.
     """
     reader, writer = await opened(target, seconds)
     line = Line(client, reader, writer)

@@ -295,7 +295,7 @@ async def malformed(bench: Bench) -> Finding:
 
 
 async def unknown(bench: Bench) -> Finding:
-    """The same with a message of a kind or version that nobody knows."""
+    """The same with a message of an unknown kind or version."""
     async with bench.line() as line:
         data = line.client.frame(bench.events(10)) + line.client.unknown + line.client.frame(bench.events(10))
         found = await _after_bad(bench, line, data, line.client.unknown_is)

@@ -56,7 +56,7 @@ PROBES: Final = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A probe, what it found, and how long that took, in seconds."""
+    """A probe, its finding, and its duration in seconds."""
 
     probe: Probe
     finding: Finding

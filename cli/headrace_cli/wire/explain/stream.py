@@ -45,7 +45,7 @@ _HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|CONNECT|T
 
 
 def stranger(beginning: bytes) -> str:
-    """Name bytes with which no client of ours begins, and say why they may come; empty if nothing is known of them."""
+    """Name bytes with which no client of ours begins, and say why they may come; empty for other bytes."""
     if beginning[:2] == b"\x16\x03":
         return "TLS: what is encrypted cannot be explained, and a port without TLS does not take it"
     if _HTTP.match(beginning):
@@ -82,7 +82,7 @@ def _something(heard: Heard) -> bool:
 
 @dataclass(frozen=True)
 class Explained:
-    """A frame, None for bytes that belong to none; what the receiver does then, and what that says to the client."""
+    """A frame, None for bytes that belong to none; the receiver's reaction, and its answer to the client."""
 
     unit: Unit | None
     heard: Heard
@@ -117,7 +117,7 @@ class Explainer:
         self._settings = None if settings is None else settings(found)
 
     def run(self, now_ms: int) -> Iterator[Explained]:
-        """Yield frames; the summary is complete when there are no more."""
+        """Yield frames; the summary is complete after the last."""
         return self._message(now_ms) if self._how.message is not None else self._requests(now_ms)
 
     def _requests(self, now_ms: int) -> Iterator[Explained]:
@@ -205,7 +205,7 @@ class Heard:
     error: ProtocolError | None = None
 
     def add(self, frame: Frame, most: int) -> int:
-        """Add a frame's parts; return how many there are."""
+        """Add a frame's parts; return their number."""
         parts = 0
         for part in frame.parts():
             if isinstance(part, Pause):

@@ -63,7 +63,7 @@ def explain(
 
 
 def read(name: str) -> Iterator[bytes]:
-    """Yield a file's bytes, or those of standard input (``-``), in pieces. Raises `CommandError` if there are none."""
+    """Yield a file's bytes, or those of standard input (``-``), in pieces. Raises `CommandError` if it has none."""
     try:
         with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
             piece = file.read(CHUNK)

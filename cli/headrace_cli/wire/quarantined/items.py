@@ -126,7 +126,7 @@ class Item:
         return b"".join(self.pieces[number] for number in sorted(self.pieces))
 
     def problem(self) -> str:
-        """Return why the content is not what the client sent; empty if it is."""
+        """Return why the content differs from the client's; empty if it does not."""
         if not self.complete:
             return f"{self.parts - len(self.sizes)} of {self.parts} parts are missing"
         if self.sha256 and hashlib.sha256(self.content()).hexdigest() != self.sha256:
@@ -219,7 +219,7 @@ def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row
     """Yield the rows of the quarantine table, the newest item first, its parts in order. Without `content` only the sizes of the
     bytes.
 
-    Raises `CommandError` if there is no table, or it cannot be read.
+    Raises `CommandError` if the table is missing or unreadable.
     """
     conditions: list[tuple[str, Any]] = []
     if wanted.reasons:

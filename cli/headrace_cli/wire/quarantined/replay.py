@@ -57,7 +57,7 @@ class Row:
 
     items: int = 0
     understood: int = 0
-    """Items of which nothing is left in quarantine."""
+    """Items that have left quarantine entirely."""
     events: int = 0
     in_the_lake: int = 0
     still: Counter[str] = field(default_factory=Counter)
@@ -240,7 +240,7 @@ async def _publish(topic: Topic, producer: AIOKafkaProducer, events: Sequence[Pu
 
 
 def landed(lake: LakeAddress, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` that are in the lake's events. Raises `CommandError` if there is no lake."""
+    """Return those of `ids` that are in the lake's events. Raises `CommandError` without a lake."""
     with connect(lake) as connection:
         if not connection.execute("select 1 from duckdb_views() where view_name = 'events'").fetchall():
             return set()

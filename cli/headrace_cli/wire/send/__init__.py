@@ -1,1 +1,1 @@
-"""A client of ours for any receiver: sends lines or made-up events, and counts what is acknowledged."""
+"""A client of ours for any receiver: sends lines or made-up events, and counts the acknowledged ones."""

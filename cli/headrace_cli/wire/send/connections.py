@@ -48,7 +48,7 @@ class Tally:
 
     @property
     def fine(self) -> bool:
-        """Whether all was sent, or all until somebody stopped it, and is acknowledged."""
+        """Whether all was sent, or all until it was stopped, and is acknowledged."""
         return not self.in_flight and (self.complete or not self.problems)
 
     @property
@@ -57,7 +57,7 @@ class Tally:
         return self.sent - self.acknowledged
 
     def quantile(self, share: float) -> float | None:
-        """Return a quantile of the times until a frame was acknowledged; None while there are none."""
+        """Return a quantile of the times until a frame was acknowledged; None before the first."""
         found = sorted(self.times)
         return found[min(len(found) - 1, int(share * len(found)))] if found else None
 

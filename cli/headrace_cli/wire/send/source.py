@@ -36,7 +36,7 @@ class Source(ABC):
 
     @abstractmethod
     async def take(self, most: int) -> range:
-        """Return the numbers of the next events, at most `most`; waits until there is one. Empty: there are no more."""
+        """Return the numbers of the next events, at most `most`; waits for the first. Empty after the last."""
 
     @abstractmethod
     def event(self, number: int) -> Mapping[str, Any]:

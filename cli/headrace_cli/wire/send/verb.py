@@ -44,7 +44,7 @@ _AGAIN: Final = 1.0
 class Landed:
     """The events of a run in the lake: `found` events, each counted once; of the acknowledged ones, `missing` are not there.
 
-    `double`: events of which there is more than one row. `examples`: some numbers of either.
+    `double`: events with more than one row. `examples`: some numbers of either.
     """
 
     found: int
@@ -106,7 +106,7 @@ def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
 
 
 def _count(lake: LakeAddress, run: str, condition: str = "true") -> int:
-    """Return different events of the run whose number `i` meets the condition; -1 if there are no tables yet."""
+    """Return different events of the run whose number `i` meets the condition; -1 before the tables exist."""
     events = f"select n as i from ({_of(run)})"
     try:
         return int(query.run(f"select count(distinct i) as n from ({events}) where {condition}", lake)[0]["n"])

@@ -6,9 +6,9 @@ A connection only moves forwards through its phases:
 phase      reads                                          left when
 =========  =============================================  ==========================================================
 OPEN       yes, as the budgets allow                      the peer ends, an error, age, the service stops
-LINGERING  yes: bytes may be on their way for which the   1 s of silence, at most 5 s
-           peer asked no acknowledgement, or its first,
-           or its first frame waits behind a question
+LINGERING  yes: the peer may have sent bytes without asking   1 s of silence, at most 5 s
+           for an acknowledgement, or its first bytes;
+           or its first frame waits for an answer
 SETTLING   no                                             all frames are stored and acknowledged and all questions
                                                           answered, or a frame is abandoned
 DRAINING   yes, and discards, so that no RST destroys     the peer ends, or 5 s
@@ -31,9 +31,9 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
             frames
 ==========  ============================  =======================================================================
 
-FRAME_TIME, IDLE and AGE do not run while we ourselves do not read (`Clocks.shift`). Where the whole process stood still,
-each limit is looked at once more. IDLE and AGE never apply to a peer that has sent something without asking for an
-acknowledgement, AGE neither to one of which that is not known yet.
+FRAME_TIME, IDLE and AGE do not run while this process does not read (`Clocks.shift`). After a pause of the whole process,
+each limit is checked once more. IDLE and AGE never apply to a peer that has sent something without asking for an
+acknowledgement; AGE also not while that is unknown.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float)
 
 
 def old_from(clocks: Clocks, limits: TimeLimits) -> float:
-    """Returns when the connection reaches its age limit. It then ends between two frames and acknowledges what is pending."""
+    """Returns when the connection reaches its age limit. It then ends between two frames and acknowledges its pending frames."""
     return clocks.born + limits.age if limits.age > 0 else inf
 
 

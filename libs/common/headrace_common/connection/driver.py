@@ -91,7 +91,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.peer = peer
         self.session = session
         self.status = session.status()
-        """That after the last input. Only an input changes what is busy, partial or known of its acknowledgements."""
+        """The status after the last input: only an input changes it."""
         # Most protocols have no questions: their sessions are not asked for them with each frame.
         self.asks = type(session).questions is not Session.questions
         self.account = receiver.scheduler.account()
@@ -106,7 +106,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.unparsed = 0
         """Bytes that the transport keeps until they are parsed, as the budgets count them."""
         self.unproven: Unproven | None = None
-        """Its place among the connections of which no frame or question has come yet."""
+        """Its place among the connections that have sent no frame or question yet."""
 
     @property
     def frames(self) -> int:

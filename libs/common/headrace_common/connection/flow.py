@@ -26,7 +26,7 @@ class LazyTimer:
     __slots__ = ("_at", "_due", "_fire", "_handle", "_loop", "_over", "is_late")
 
     def __init__(self, due: Callable[[], float | None], fire: Callable[[float], None]) -> None:
-        """`due`: the first deadline in monotonic seconds, None if there is none. `fire` gets the time."""
+        """`due`: the first deadline in monotonic seconds, or None. `fire` gets the time."""
         self._loop = asyncio.get_running_loop()
         self._due = due
         self._fire = fire
@@ -115,7 +115,7 @@ class Incoming:
         return data
 
     def clear(self) -> None:
-        """Forgets what is not parsed."""
+        """Drops the unparsed bytes."""
         self.unseen = b""
         self._driver.unparsed = 0
 

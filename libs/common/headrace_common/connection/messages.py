@@ -47,8 +47,8 @@ class MessageConnection(Transport, Stoppable):
     def __init__(
         self, receiver: ReceiverState, peer: Peer, session: MessageSession, socket: MessageSocket, most: float = inf
     ) -> None:
-        """`peer` names the socket in logs; each message has its own address. While frames of `most` bytes wait, or messages that
-        are no frames yet, and Kafka stores some of them, the socket is not read: what was read is first come, first served, but
+        """`peer` names the socket in logs; each message has its own address. The socket is not read while frames of `most` bytes,
+        or messages that are no frames yet, wait and Kafka stores some: messages already read are served in order of arrival, but
         the socket takes its clients in turn.
         """
         self._receiver = receiver

@@ -34,7 +34,7 @@ class Stoppable(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Acknowledges what is pending, then closes."""
+        """Acknowledges the pending frames, then closes."""
 
     @abstractmethod
     def cut(self) -> int:
@@ -61,7 +61,7 @@ class ReceiverState:
     """The place that each connection gives back when it closes, to `addresses` too."""
 
     crowd: Crowd = field(default_factory=Crowd)
-    """The admitted clients of which no whole frame has come yet."""
+    """The admitted clients that have sent no whole frame yet."""
 
     def __post_init__(self) -> None:
         self.addresses = Addresses(self.limits.connections_per_address)
@@ -102,7 +102,7 @@ class ReceiverState:
             self.empty.set()
 
     async def drain(self, seconds: float) -> None:
-        """Lets every connection acknowledge what is pending and close. Cuts the rest after `seconds` and logs it."""
+        """Lets every connection acknowledge its pending frames and close. Cuts the rest after `seconds` and logs it."""
         if self.connections:
             self.empty.clear()
             for number, connection in enumerate(list(self.connections)):

@@ -92,7 +92,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def eof_received(self) -> bool:
-        """Learns that the peer has finished sending: what is pending is still acknowledged."""
+        """Notes that the peer has finished sending. Pending frames are still acknowledged."""
         self._peer_done = True
         if self._life.phase == DRAINING:
             self._hang_up()
@@ -135,8 +135,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def stop(self) -> None:
         status = self.driver.session.status()
-        # What a client that has just come sends may ask for no acknowledgement: it would believe it delivered. Its first frame
-        # may be here already, not parsed yet: behind a question to the service, or because many came in one turn of the loop.
+        # A new client may ask for no acknowledgement, and would believe its events delivered. Its first frame
+        # may be here already, not parsed yet: after a question to the service, or because many came in one turn of the loop.
         first = not self.driver.has_stored and (self.driver.has_asked or not self.driver.frames)
         new = not self._heard or (first and self.incoming.is_behind())
         undecided = status.unacknowledgeable or status.undecided or new
@@ -232,7 +232,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
                 self._transport.write(last_words)
             self._drain()
 
-    # The end: acknowledge what is pending, drain, close the socket
+    # The end: acknowledge the pending frames, drain, close the socket
 
     @override
     def close(self, why: str, end: End = End.SETTLED) -> None:

@@ -57,7 +57,7 @@ class Reader(Protocol):
     """A connection, as the budget sees it."""
 
     partial_bytes: int
-    """Bytes of its unfinished frame; 0 when there is none."""
+    """Bytes of its unfinished frame; 0 without one."""
 
     pending: int
     """Bytes of its complete frames that Kafka has not stored yet."""

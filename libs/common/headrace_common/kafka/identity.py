@@ -23,7 +23,7 @@ LARGEST: Final = 2**31 - 1
 
 
 class Sequences(dict[TopicPartition, int]):
-    """The next sequence number of each partition. aiokafka's own become negative behind the largest, which Kafka refuses."""
+    """The next sequence number of each partition. aiokafka's own become negative after the largest, which Kafka refuses."""
 
     def __missing__(self, where: TopicPartition) -> int:
         return 0

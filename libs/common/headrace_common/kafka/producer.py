@@ -31,7 +31,7 @@ CLOSE_TIME: Final = 2.0
 """Seconds that a discarded producer may still spend on its unanswered batches; then it is cut off."""
 
 LEAST: Final = 1 << 10
-"""Bytes of a batch for which there is room, however little the topic takes."""
+"""A batch may have this many bytes, however little the topic takes."""
 
 WHY: Final = {
     DeliveryPolicy.CLOCK: "clock",

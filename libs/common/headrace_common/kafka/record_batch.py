@@ -36,7 +36,7 @@ UNLIMITED: Final = 1 << 30
 NO_PRODUCER: Final = (-1, -1, -1)
 
 SMALL: Final = 32 << 10
-"""Batches of up to this many bytes have a compressor with small tables, of which the CPU cache loses less until the next."""
+"""Batches of up to this many bytes have a compressor with small tables: more of them stays in the CPU cache until the next."""
 
 _Zstd = zstd.CompressionParameter
 _LEVEL: Final[dict[int, int]] = {_Zstd.compression_level: 2}

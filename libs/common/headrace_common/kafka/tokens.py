@@ -42,7 +42,7 @@ _MOST: Final = 1 << 20
 
 
 class TokenError(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """There is no token, or the broker refuses it. For aiokafka a connection that failed. One line, without the secret."""
+    """No token could be had, or the broker refuses it. To aiokafka, a failed connection. One line, without the secret."""
 
 
 class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]

@@ -48,7 +48,7 @@ class Turns:
                 self.ends(batch)
 
     def forget(self) -> None:
-        """Forgets what is under way: the producer is another one."""
+        """Forgets the batches under way: the producer was replaced."""
         self._under_way.clear()
         for broker in list(self._next):
             self._answered(broker)

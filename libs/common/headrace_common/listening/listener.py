@@ -280,7 +280,7 @@ def _make_way(arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
 
 
 def _leave(connection: TcpConnection) -> None:
-    """Ends a connection at once: a peer that says nothing is not waited for."""
+    """Ends a connection at once: a silent peer is not waited for."""
     connection.driver.end("silent")
     connection.cut()
 

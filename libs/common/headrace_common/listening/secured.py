@@ -99,7 +99,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
             # The exception refers to this frame, which would refer to it: both would stay until a collection.
             self._shaken = asyncio.get_running_loop().create_future()
             self._shaken.cancel()
-            self._socket.close()  # behind the alert
+            self._socket.close()  # after the alert
             raise
 
     def begin(self, connection: asyncio.Protocol) -> None:
@@ -148,7 +148,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
         if self._connection is not None:
             self._connection.resume_writing()
 
-    # Looking at what has come
+    # Inspecting received bytes
 
     def look(self) -> None:
         """Decrypts received bytes for about `SLICE`, the rest in a later turn."""
@@ -173,7 +173,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
         self._pace()
 
     def _take(self, found: list[bytes]) -> bool:
-        """Decrypts one piece. Returns whether there may be another. Raises `ssl.SSLError` for what is no TLS."""
+        """Decrypts one piece. Returns whether there may be another. Raises `ssl.SSLError` for bytes that are not TLS."""
         shaken = self._shaken.done()
         if shaken and self._connection is None:
             return False

@@ -27,7 +27,7 @@ class KeyPair:
     password: str = field(default="", repr=False)
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Makes `context` present the certificate. Reads files. Raises `ConfigError`, which says what is wrong with which."""
+        """Makes `context` present the certificate. Reads files. Raises `ConfigError`, which names the file and its fault."""
         certificate, key = (f"{self.section}__{name} {path}" for name, path in (self.certificate, self.key))
         for said, (_, path) in ((certificate, self.certificate), (key, self.key)):
             try:

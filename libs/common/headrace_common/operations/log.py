@@ -91,7 +91,7 @@ def standard_error() -> TextIO:
 
 
 class Lines(logging.StreamHandler[TextIO]):
-    """Drops lines while the stream takes none: a pipe that nobody empties, a stopped terminal, a full disk. The next line that
+    """Drops lines while the stream takes none: a pipe without a reader, a stopped terminal, a full disk. The next line that
     can be written follows one that says how many were dropped.
     """
 

@@ -1,4 +1,4 @@
-"""Where settings come from: variables and their units, files of secrets, a YAML file; and what is said of wrong ones."""
+"""Where settings come from: variables and their units, files of secrets, a YAML file; and the messages about wrong ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Publishes frames: builds batches, sends them in cycles, and reports what is durable."""
+"""Publishes frames: builds batches, sends them in cycles, and reports the stored frames."""

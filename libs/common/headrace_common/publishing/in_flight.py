@@ -255,14 +255,14 @@ class FairQueue:
         self._current: InFlightFrame | None = None
         self._parked: set[Account] = set()  # their first frame cannot continue
         self.paused_since: float | None = None
-        """Since when nothing is taken (event loop time)."""
+        """Since when this queue is paused (event loop time)."""
 
     def __bool__(self) -> bool:
         """Whether a frame can continue."""
         return self._current is not None or bool(self._small) or bool(self._heap)
 
     def pause(self, now: float) -> None:
-        """Learns that nothing is taken until `resume`: its pump waits for Kafka. Its frames take no share meanwhile."""
+        """Pauses this queue until `resume`: its pump waits for Kafka. Its frames take no share meanwhile."""
         self.paused_since = now
         self._scheduler.sharing -= len(self._small)
         self._scheduler.long -= len(self._first) - len(self._small)
@@ -291,7 +291,7 @@ class FairQueue:
         return None
 
     def add(self, in_flight: InFlightFrame) -> None:
-        """Queues a frame behind the other frames of its connection."""
+        """Queues a frame after the other frames of its connection."""
         account = in_flight.account
         if account not in self._first:
             if not in_flight.small:

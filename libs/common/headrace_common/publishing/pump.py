@@ -1,6 +1,6 @@
 """The publisher of one partition of the events topic. Read it from top to bottom: take, store events, store rejects, report.
 
-There is no linger time: frames that arrive during one cycle form the next, and a cycle is filled on only while its broker could
+It has no linger time: frames that arrive during one cycle form the next, and a cycle is filled on only while its broker could
 not be sent it. Every acknowledgement goes through `Pump._report`.
 """
 
@@ -72,7 +72,7 @@ class Pump:
         self.last_stored = self._clock()
         self.has_stored = False
         self.refused: Refused | None = None
-        self._ended = False  # by a bug: what is published now is abandoned
+        self._ended = False  # by a bug: frames published from now on are abandoned
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""

@@ -237,7 +237,7 @@ def deterministic_id(protocol: str, *fields: bytes | bytearray | memoryview) -> 
 
 
 def id_fields(protocol: str, *fields: bytes) -> bytes:
-    """Returns the common beginning of many `deterministic_id`s: what is hashed of a protocol's name and their first fields."""
+    """Returns the common beginning of many `deterministic_id`s: the hash of a protocol's name and their first fields."""
     return _named(protocol) + b"".join(map(hashed_field, fields))
 
 

@@ -30,10 +30,10 @@ Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
 """`Envelope.pieces`."""
 
 Known = tuple[bytes, Pieces, bytes, bytes]
-"""A tag's element, the pieces of its envelope, what every id of it begins to hash, and the field of the client's name, if any."""
+"""A tag's element, the pieces of its envelope, the hash that every id begins with, and the field of the client's name, if any."""
 
 Origin = tuple[Pieces, bytes | None]
-"""The pieces of an event's envelope, and what its id begins to hash; None: its id is unique."""
+"""The pieces of an event's envelope, and the hash that its id begins with; None: its id is unique."""
 
 Find = Callable[[bytes, bytes], Origin | None]
 """Returns the origin of the events with a key, which holds all that it depends on, as written; None: these are not plain. Its
@@ -71,7 +71,7 @@ class Core(Protocol):
         """
 
     def lay(self, events: list[Any], start: int, stamp: bytes, offset: int, room: int, /) -> tuple[bytes, int]:
-        """Returns records of a batch, one behind the other, and the index of the first item of `events` that is not among them.
+        """Returns records of a batch, one after the other, and the index of the first item of `events` that is not among them.
 
         These are the events from `events[start]` on, at most `room` bytes of records. `stamp`: a record's attributes and
         timestamp; `offset`: of the first in its batch.

@@ -65,7 +65,7 @@ def mended(raw: Bytes, depth: int, most: int) -> Generator[None, None, Mended | 
     """Returns JSON whose texts are UTF-8; yields between steps, of which each is bounded but for the length of one text.
 
     The bytes that are kept are those between a text's quotes. Bytes that are no JSON either way may give any JSON or none:
-    the caller checks what is returned. `depth`: most open containers; `most`: bytes of the JSON and its note together.
+    the caller checks the result. `depth`: most open containers; `most`: bytes of the JSON and its note together.
     """
     value, note = bytearray(), bytearray(b"{")
     places = Members(len(raw) // 3)  # of the texts that are not UTF-8: as they are in `note`

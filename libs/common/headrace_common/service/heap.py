@@ -1,7 +1,7 @@
 """Gives memory back to the system that malloc keeps after a crowd has gone.
 
 glibc gives back what is free at the end of its heap; one small object that lives there keeps all that is free before it. After
-crowds with large frames a process of 78 MB stayed at 287, of which 14 were in use. What connections leave in cycles is freed
+crowds with large frames a process of 78 MB stayed at 287, and used 14 of them. What connections leave in cycles is freed
 first: the cycle collector, which runs rarely, might not come for hours.
 """
 

@@ -73,7 +73,7 @@ class Client(ABC):
     batch: ClassVar[int] = 10_000
     """Most events that a tool puts into a frame."""
     elsewhere: ClassVar[bool] = False
-    """Whether there are servers of this protocol that are not ours, to which tools may talk, too."""
+    """Whether tools may talk to servers of this protocol that are not ours."""
     malformed: ClassVar[bytes] = b""
     """Bytes that no frame begins with; empty if a transport of messages lies between."""
     unknown: ClassVar[bytes] = b""
@@ -121,11 +121,11 @@ class Client(ABC):
 
     @abstractmethod
     def again(self) -> bytes:
-        """Begins a new connection, on which nothing has been sent yet. Returns its greeting."""
+        """Begins a new connection. Returns its greeting."""
 
     @abstractmethod
     def repeat(self, frame: int) -> None:
-        """Notes that a frame that was made before is sent on this connection, behind all that was."""
+        """Notes that a frame that was made before is sent on this connection, after all others."""
 
     # The server's
 

@@ -20,7 +20,7 @@ SLICE: Final = 1 << 20
 
 FIRST_WINDOW: Final = 4 << 10
 LAST_WINDOW: Final = 8 << 10
-"""Input bytes per decompressor call. The window starts small at each gzip member, because the input behind a member's end is
+"""Input bytes per decompressor call. The window starts small at each gzip member, because the input after a member's end is
 copied: 16 MiB of twenty-byte members would otherwise take hours. It stays small, because input need not give output: of blocks
 without any, which have ten bits, 8 KiB take 3 ms."""
 

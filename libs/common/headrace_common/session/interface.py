@@ -184,7 +184,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
     waiting_bytes: int = 0
     """Bytes of complete requests that wait for the answers to those before them. They count towards the budgets, but no time
-    limit of the peer runs on them: it is we who are slow."""
+    limit of the peer runs on them: this process is slow, not the peer."""
 
     busy: bool = False
     """It holds input that it has not parsed. Feed it empty input in a later slice, as the budgets allow."""
@@ -268,7 +268,7 @@ class ByteSession(Session):
 
     @abstractmethod
     def outgoing(self) -> bytes:
-        """Returns the bytes of the next write: one acknowledgement, reply or keep-alive. Empty when there are none.
+        """Returns the bytes of the next write: one acknowledgement, reply or keep-alive. Empty if none is due.
 
         Call it until it returns none.
         """
@@ -306,7 +306,7 @@ class Reply:
 
 class MessageSession(Session):
     """A conversation of whole messages with many peers over one socket. The end of a peer is never reported, so the session
-    keeps only what is pending. Replies to one route keep the order of their messages; routes do not wait for each other.
+    keeps only pending messages. Replies to one route keep the order of their messages; routes do not wait for each other.
     """
 
     @abstractmethod

@@ -33,7 +33,7 @@ class Memory:
         return self._young_bytes + self._old_bytes
 
     def get(self, key: Hashable) -> Any:
-        """Returns the entry, None if there is none."""
+        """Returns the entry or None."""
         found = self._young.get(key)
         if found is None:
             found = self._old.pop(key, None)

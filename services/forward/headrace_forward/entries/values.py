@@ -1,6 +1,6 @@
 """Values that msgpack has and JSON lacks, and small msgpack objects without loss.
 
-An ext becomes ``{"$ext": [type, base64]}``, an EventTime RFC 3339 with nine decimals. `Transcoder` has the rest, with what it
+An ext becomes ``{"$ext": [type, base64]}``, an EventTime RFC 3339 with nine decimals. `Transcoder` has the rest, with its
 notes. A bin that is UTF-8 becomes a text, because fluentd's in_tail and in_syslog send every text as bin.
 """
 

@@ -12,7 +12,7 @@ from headrace_forward.entries.tag import read_tag
 class Origin:
     """The origin of a connection's events. Keeps the envelope of the last tag, as most connections use one tag.
 
-    `name`: the client's, from its certificate or its login; empty if there is neither.
+    `name`: the client's, from its certificate or its login, or empty.
     """
 
     __slots__ = ("_envelope", "_plain", "_tag", "known", "name", "source")
@@ -24,7 +24,7 @@ class Origin:
         self._envelope: Envelope
         self._plain: tuple[bytes, str, bytes] | None = None  # the last tag of `plain_tag`: element, text, content
         self.known: native.Known | None = None
-        """The tag of messages of which the native core makes all events."""
+        """The tag of messages whose events are all made by the native core."""
 
     def plain_tag(self, raw: bytes, most: int) -> tuple[str, bytes] | None:
         """Returns (text, content) of a tag element, if it is a text of at most `most` bytes, and not empty."""

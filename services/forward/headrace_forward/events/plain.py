@@ -1,4 +1,4 @@
-"""A message that the native core has taken apart, or of which it has made all events."""
+"""A message that the native core has taken apart, or has made all events of."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BEFORE: Final = b'{"%b":' % CHUNK.encode()
 
 
 class MadeFrame(Frame):
-    """A small message of which the native core has made all events. It holds nothing else."""
+    """A small message whose events the native core has all made. It holds nothing else."""
 
     __slots__ = ("_events", "received_ms", "size", "ticket")
 

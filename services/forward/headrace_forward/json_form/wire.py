@@ -106,7 +106,7 @@ class JsonMessage:
     loose: list[Any] = field(default_factory=list)
 
     def element(self, index: int) -> bytes:
-        """Returns element `index`; empty if there is none."""
+        """Returns element `index`, or empty bytes."""
         return bytes(self.view(index))
 
     def view(self, index: int) -> memoryview:
@@ -121,7 +121,7 @@ class JsonMessage:
 
     @property
     def option_index(self) -> int:
-        """The position of the option in this mode, if there is one."""
+        """The position of the option in this mode; the message may lack it."""
         return 2 if bytes(self.view(1)[:1]) in (b"[", b'"') else 3
 
 

@@ -97,7 +97,7 @@ class ConsumerSession(MessageSession):
         self._positions = dict(known or {})
         self._begun: dict[int, int] = {}
         """By restarted device: a time (ms) after that of its earlier records."""
-        self._seen: dict[int, Position] = {}  # by device: what was read last in this turn
+        self._seen: dict[int, Position] = {}  # by device: last read in this turn
         self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
         self._chosen = chosen
         self._tickets = itertools.count()
@@ -161,9 +161,9 @@ class ConsumerSession(MessageSession):
         self._gathered_bytes += size
 
     def read(self, *, ended: bool, empty: bool) -> None:
-        """Learns how much was read. Call it in front of messages that were read, or when there are none. `empty`: there are none,
-        and this session has all that were read before. `ended`: a connection has ended since the last call. The next one brings
-        nothing before that call; so messages may be of either until nothing is left.
+        """Notes how much was read. Call it before messages that were read, or when none came. `empty`: none came, and this
+        session has all that were read before. `ended`: a connection has ended since the last call. The next one brings nothing
+        before that call; so messages may be of either until nothing is left.
         """
         if ended:
             self.sure = False
@@ -222,7 +222,7 @@ class ConsumerSession(MessageSession):
 
     @override
     def deadline(self) -> float | None:
-        """Returns at once when something is gathered: what is read before the event loop turns belongs together."""
+        """Returns now once something is gathered: messages read in one turn of the event loop belong together."""
         return self._now if self._gathered and not self._unwritten else self._again
 
     @override

@@ -60,7 +60,7 @@ def _now_ms() -> int:
 
 
 class Subscription:
-    """One endpoint: all that its devices publish, or what the settings choose of it."""
+    """One endpoint: all that its devices publish, or the topics that the settings choose."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Subscription:
             else:
                 return
             if not self._read.reading or stood_still(clock(), looked + LOOK):
-                self._read.last = clock()  # it is we who do not read
+                self._read.last = clock()  # this process does not read
             elif clock() - self._read.last >= SILENCE:
                 self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self.name, address=self._address)
                 made.disconnect(self._address)

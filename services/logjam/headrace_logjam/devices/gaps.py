@@ -1,23 +1,23 @@
 """Finds the messages that a consumer of a device's stream did not get, by the numbers of those it got. Pure.
 
-A device gives one number after the other to all that it publishes, heartbeats too, from 1 on at each start, and 1 again after
-2⁶⁴ − 1. One connection keeps their order. When a message was made says nothing here: that is a producer's clock.
+A device numbers all its messages, heartbeats too: one after the other, from 1 at each start, and 1 again after 2⁶⁴ − 1. One
+connection keeps their order. A message's own time is not used: it is of a producer's clock.
 
 ===============================  ====================================================  =======================================
 the number                       and                                                   it is
 ===============================  ====================================================  =======================================
-is the first of its device       is not 1                                              what was before us: named, and no loss
+is the first of its device       is not 1                                              from before us: named, and no loss
 is the last one's next           and else as well                                      nothing
 is higher                        and else as well                                      a gap
 is low, the last near the end    and else as well                                      the end of the numbering, and its gaps
-is not higher                    its message came with this number before              a duplicate: some bridge says it twice
+is not higher                    its message came with this number before              a duplicate: a bridge sends it twice
 is not higher                    was found missing since this connection began        late: the gap was reported, this fills it
 is any other that is not higher  and else as well                                      a restart: a gap from 1 on, if it is not 1
 ===============================  ====================================================  =======================================
 
-A device that restarts ends its connections, so a number that is late is known by its connection alone: what was missing before
-the connection began is never filled, nor is anything while it is not sure to which connection a message belongs. Where the rule
-takes a late or doubled message for a restart, it reports numbers that came: at most all below it, and those up to the next.
+A device that restarts ends its connections, so only its connection tells that a number is late: a gap from before the
+connection is never filled, nor is any while a message's connection is uncertain. Where the rule takes a late or doubled
+message for a restart, it reports received numbers as missing: at most all below it, and those up to the next.
 
 Two devices that use one number, one at a time, are known by their heartbeats, which say where a device publishes: that cannot
 change without a restart, nor change back. When one is heard again all its numbers since its own last heartbeat are reported,
@@ -42,7 +42,7 @@ NEAR: Final = 2**32
 """A wrap leads from less than this before the end of the numbering to less than this after its beginning."""
 
 REMEMBERED: Final = 4096
-"""Numbers, and gaps, of a device that are remembered to know duplicates and what is late."""
+"""Numbers, and gaps, of a device that are remembered, to tell duplicates and late ones."""
 
 RUNS: Final = 8
 """Runs of numbers that have ended, and may go on, that are remembered."""
@@ -175,7 +175,7 @@ class _Device:
         return True
 
     def forget_missing(self) -> None:
-        """Forgets what was missing: another connection began."""
+        """Forgets the missing numbers: another connection began."""
         self._missing.clear()
 
     def start(self, told: Told, *, fillable: bool) -> None:

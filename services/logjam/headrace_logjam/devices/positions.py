@@ -1,7 +1,7 @@
 """The position of this consumer in each device's numbers, kept in Kafka: the numbers it misses while it is away become a gap.
 
 Kept as the metadata of a consumer group's commits on the events topic, an endpoint always in the same partition. The offset is
-`EXACT` if nothing was stored behind these positions: the consumer ended in order. Else it is 0.
+`EXACT` if nothing was stored after these positions: the consumer ended in order. Else it is 0.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Positions:
         self._partitions: list[TopicPartition] = []
         self._written: dict[TopicPartition, tuple[int, str]] = {}
         self._due = 0.0  # when all is written again (event loop time)
-        self._saving = asyncio.Lock()  # aiokafka tries a commit again, also behind a later one
+        self._saving = asyncio.Lock()  # aiokafka retries a commit, also after a later one
 
     @property
     def exact(self) -> bool:

@@ -30,7 +30,7 @@ from headrace_logjam.peers.holding import READ_AT_ONCE, Heard, Limits, Peer
 from headrace_logjam.peers.memory import used
 
 LOOK: Final = 0.1
-"""Seconds between two looks at what is held."""
+"""Seconds between two looks at the held bytes."""
 
 SHARE: Final = 20
 """The processor time of looks is at most one in SHARE seconds: with thousands of peers they are further apart."""
@@ -83,7 +83,7 @@ class Door:
         self.come_and_gone: Callable[[], None] = lambda: None
         """Reads the events."""
         self.spoken_ended: Callable[[], None] = lambda: None
-        """Is called when a connection has ended of which a message was read."""
+        """Is called when a connection has ended that had sent a message."""
         self._proven = proven
         self._empty = empty
 
@@ -97,7 +97,7 @@ class Door:
         return self._empty is not None and self._empty()
 
     def half_close(self) -> set[Peer]:
-        """Makes the clients leave. Sends FIN to each of which nothing waits in the kernel: libzmq drops unread bytes when both
+        """Makes the clients leave. Sends FIN to each without unread bytes in the kernel: libzmq drops these when both
         sides have sent FIN. Returns all that are connected.
 
         ZeroMQ has no message for it, but a client that receives FIN ends its connection, and connects again to the process that

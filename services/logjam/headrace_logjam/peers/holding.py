@@ -2,10 +2,10 @@
 
 libzmq bounds a frame, and the number of whole messages that it keeps for a peer. It bounds neither the frames of one message nor
 what all peers send together, and gives us nothing of a message before it is whole. So we compare what a peer's TCP connection has
-received with what was delivered to us of it: the difference is held.
+received with the bytes delivered to us: libzmq holds the difference.
 
 ===================================================  ==========================================================
-what is held                                         may be
+bytes held                                           at most
 ===================================================  ==========================================================
 of a peer, right after its socket was read empty:    `Limits.message`, one message
 it is one message that is not whole
@@ -69,7 +69,7 @@ class Peer:
     """It was ended by us, or refused: it takes no place."""
 
     def seen(self, received: int, unread: int) -> None:
-        """Notes that `received` bytes have come by now, of which the kernel still has `unread`."""
+        """Notes that `received` bytes have come by now; the kernel still has `unread` of them."""
         self.received = received
         self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
         self.held = max(0, received - self.delivered - unread)

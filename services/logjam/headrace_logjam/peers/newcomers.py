@@ -63,14 +63,14 @@ class Newcomers:
         self._still = False
         self._seen.update(connections)
         self._seen_messages += len(connections)
-        if self._seen_messages >= 2 * len(self._seen):  # a number may be used again while what came before is not read
+        if self._seen_messages >= 2 * len(self._seen):  # a number may be reused before the old messages are read
             self._turn, self._seen_messages = len(self._seen), 0
             self._seen.clear()
         self._messages = min(self._messages + len(connections), AT_ONCE * self._part())
         self._go_on()
 
     def ended(self) -> None:
-        """Counts the place of a connection that has ended and of which something was read."""
+        """Counts the place of an ended connection that had sent something."""
         self._places += 1
         self._go_on()
 

@@ -80,7 +80,7 @@ class Partition:
         """Kafka has stored records of ours before `_own_end`: the log has lost records that the fold has."""
 
     async def passed(self) -> None:
-        """Waits until it has read what was in the log when this was called. Waits for Kafka without limit."""
+        """Waits until it has read the log up to its end at the call. Waits for Kafka without limit."""
         while True:
             await self.live.wait()
             try:

@@ -1,7 +1,7 @@
-"""Appends records to the log of segments, each at most once: what is in doubt is never produced again.
+"""Appends records to the log of segments, each at most once: a record in doubt is never produced again.
 
 A record that lands a second time could revive a session that another replica has ended since. So when one batch fails, its
-producer is given up with all that it had under way, waiting records are dropped, and every session ends; a fresh one begins
+producer is given up with all its records under way, waiting records are dropped, and every session ends; a fresh one begins
 with new sessions. Kafka itself sends a batch again only under the same sequence number, which lands once.
 """
 
@@ -229,7 +229,7 @@ class LogProducer(ReplaceableProducer):
         self._limited.warning("segment producer replaced", why=why, problem=problem)
         for queue in self._queues:  # never produced, and never will be: their sessions end
             queue.records.clear()
-            queue.since = None  # what is under way says nothing about the next producer
+            queue.since = None  # records under way tell nothing about the next producer
         self._lost()
 
     async def _leader(self, producer: Producer, partition: int) -> None:

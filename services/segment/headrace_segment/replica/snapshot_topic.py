@@ -45,7 +45,7 @@ class SnapshotTopic:
         return found.newest(log_start)
 
     async def refresh(self) -> None:
-        """Reads what was written since. Raises `KafkaError`."""
+        """Reads the records written since the last read. Raises `KafkaError`."""
         await self._read(lambda key, value: None)
 
     async def _read(self, add: Callable[[bytes | None, bytes | None], None]) -> None:

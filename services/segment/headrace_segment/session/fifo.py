@@ -22,12 +22,12 @@ class Fifo(Generic[T]):
 
     @property
     def oldest(self) -> T | None:
-        """The item that leaves next; None if there is none."""
+        """The item that leaves next, or None."""
         return None if self._items is None else self._items[0]
 
     @property
     def newest(self) -> T | None:
-        """The item that was appended last; None if there is none."""
+        """The item that was appended last, or None."""
         return None if self._items is None else self._items[-1]
 
     def append(self, item: T) -> None:

@@ -79,7 +79,7 @@ class Token:
 
 
 class Rights:
-    """The rights given by the settings. `token_key`: empty if there is none; `refused` is called for each refusal."""
+    """The rights given by the settings. `token_key`: may be empty; `refused` is called for each refusal."""
 
     def __init__(
         self,

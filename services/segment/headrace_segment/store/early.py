@@ -13,9 +13,9 @@ its part            why it is the same
 offsets             a batch's records have successive offsets, and no other record lies between them
 key and value       they are the bytes that were produced; they are decoded like records that are read
 time                Kafka's answer tells `LogAppendTime`, one for the batch. Where the topic keeps the producer's own time
-                    instead, each record of a batch was given the same one, and it is that (a batch that Kafka knows already
-                    is answered with its largest time, whatever the topic keeps: that is the same again)
-records below       the fold is there only because it has taken all of them
+                    instead, all records of a batch have the same one, which is taken (a batch that Kafka knows already
+                    is answered with its largest time, whatever the topic keeps: the same time again)
+records below       the fold has taken all of them
 durability          the answer comes when the offset lies below the high watermark, as for a reader: both have the same
                     guarantee, whatever broker leads afterwards
 ==================  ===========================================================================================================

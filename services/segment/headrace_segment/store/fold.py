@@ -8,7 +8,7 @@ block       it is of the writer's current session, the segment is not sealed, it
             segment has the length that it expects, if it expects one
 create      the segment does not exist
 seal        the segment exists
-truncate    its offset lies in the segment; below its start there is nothing to do
+truncate    its offset lies in the segment; below the start it changes nothing
 delete      the segment exists
 attribute   the segment exists and is not sealed, and its attribute has the value that the record expects
 forget      the writer is still in the session and at the level that the record names, and was not heard since

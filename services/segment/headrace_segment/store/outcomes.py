@@ -65,7 +65,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A segment was created, sealed, truncated or deleted, or an attribute of it was set; or not, if there is a `why`.
+    """A segment was created, sealed, truncated or deleted, or an attribute of it was set; with a `why`, it was refused.
 
     `length`, `start`: the segment's before it.
     """
@@ -79,7 +79,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Tended:
-    """An idle writer was forgotten, or a quiet one renewed; or neither, if there is a `why`."""
+    """An idle writer was forgotten, or a quiet one renewed; with a `why`, neither."""
 
     segment: str
     writer: bytes

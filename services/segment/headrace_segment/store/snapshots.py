@@ -33,7 +33,7 @@ MANIFEST: Final = "manifest"
 
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True):
-    """How many parts there are, and the digest over all of them."""
+    """The number of parts, and the digest over all of them."""
 
     version: int
     parts: int

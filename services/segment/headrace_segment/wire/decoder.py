@@ -67,7 +67,7 @@ class Decoder(ABC, Generic[R]):
 
     @abstractmethod
     def _forget(self) -> None:
-        """Drops what is kept for a block or a message in parts."""
+        """Drops the bytes kept for a block or a message in parts."""
 
     @abstractmethod
     def _accept(self, kind: int, length: int) -> int:

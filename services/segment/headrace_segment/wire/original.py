@@ -62,7 +62,7 @@ class BeginAppendBlock:
 
 @wire(MESSAGES, Kind.END_APPEND_BLOCK)
 class EndAppendBlock:
-    """`offset`: behind the block; `length`: of its events with their headers."""
+    """`offset`: of the block's end; `length`: of its events with their headers."""
 
     writer: UUID
     offset: I64

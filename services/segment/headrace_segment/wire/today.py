@@ -103,7 +103,7 @@ class TodayDecoder(Decoder[Request]):
 
     def __init__(self, frame_bytes: int) -> None:
         super().__init__(frame_bytes)
-        self._block: tuple[bytes, bytes] | None = None  # its writer, and what came between its begin and its end
+        self._block: tuple[bytes, bytes] | None = None  # its writer, and the bytes since its begin
 
     @override
     def partial_bytes(self) -> int:

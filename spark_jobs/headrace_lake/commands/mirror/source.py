@@ -49,7 +49,7 @@ class Tables:
         return f"{self.lake}/{name}"
 
     def newest(self, name: str) -> DeltaTable | None:
-        """Returns the table `name` at its newest version; None if there is no such table."""
+        """Returns the table `name` at its newest version; None if it is missing."""
         if (table := self._open.get(name)) is not None:
             table.update_incremental()
             return table

@@ -89,7 +89,7 @@ class Target:
         self._files: dict[str, DataFile] = {}  # of `_snapshot`
 
     def mirrored(self) -> tuple[str | None, str | None]:
-        """Sets `version`; returns id and path of the Delta table that the current snapshot shows, None if there is none."""
+        """Sets `version`; returns id and path of the Delta table that the current snapshot shows, or None."""
         try:
             snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         except NoSuchTableError:
@@ -230,7 +230,7 @@ def _bare(file: DataFile) -> DataFile:
 
 
 def _expired(table: Table) -> tuple[list[int], Iterable[str]]:
-    """Returns the snapshots beyond `KEEP`, and the files of metadata that only they need. None while somebody has made a branch
+    """Returns the snapshots beyond `KEEP`, and the files of metadata that only they need. None while the table has a branch
     or a tag.
     """
     snapshots = sorted(table.metadata.snapshots, key=lambda each: each.sequence_number or 0)

@@ -1,1 +1,1 @@
-"""Health and metrics over HTTP: what is served, and who may ask."""
+"""Health and metrics over HTTP: the pages, and the access to them."""

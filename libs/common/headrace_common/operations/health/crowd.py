@@ -1,8 +1,8 @@
-"""Decides which connection leaves for a newcomer: of those that have proven nothing, the one silent for longest. Pure.
+"""Decides which unproven connection leaves for a newcomer: the one silent for longest. Pure.
 
-A connection proves that it is a client's by its first whole frame, request or question. Until then it only takes a place. As
-long as there are places, it may keep its own: it may belong to a client that has nothing to say yet and asks for no
-acknowledgement, which would lose what it sends into a connection that was closed meanwhile.
+A connection proves that it is a client's by its first whole frame, request or question. While places are free, an unproven
+one keeps its own: its client may have nothing to send yet and ask for no acknowledgement, and would lose its next events into
+a connection that was closed meanwhile.
 
 =========================  ==========================================
 places taken               a newcomer
