@@ -307,7 +307,7 @@ class Job:
         self, error: PySparkException | Py4JJavaError, failure: BaseException | None, topics: Mapping[str, TopicInfo]
     ) -> None:
         """Raises what `error` means; returns if it means that the job was asked to stop."""
-        self._log.debug("the query ended", exc_info=error)
+        self._log.debug("query ended", exc_info=error)
         if isinstance(failure, StoppingError):
             return
         if isinstance(failure, HeadraceError):

@@ -34,7 +34,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     def refused(peer: Peer, segment: str, right: Right) -> None:
         metrics.refused.labels(right.value).inc()
         runtime.receiver.limited.warning(
-            "a request is refused", peer=peer.address, identity=peer.identity, segment=segment, right=right.value
+            "request refused", peer=peer.address, identity=peer.identity, segment=segment, right=right.value
         )
 
     rights = Rights(section.rights, section.token_key.get_secret_value().encode(), refused)

@@ -127,7 +127,7 @@ class Erase:
             if before:
                 left = sum(self._listed(table).count() for table in self._tables)
             if left:
-                self._log.warning("rows that an earlier erasure listed are still there", rows=left)
+                self._log.warning("rows of an earlier erasure found", rows=left)
             routed = sum(found[name] for name in self._routes)
             if not self._apply:
                 self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE], routed=routed)
@@ -299,7 +299,7 @@ class Erase:
         except (Py4JJavaError, PySparkException) as error:
             if _CONFLICT.search(str(error)) is None:
                 raise
-            self._log.debug("a commit came in between", table=table)
+            self._log.debug("commit conflict", table=table)
             return False
         return True
 

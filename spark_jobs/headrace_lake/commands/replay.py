@@ -162,7 +162,7 @@ class Replay:
         total = ReplayResult()
         for number, step in enumerate(steps(self._batch_ranges(topics), self._settings.lake.batch_records)):
             if self._stopping():
-                self._log.warning("stops before the end: run it again to replay the rest")
+                self._log.warning("replay stopped early: run it again for the rest")
                 break
             total += self._step_with_retries(step, number)
         for ranges in self._unreplayable:
@@ -239,7 +239,7 @@ class Replay:
                 left = self._still_there(step)
                 if left == step:
                     raise HaltError(root_cause(error)) from error
-                self._log.debug("a step is cut shorter", exc_info=error)
+                self._log.debug("replay step shortened", exc_info=error)
                 step = left
                 if not step:
                     return ReplayResult()

@@ -41,7 +41,7 @@ def open_index(spark: SparkSession, settings: LakeSettings, topic_id: str, log: 
         except CompilerError as error:
             if settings.dedup == "map":
                 raise ConfigError(f"LAKE__DEDUP is map, which this JVM does not allow: {error}") from error
-            log.warning("remembers ids in arrays: this JVM does not allow the map", reason=str(error))
+            log.warning("ids cannot be kept in a map", reason=str(error))
         else:
             log.info("remembers ids in a map", most_bytes=most)
             return index

@@ -233,7 +233,7 @@ class Landing:
         if self._epoch.among_strays(ranges):
             starts = {(topic, number): start for topic, number, start, _ in ranges}
             there = landed_already(self._epoch.spark, self._epoch.lake, QUARANTINE, starts, self._epoch.topics.ids)
-            self._epoch.log.info("leaves out what an interrupted job has landed already", table=QUARANTINE)
+            self._epoch.log.info("rows of an interrupted job left out", table=QUARANTINE)
             self._epoch.fence.write(QUARANTINE, wanted.join(there, list(_KEY), "left_anti").select(*columns), version)
             return self._measured(decoded, measures), False
         observation = Observation()
@@ -294,7 +294,7 @@ class Landing:
         if version > self._epoch.position.transaction:
             self._epoch.position.add(ranges, version)
             self._events.learn(ranges, version)
-        self._epoch.log.info("batch was landed before the last stop", batch=batch)
+        self._epoch.log.info("batch already landed", batch=batch)
         return True
 
     def _check_contiguous(self, ranges: Iterable[Range]) -> None:

@@ -174,7 +174,7 @@ class EventsLanding:
         columns = layout.columns(EVENTS, self._shape)
         chosen = [f"`{name}`" for name in columns]
         if strays:
-            self._epoch.log.info("leaves out what an interrupted job has landed already", table=EVENTS)
+            self._epoch.log.info("rows of an interrupted job left out", table=EVENTS)
             there = self._there(mine)
 
             def write_rest(marked: DataFrame, accept: Accept | None = None) -> dict[str, Any]:

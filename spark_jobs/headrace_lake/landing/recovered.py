@@ -27,7 +27,7 @@ def check_rows(fence: Fence, table: str, version: int, found: int, log: Log, *, 
     """
     wrote = fence.rows_of(table, version)
     if wrote is None:
-        log.warning("cannot tell whether rows were deleted: the log no longer has the commit", table=table)
+        log.warning("rows of a batch not checked", table=table, reason="the log no longer has the commit")
         return
     if found < wrote or (found > wrote and not strays):
         raise HaltError(

@@ -169,7 +169,7 @@ class Routes:
         asked = RouteTable(name, self._routes[name].streams, columns)
         table = route_tables.create(Storage(self._epoch.spark), self._epoch.lake, asked, change_feed=self._change_feed)
         self._on_new(name)
-        self._epoch.log.info("made the table of a route", table=name, columns=[column.name for column in table.columns])
+        self._epoch.log.info("route table created", table=name, columns=[column.name for column in table.columns])
         self._tables[name] = table
         return table
 

@@ -142,7 +142,7 @@ class Maintenance:
                 table.latest()
                 self._counted[name] = table.added
         except (Py4JError, PySparkException) as error:
-            self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
+            self._log.warning("table logs unreadable", reason=root_cause(error))
 
     def run_due(self, *, at_once: bool = False) -> None:
         """Does the pieces that are due, as long as the budget lasts; unless `at_once`, only some seconds after the last time.
@@ -159,7 +159,7 @@ class Maintenance:
                 self._do(*piece)
                 self._look()
         except (Py4JError, PySparkException) as error:
-            self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
+            self._log.warning("table logs unreadable", reason=root_cause(error))
         finally:
             self._looked = time.monotonic()
 

@@ -38,7 +38,7 @@ class TlsContext:
         except ConfigError as error:
             self._log.error("tls files changed but cannot be used, the former ones stay", problem=str(error))
         else:
-            self._log.info("tls files read again", cert=str(self._settings.cert))
+            self._log.info("tls files reloaded", cert=str(self._settings.cert))
 
     def _load(self) -> ssl.SSLContext:
         settings = self._settings

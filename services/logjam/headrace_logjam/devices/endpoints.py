@@ -250,7 +250,7 @@ class Subscriptions:
         try:
             found = await read_tail(settings.kafka, name_of(settings), self._found)
         except (KafkaError, DeliveryError, OSError) as error:
-            self._runtime.log.warning("what was stored last is not known", problem=explain(error))
+            self._runtime.log.warning("last stored numbers unknown", problem=explain(error))
             self._looked = False
             return {}
         self._looked = found.whole

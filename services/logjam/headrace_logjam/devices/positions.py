@@ -141,7 +141,7 @@ class Positions:
             if at in again or self._written.get(at, (offset, "{}")) != (offset, text)
         }
         for at in [at for at, (_, text) in changed.items() if len(text) > METADATA]:
-            self._limited.warning("too many devices: their positions are not kept", partition=at.partition)
+            self._limited.warning("positions not kept", why="too many devices", partition=at.partition)
             del changed[at]
         if not changed:
             return
@@ -149,7 +149,7 @@ class Positions:
             commits = {at: OffsetAndMetadata(*each) for at, each in changed.items()}
             await asyncio.wait_for(consumer.commit(commits), SAVE_TIME)
         except (KafkaError, OSError, TimeoutError) as error:
-            self._limited.warning("positions cannot be written", group=self._group, problem=explain(error))
+            self._limited.warning("positions not written", group=self._group, problem=explain(error))
         else:
             self._written |= changed
             if again:

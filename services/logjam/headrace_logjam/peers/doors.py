@@ -249,7 +249,7 @@ class Doors:
     async def watch(self) -> None:
         """Looks at all peers, again and again."""
         if sys.platform != "linux":  # no TCP_INFO
-            self._receiver.log.warning("what ZeroMQ holds is not bounded", platform=sys.platform)
+            self._receiver.log.warning("memory of zeromq not bounded", platform=sys.platform)
             await asyncio.Event().wait()
         while True:
             began = time.thread_time()

@@ -209,7 +209,7 @@ class Partition:
     def _stopped(self, problem: str) -> None:
         """Ends the sessions: nothing more is read, so none can be told the outcome of its blocks."""
         if problem != self.problem:
-            self._log.warning("partition of segments is not served", partition=self.number, problem=problem)
+            self._log.warning("segment partition not served", partition=self.number, problem=problem)
         self.problem = problem
         self.live.clear()
         self.recent.clear()

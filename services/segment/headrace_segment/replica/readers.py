@@ -128,7 +128,7 @@ class Readers:
         except LogError:
             caller.end("log")
         except Exception:
-            self._log.exception("a read failed", segment=question.segment)
+            self._log.exception("read failed", segment=question.segment)
             caller.end("internal")
         return Lost()
 

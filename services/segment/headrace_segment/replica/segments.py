@@ -286,7 +286,7 @@ class Segments(Backend, Own):
     def _crowded(self) -> None:
         limit = "SEGMENT__REPLIES_BYTES"
         self._runtime.metrics.limit_hits.labels(limit).inc()
-        self._runtime.receiver.limited.warning("a read waits: others' replies take up the memory", limit=limit)
+        self._runtime.receiver.limited.warning("read waits for memory of replies", limit=limit)
 
     def _lost(self) -> None:
         for partition in self._partitions:
