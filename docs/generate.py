@@ -17,7 +17,7 @@ import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
 from headrace_cli.__main__ import MODULES, verb  # noqa: E402
 from headrace_cli.operating.snippets import CLIENTS, PORTS, Address  # noqa: E402
-from headrace_common.operations.metrics import Declared, ReceiverMetrics  # noqa: E402
+from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
 from headrace_common.protocol import installed  # noqa: E402
@@ -73,7 +73,7 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _metrics_table(rows: list[Declared]) -> list[str]:
+def _metrics_table(rows: list[MetricDeclaration]) -> list[str]:
     lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
     lines += [
         f"| `{row.name}` | {row.kind} | {' '.join(f'`{label}`' for label in row.labels)} | {row.meaning} |"

@@ -6,12 +6,12 @@ import random
 
 import pytest
 from headrace_common.connection.addresses import Addresses, counted_as
-from headrace_common.operations.health.crowd import AT_ONCE, SILENCE, Crowd, Unproven
+from headrace_common.operations.health.crowd import AT_ONCE, SILENCE, Crowd, UnprovenConnection
 
 
-def some(*heard: float, counted_as: str = "") -> tuple[Crowd, list[Unproven]]:
+def some(*heard: float, counted_as: str = "") -> tuple[Crowd, list[UnprovenConnection]]:
     crowd = Crowd()
-    members = [Unproven(lambda: None, str(number), at, counted_as) for number, at in enumerate(heard)]
+    members = [UnprovenConnection(lambda: None, str(number), at, counted_as) for number, at in enumerate(heard)]
     for member in members:
         crowd.enter(member)
     return crowd, members
@@ -47,13 +47,13 @@ def test_a_silent_crowd_of_any_size_shuts_nobody_out() -> None:
     chance, places, crowd = random.Random(7), 200, Crowd()
     silent, clients = places, 0
     for number in range(places):
-        crowd.enter(Unproven(lambda: None, "hostile", float(number)))
+        crowd.enter(UnprovenConnection(lambda: None, "hostile", float(number)))
     for now in range(places, 1000):
         gone = crowd.leaving(silent + clients, places, float(now))
         assert gone or silent + clients < places
         assert all(who.peer == "hostile" for who in gone)
         silent -= len(gone)
-        who = Unproven(lambda: None, "hostile", float(now))
+        who = UnprovenConnection(lambda: None, "hostile", float(now))
         crowd.enter(who)
         if chance.random() < 0.1 and clients < places // 2:
             crowd.remove(who)
@@ -69,7 +69,7 @@ def test_of_an_address_the_longest_silent_leaves_wherever_its_name_came_from() -
     crowd, members = some(0.0, 1.0, 2.0)
     for member in members:
         crowd.rename(member, "192.0.2.1", "192.0.2.1")
-    crowd.enter(Unproven(lambda: None, "", 0.5, "192.0.2.2"))
+    crowd.enter(UnprovenConnection(lambda: None, "", 0.5, "192.0.2.2"))
     crowd.heard(members[0], 3.0)
     assert [crowd.leaving_of("192.0.2.1") for _ in members] == [members[1], members[2], members[0]]
     crowd.rename(members[0], "192.0.2.1", "192.0.2.1")  # it had left before its header was read
@@ -77,7 +77,7 @@ def test_of_an_address_the_longest_silent_leaves_wherever_its_name_came_from() -
     assert len(crowd) == 1
 
 
-class Counted(Unproven):
+class Counted(UnprovenConnection):
     """Counts how often crowds look at its members' addresses."""
 
     looks = 0

@@ -11,7 +11,7 @@ from headrace_common.connection.deadlines import (
     LINGER_SILENCE,
     LINGER_TIME,
     WRITE_TIME,
-    Clocks,
+    ConnectionTimes,
     Limit,
     Phase,
     Situation,
@@ -33,8 +33,8 @@ def situation(**changes: Any) -> Situation:
     return Situation(**{**base, **changes})
 
 
-def clocks(**changes: Any) -> Clocks:
-    return Clocks(**{"born": 0.0, "last_byte": 0.0, "frame_began": 0.0, **changes})
+def clocks(**changes: Any) -> ConnectionTimes:
+    return ConnectionTimes(**{"born": 0.0, "last_byte": 0.0, "frame_began": 0.0, **changes})
 
 
 ROWS = [

@@ -13,7 +13,7 @@ import h11
 import pytest
 from headrace_common.operations.health import doorway
 from headrace_common.operations.health.doorway import CONNECTIONS, Doorway, is_known, own_names
-from headrace_common.operations.health.exchange import MOST, Answer, Exchange, refusal
+from headrace_common.operations.health.exchange import MOST, Exchange, HttpAnswer, refusal
 from headrace_common.operations.health.http import OpsServer
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
@@ -180,7 +180,7 @@ async def test_a_head_may_come_byte_by_byte_and_has_a_largest_size(server: OpsSe
     assert (await ask(server, begun.ljust(MOST + 1, b"x"))).split()[1] == b"431"
     answers: list[bytes] = []
 
-    def answer(request: h11.Request, _: asyncio.BaseTransport) -> Answer:
+    def answer(request: h11.Request, _: asyncio.BaseTransport) -> HttpAnswer:
         answers.append(request.target)
         return refusal(HTTPStatus.NOT_FOUND)
 

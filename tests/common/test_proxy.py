@@ -6,7 +6,7 @@ import ipaddress
 import struct
 
 import pytest
-from headrace_common.listening.proxy import SIGNATURE_V2, V1_LONGEST, V2_LONGEST, Client, header
+from headrace_common.listening.proxy import SIGNATURE_V2, V1_LONGEST, V2_LONGEST, ProxiedClient, header
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.networks import networks, normal, within
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 
 
-def read(data: bytes) -> tuple[Client | None, bytes]:
+def read(data: bytes) -> tuple[ProxiedClient | None, bytes]:
     """(who, what is left of `data` behind the header). EOFError when it is cut off."""
     reading = header()
     wanted = next(reading)
@@ -42,19 +42,19 @@ V4 = addresses("192.0.2.1", "198.51.100.2")
 V6 = addresses("2001:db8::1", "2001:db8::2")
 TLV = b"\x04\x00\x03abc"
 
-HEADERS: dict[str, tuple[bytes, Client | None]] = {
-    "v1, IPv4": (b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 24224\r\n", Client("192.0.2.1", 56324)),
-    "v1, IPv6": (b"PROXY TCP6 2001:DB8::1 2001:db8::2 56324 24224\r\n", Client("2001:db8::1", 56324)),
-    "v1, mapped": (b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:192.0.2.2 1 2\r\n", Client("192.0.2.1", 1)),
+HEADERS: dict[str, tuple[bytes, ProxiedClient | None]] = {
+    "v1, IPv4": (b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 24224\r\n", ProxiedClient("192.0.2.1", 56324)),
+    "v1, IPv6": (b"PROXY TCP6 2001:DB8::1 2001:db8::2 56324 24224\r\n", ProxiedClient("2001:db8::1", 56324)),
+    "v1, mapped": (b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:192.0.2.2 1 2\r\n", ProxiedClient("192.0.2.1", 1)),
     "v1, unknown": (b"PROXY UNKNOWN\r\n", None),
     "v1, unknown with addresses": (b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n", None),
-    "v2, IPv4": (v2(1, 0x11, V4), Client("192.0.2.1", 56324)),
-    "v2, IPv4, TLV": (v2(1, 0x11, V4 + TLV), Client("192.0.2.1", 56324)),
-    "v2, IPv6": (v2(1, 0x21, V6), Client("2001:db8::1", 56324)),
+    "v2, IPv4": (v2(1, 0x11, V4), ProxiedClient("192.0.2.1", 56324)),
+    "v2, IPv4, TLV": (v2(1, 0x11, V4 + TLV), ProxiedClient("192.0.2.1", 56324)),
+    "v2, IPv6": (v2(1, 0x21, V6), ProxiedClient("2001:db8::1", 56324)),
     "v2, local": (v2(0, 0, b""), None),
     "v2, local with addresses": (v2(0, 0x11, V4), None),
     "v2, Unix": (v2(1, 0x31, bytes(216)), None),
-    "v2, the longest": (v2(1, 0x11, V4 + bytes(V2_LONGEST - len(V4))), Client("192.0.2.1", 56324)),
+    "v2, the longest": (v2(1, 0x11, V4 + bytes(V2_LONGEST - len(V4))), ProxiedClient("192.0.2.1", 56324)),
 }
 
 

@@ -19,7 +19,7 @@ from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import CACHED_KEY, partition_of
 from headrace_common.publishing.publisher import CHOICE, QUIET_LOOK, QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
-from headrace_common.session.interface import Kept
+from headrace_common.session.interface import KeepUntil
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
@@ -31,7 +31,7 @@ LOOP = SlowLoop
 
 
 class Patient(FakeFrame):
-    kept = Kept.REFUSAL
+    kept = KeepUntil.REFUSAL
 
 
 class Bench:

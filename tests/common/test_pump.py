@@ -33,7 +33,7 @@ from headrace_common.record.contract import QUARANTINE_HEADERS
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import event_id
 from headrace_common.session.inflate import SLICE
-from headrace_common.session.interface import Kept
+from headrace_common.session.interface import KeepUntil
 
 from tests.common.kafkaless import NOW_MS, FakeBroker, FakeFrame, FakeListener, FakeSource, Made, event, reject, until
 from tests.common.slowly import SlowLoop, slow_loop
@@ -91,7 +91,7 @@ class Bench:
         )
         self.ticket = 0
 
-    def submit(self, *parts: Made, seconds: float = 100.0, kept: Kept = Kept.DEADLINE) -> InFlightFrame:
+    def submit(self, *parts: Made, seconds: float = 100.0, kept: KeepUntil = KeepUntil.DEADLINE) -> InFlightFrame:
         frame = FakeFrame(parts, ticket=self.ticket)
         frame.kept = kept
         self.ticket += 1
@@ -605,7 +605,7 @@ class TestKept:
         clock = itertools.count(NOW_MS + 1)
         monkeypatch.setattr(pump, "time", SimpleNamespace(time_ns=lambda: next(clock) * 1_000_000))
         bench.delivery.script = refusing = Refusing(DeliveryPolicy.CLOCK, tries=2)
-        bench.submit(event(0), reject(1), event(2), kept=Kept.STORED)
+        bench.submit(event(0), reject(1), event(2), kept=KeepUntil.STORED)
         await bench.idle()
         assert refusing.stamps == [[NOW_MS + more] * 2 for more in range(3)]
         assert bench.listener.heard == [("stored", 0, 3, True)]
@@ -613,7 +613,7 @@ class TestKept:
 
     async def test_with_its_own_time_where_kafka_refused_our_rights(self, bench: Bench) -> None:
         bench.delivery.script = refusing = Refusing(DeliveryPolicy.REFUSED, tries=2)
-        bench.submit(event(0), kept=Kept.STORED)
+        bench.submit(event(0), kept=KeepUntil.STORED)
         await bench.idle()
         assert refusing.stamps == [[NOW_MS]] * 3
         assert refusing.at == [at * pump.AGAIN for at in range(3)]
@@ -630,7 +630,7 @@ class TestKept:
     ) -> None:
         """Others would wait for it though their events could be stored. Where it refuses our clock, they could not."""
         bench.delivery.script = Refusing(policy, topic="quarantine", tries=1)
-        bench.submit(event(0), reject(1), kept=Kept.STORED)
+        bench.submit(event(0), reject(1), kept=KeepUntil.STORED)
         await until(lambda: bench.delivery.asked > 1)
         bench.submit(event(2))
         await bench.idle()

@@ -18,7 +18,7 @@ import msgpack
 import pytest
 import uvloop
 from headrace_common.listening import listener, secured
-from headrace_common.listening.secured import PIECE, SLICE, SecuredTransport, Turns
+from headrace_common.listening.secured import PIECE, SLICE, DecryptionQueue, SecuredTransport
 
 from tests.common.test_connection import data
 from tests.common.test_making_way import Door
@@ -247,7 +247,7 @@ async def test_many_small_records_are_decrypted_in_turns(tmp_path: Path, monkeyp
         return now
 
     monkeypatch.setattr(secured, "time", SimpleNamespace(monotonic=monotonic))
-    turns, crowd = Turns(lambda _: True), []
+    turns, crowd = DecryptionQueue(lambda _: True), []
     for _ in range(4):
         speaker, own, taker = Speaker(authority), Socket(), Taker()
         transport = SecuredTransport(authority.server(tickets=0), turns)

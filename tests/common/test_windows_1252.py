@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.json_text import text_of
-from headrace_common.record.windows_1252 import STEPS, Mended, Refusal, mended
+from headrace_common.record.windows_1252 import STEPS, MendedJson, Refusal, mended
 from hypothesis import given
 from hypothesis import strategies as st
 
 MOST = 1 << 20
 
 
-def run(raw: bytes, depth: int = 64, most: int = MOST) -> tuple[Mended | Refusal, int]:
+def run(raw: bytes, depth: int = 64, most: int = MOST) -> tuple[MendedJson | Refusal, int]:
     steps = mended(raw, depth, most)
     count = 0
     while True:
@@ -27,9 +27,9 @@ def run(raw: bytes, depth: int = 64, most: int = MOST) -> tuple[Mended | Refusal
         count += 1
 
 
-def well(raw: bytes) -> Mended:
+def well(raw: bytes) -> MendedJson:
     found, _ = run(raw)
-    assert isinstance(found, Mended)
+    assert isinstance(found, MendedJson)
     return found
 
 
@@ -65,23 +65,23 @@ class TestPlaces:
 
 
 def test_attributes_get_the_note() -> None:
-    assert Mended(b"", b"").attributes(None) is None
-    assert Mended(b"", b"").attributes(b'{"a":1}') == b'{"a":1}'
+    assert MendedJson(b"", b"").attributes(None) is None
+    assert MendedJson(b"", b"").attributes(b'{"a":1}') == b'{"a":1}'
     note = b'{"/a":"6Q=="}'
     for others in (None, b"{}"):
-        assert Mended(b"", note).attributes(others) == b'{"invalid_utf8":%b}' % note
-    assert Mended(b"", note).attributes(b'{"a":1}') == b'{"a":1,"invalid_utf8":%b}' % note
+        assert MendedJson(b"", note).attributes(others) == b'{"invalid_utf8":%b}' % note
+    assert MendedJson(b"", note).attributes(b'{"a":1}') == b'{"a":1,"invalid_utf8":%b}' % note
 
 
 def test_depth_from_both_sides() -> None:
-    assert isinstance(run(b'[[["\xe9"]]]', depth=3)[0], Mended)
+    assert isinstance(run(b'[[["\xe9"]]]', depth=3)[0], MendedJson)
     found, _ = run(b'[[["\xe9"]]]', depth=2)
     assert found[0] is Reason.TOO_DEEP
 
 
 def test_size_from_both_sides() -> None:
     raw = b'{"a":"' + b"\xe9" * 1000 + b'"}'
-    sizes = [most for most in range(3000, 4000, 10) if isinstance(run(raw, most=most)[0], Mended)]
+    sizes = [most for most in range(3000, 4000, 10) if isinstance(run(raw, most=most)[0], MendedJson)]
     assert sizes == list(range(sizes[0], 4000, 10))
     found = well(raw)
     assert len(found.value) + len(found.note) <= sizes[0] < len(found.value) + len(found.note) + 50
@@ -123,7 +123,7 @@ def spoiled(value: Any) -> bytes:
 def test_any_json_with_any_bytes_gives_json_and_the_bytes(value: Any) -> None:
     raw = spoiled(value)
     found, _ = run(raw)
-    if not isinstance(found, Mended):  # two keys that become one
+    if not isinstance(found, MendedJson):  # two keys that become one
         assert found[0] is Reason.BAD_JSON
         return
     found.value.decode()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from headrace_common.record.contract import GAP_TYPE, Reason
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import Kept, Message
+from headrace_common.session.interface import KeepUntil, Message
 from headrace_logjam.devices.consumer import AGAIN, ALL, Chosen, ConsumerSession
 from headrace_logjam.devices.gaps import Behind, Notice
 from headrace_logjam.devices.positions import Position, decode
@@ -98,7 +98,7 @@ def test_an_event_is_the_same_at_every_consumer(method: int) -> None:
 
 def test_nothing_expires_and_nobody_is_answered() -> None:
     (frame,) = Consumer().send(published(1), published(2))
-    assert frame.kept is Kept.REFUSAL
+    assert frame.kept is KeepUntil.REFUSAL
     assert not frame.acknowledged
     assert frame.ordering_key == b"device-1/shop-production"
 

@@ -13,7 +13,7 @@ import pytest
 import structlog
 import zmq
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.operations.health.crowd import Unproven
+from headrace_common.operations.health.crowd import UnprovenConnection
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KIB, MIB, LimitSettings
@@ -38,7 +38,7 @@ PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
 
 def peer(held: int) -> Peer:
-    made = Peer(place=Unproven(lambda: None, "", 0.0), descriptor=cast("Any", None), since=0.0)
+    made = Peer(place=UnprovenConnection(lambda: None, "", 0.0), descriptor=cast("Any", None), since=0.0)
     made.seen(held, 0)
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import Frame, Kept
+from headrace_common.session.interface import Frame, KeepUntil
 from headrace_logjam.wire import PING
 
 from tests.driving import parts_of
@@ -50,7 +50,7 @@ def test_frames_of_one_turn_are_by_application() -> None:
     assert mine.ordering_key == b"producers/shop-production"
     assert other.ordering_key == b"producers/cafe-production"
     assert broken.ordering_key == b"producers/"
-    assert [frame.kept for frame in (mine, other, broken)] == [Kept.DEADLINE] * 3
+    assert [frame.kept for frame in (mine, other, broken)] == [KeepUntil.DEADLINE] * 3
 
 
 def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> None:
@@ -58,7 +58,7 @@ def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> 
     found.send(asking(event({"n": 0})), event({"n": 1}), event({"n": 2}), asking(event({"n": 3})))
     frames = found.turn()
     assert [frame.acknowledged for frame in frames] == [True, False, True]
-    assert [frame.kept for frame in frames] == [Kept.DEADLINE, Kept.STORED, Kept.DEADLINE]
+    assert [frame.kept for frame in frames] == [KeepUntil.DEADLINE, KeepUntil.STORED, KeepUntil.DEADLINE]
     assert len({frame.ordering_key for frame in frames}) == 1
     for frame in frames:
         found.store(frame)
@@ -224,7 +224,7 @@ def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
     found.send(event({"started_ms": 1})[:count])
     (frame,) = found.turn()
     assert isinstance(frame, Frame)
-    assert frame.kept is Kept.STORED
+    assert frame.kept is KeepUntil.STORED
     assert not frame.acknowledged
     assert found.session.deadline() is None
     found.store(frame)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import zmq
-from headrace_common.service.parts import Own, Parts, Runtime
+from headrace_common.service.parts import OwnParts, Parts, Runtime
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import Curve
@@ -110,7 +110,7 @@ class _Context:
         return SubSocket(self._life.world, self._life)
 
 
-class _Consumer(Own):
+class _Consumer(OwnParts):
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
 

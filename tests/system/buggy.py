@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from headrace_common.service.parts import Own, Parts, Runtime
+from headrace_common.service.parts import OwnParts, Parts, Runtime
 from headrace_forward.protocol import PROTOCOL
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSettings
@@ -16,7 +16,7 @@ BUG: Final = b"here is the bug"
 DEADLY: Final = b"here is what ends a task"
 
 
-class Task(Own):
+class Task(OwnParts):
     def __init__(self, runtime: Runtime[ForwardSettings]) -> None:
         self._runtime = runtime
         self.ends = asyncio.Event()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace_common.kafka.plan import TopicPlan
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.metrics import Declared, ReceiverMetrics
+from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings, TopicSettings
 from headrace_common.operations.variables import named_protocols
 
@@ -122,7 +122,7 @@ class Protocol(Generic[S]):
     shares: bool = True
     """Whether several processes can listen on its ports."""
 
-    def own_metrics(self) -> list[Declared]:
+    def own_metrics(self) -> list[MetricDeclaration]:
         """Returns the metrics that its receiver alone has, for the documentation and for what checks queries."""
         catalogue = ReceiverMetrics()
         shared = len(catalogue.table())

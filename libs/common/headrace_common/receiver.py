@@ -31,7 +31,7 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import Fault, JsonObject
-from headrace_common.service.parts import Own, Parts, Runtime
+from headrace_common.service.parts import OwnParts, Parts, Runtime
 from headrace_common.service.service import stream_listeners
 from headrace_common.session.client import Answer, Client, Compression, KeyedClient, OrderedClient, Remark
 from headrace_common.session.inflate import InflateLimits, inflate_gzip, inflate_stream, inflate_zlib
@@ -89,7 +89,7 @@ __all__ = [
     "MessageSession",
     "MessageSocket",
     "OrderedClient",
-    "Own",
+    "OwnParts",
     "Part",
     "Parts",
     "Pause",

@@ -9,8 +9,8 @@ from typing import Final
 from headrace_common.record.contract import Reason
 from headrace_common.session.again import (
     ImpossibleError,
-    Rejected,
-    Replayed,
+    QuarantinedItem,
+    ReplayOutcome,
     frames_of,
     item_ids,
     own_ids,
@@ -27,7 +27,7 @@ from headrace_courier.settings import CourierSettings
 _LENGTH: Final = struct.Struct(">I")
 
 
-def read(item: Rejected, settings: CourierSettings) -> Replayed:
+def read(item: QuarantinedItem, settings: CourierSettings) -> ReplayOutcome:
     """Reads one event of a payload, or the events beyond its limit, or (`internal`) all of it, each event after its length."""
     content = item.content
     nonce = bytes.fromhex(item.attributes[CourierAttribute.NONCE.value])

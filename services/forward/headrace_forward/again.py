@@ -11,8 +11,8 @@ import msgpack
 import orjson
 from headrace_common.record.contract import JSON, OCTETS, Attribute, Reason
 from headrace_common.session.again import (
-    Rejected,
-    Replayed,
+    QuarantinedItem,
+    ReplayOutcome,
     as_it_is,
     frames_of,
     numbered_ids,
@@ -27,7 +27,7 @@ from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSettings
 
 
-def read(item: Rejected, settings: ForwardSettings) -> Replayed:
+def read(item: QuarantinedItem, settings: ForwardSettings) -> ReplayOutcome:
     """Reads a whole message, or entries of one, whose attributes have its tag and chunk."""
     content, now = item.content, item.received_ms
     about = item.attributes

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from headrace_common.record.contract import JSON, Attribute, Reason
 from headrace_common.record.event import Part
 from headrace_common.record.steps import finish
-from headrace_common.session.again import Rejected, Replayed, as_it_is, own_ids, read_again
+from headrace_common.session.again import QuarantinedItem, ReplayOutcome, as_it_is, own_ids, read_again
 
 from headrace_logjam import wire as logjam
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
@@ -19,7 +19,7 @@ from headrace_logjam.settings import LogjamSettings
 _CONSUMER: Final = "replay"
 
 
-def read(item: Rejected, settings: LogjamSettings) -> Replayed:
+def read(item: QuarantinedItem, settings: LogjamSettings) -> ReplayOutcome:
     """Reads a producer's message, or one that a device has published, whose attributes have the device."""
     limits = settings.limits
     if item.reason == Reason.REFUSED:

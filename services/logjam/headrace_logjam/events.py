@@ -22,8 +22,8 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
-from headrace_common.record.windows_1252 import Mended
-from headrace_common.session.interface import Frame, Kept, Pause, Ticket, paused
+from headrace_common.record.windows_1252 import MendedJson
+from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket, paused
 from typing_extensions import override
 
 from headrace_logjam.wire import INFLATED_BYTES, Limits, Meta, Request, decode_meta, inflate, joined
@@ -125,7 +125,7 @@ class Read(NamedTuple):
 
     raw: bytes
     fields: Fields
-    event: Mended
+    event: MendedJson
 
 
 class BodyReader:
@@ -147,7 +147,7 @@ class BodyReader:
         if isinstance(fields, Fault):
             mended = yield from paused(json.mend(raw, fields, limits.event))
             return mended if isinstance(mended, Fault) else Read(raw, *mended)
-        return Read(raw, fields, Mended(raw, b""))
+        return Read(raw, fields, MendedJson(raw, b""))
 
 
 PASSING: Final = frozenset((Reason.INFLATED_LIMIT, Reason.OVERSIZED, Reason.TOO_DEEP))
@@ -211,7 +211,7 @@ class ProducerFrame(Frame):
         self.size = size
         self.ordering_key = ordering_key
         self.acknowledged = answered
-        self.kept = Kept.DEADLINE if answered else Kept.STORED
+        self.kept = KeepUntil.DEADLINE if answered else KeepUntil.STORED
         self.refused: set[int] = set()
         """The messages that can never be events, as far as their parts have been made."""
         self.messages = messages

@@ -16,7 +16,7 @@ from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.sockets import address_of, bound_socket
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.tasks import full_name, own_name
-from headrace_common.service.parts import Own, Runtime
+from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Peer
 from typing_extensions import override
 
@@ -267,7 +267,7 @@ class ProducerSocket(BoundSocket):
         self._read.end()
 
 
-class Sockets(Own):
+class Sockets(OwnParts):
     """Opens access, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store."""
 
     def __init__(self, around: Surroundings, sockets: Sequence[BoundSocket], subscriptions: Subscriptions) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from headrace_common.record.contract import Attribute
 from headrace_common.session.again import (
     ImpossibleError,
-    Rejected,
-    Replayed,
+    QuarantinedItem,
+    ReplayOutcome,
     frames_of,
     own_ids,
     parts_of,
@@ -19,7 +19,7 @@ from headrace_lumberjack.session import LumberjackSession, wire_limits
 from headrace_lumberjack.settings import LumberjackSettings
 
 
-def read(item: Rejected, settings: LumberjackSettings) -> Replayed:
+def read(item: QuarantinedItem, settings: LumberjackSettings) -> ReplayOutcome:
     """Reads an item: a document, or a D frame as it came; with reason `internal` all frames of a run."""
     content = item.content
     if content[:2] in (b"1D", b"2J"):

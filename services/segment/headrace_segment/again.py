@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headrace_common.record.contract import OCTETS, Reason
-from headrace_common.session.again import ImpossibleError, Rejected, Replayed, as_it_is
+from headrace_common.session.again import ImpossibleError, QuarantinedItem, ReplayOutcome, as_it_is
 
 from headrace_segment.settings import SegmentSettings
 
 
-def read(item: Rejected, settings: SegmentSettings) -> Replayed:
+def read(item: QuarantinedItem, settings: SegmentSettings) -> ReplayOutcome:
     """Reads one event. Raises `ImpossibleError` for anything else."""
     if item.reason not in (Reason.OVERSIZED, Reason.REFUSED):
         raise ImpossibleError("the levels of a block's events are not known any more")

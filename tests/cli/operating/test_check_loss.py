@@ -18,7 +18,7 @@ from headrace_cli.wire.loss import LOW, Waiting, waiting
 from headrace_cli.wire.quarantined.items import Reader
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
-from headrace_common.session.again import Published
+from headrace_common.session.again import PublishedEvent
 
 from tests.cli.operating.test_replay import EVENTS, lake_of, rejected
 from tests.cli.operating.topics import event_headers, lead_to, put
@@ -101,7 +101,7 @@ def test_what_was_replayed_and_has_landed_is_no_doubt(tmp_path: Path) -> None:
     (first,), (second,) = (Reader(wide=True).read(item).events for item in items)
     assert first.id != second.id
 
-    def found(folder: str, *landed: Published) -> Finding:
+    def found(folder: str, *landed: PublishedEvent) -> Finding:
         lake = lake_of(tmp_path / folder, items, landed)
         return next(each for each in loss.of_tables(lake) if each.check == loss.QUARANTINE)
 

@@ -18,7 +18,7 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal
 from headrace_common.record.encoding import decode, encode
 from headrace_common.record.event import Envelope, Event, Reject, event_id, unique_id
-from headrace_common.session.again import Published, Replayed, frames_of, parts_of
+from headrace_common.session.again import PublishedEvent, ReplayOutcome, frames_of, parts_of
 from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
 from headrace_courier.session import CourierSession
@@ -62,7 +62,7 @@ def rejected(protocol: str, client: Client, data: bytes) -> list[Item]:
     return [item_of(part) for part in parts if isinstance(part, Reject)]
 
 
-def read(item: Item) -> Replayed:
+def read(item: Item) -> ReplayOutcome:
     return Reader().read(item)
 
 
@@ -151,12 +151,12 @@ def test_only_what_leaves_nothing_in_quarantine_counts_as_understood() -> None:
     client = ASKED["courier"]()
     (item,) = rejected("courier", client, client.frame(EVENTS))
     total = Total()
-    for found in (read(item), Replayed(rejects=Counter([item.reason])), Replayed(impossible="why")):
+    for found in (read(item), ReplayOutcome(rejects=Counter([item.reason])), ReplayOutcome(impossible="why")):
         row = total.count(item, found)
     assert (row.items, row.understood, row.events) == (3, 1, 1)
 
 
-def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored | Published] = ()) -> Path:
+def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored | PublishedEvent] = ()) -> Path:
     """A lake with these items in quarantine, and these events."""
     rows = [
         {

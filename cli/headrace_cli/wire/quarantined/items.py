@@ -18,7 +18,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import ServiceSettings, Settings, load
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Attribute, Reason
-from headrace_common.session.again import ImpossibleError, Rejected, Replayed, whole_record
+from headrace_common.session.again import ImpossibleError, QuarantinedItem, ReplayOutcome, whole_record
 from headrace_reader.address import LakeAddress, without_secrets
 from headrace_reader.tables import connect, first_line
 
@@ -41,30 +41,32 @@ class Reader:
         self._wide = wide
         self._settings: dict[str, Settings] = {}
 
-    def read(self, item: Item) -> Replayed:
+    def read(self, item: Item) -> ReplayOutcome:
         """Return the receiver's outcome for an item today. Raises `ConfigError` for wrong settings, and nothing else."""
         problem = item.problem()
         if problem:
-            return Replayed(impossible=problem)
+            return ReplayOutcome(impossible=problem)
         if item.reason not in list(Reason):
-            return Replayed(impossible="the record breaks the contract on its topic, no client sent it so")
+            return ReplayOutcome(impossible="the record breaks the contract on its topic, no client sent it so")
         read = next((each.again for each in installed() if each.name == item.protocol), "")
         if not read:
-            return Replayed(impossible=f"nobody reads {item.protocol}")
+            return ReplayOutcome(impossible=f"nobody reads {item.protocol}")
         about = item.attributes if isinstance(item.attributes, dict) else {}
-        rejected = Rejected(
+        rejected = QuarantinedItem(
             item.name, item.reason, item.protocol, item.stream, item.source, received_ms(item), item.sha256, about,
             item.content(),
         )  # fmt: skip
         try:
             if about.get(Attribute.RECORD.value):
                 return whole_record(rejected)
-            replayed: Replayed = resolve_name(read)(rejected, self._settings_of(item.protocol))
+            replayed: ReplayOutcome = resolve_name(read)(rejected, self._settings_of(item.protocol))
             return replayed
         except ProtocolError as error:
-            return Replayed(impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else ""))
+            return ReplayOutcome(
+                impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else "")
+            )
         except (ImpossibleError, ValueError, KeyError, TypeError, struct.error) as error:
-            return Replayed(impossible=str(error) or type(error).__name__)
+            return ReplayOutcome(impossible=str(error) or type(error).__name__)
 
     def _settings_of(self, protocol: str) -> Settings:
         if protocol not in self._settings:

@@ -20,7 +20,7 @@ from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, client_argument
 from headrace_common.kafka.identity import take_own_epoch
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import EventHeader
-from headrace_common.session.again import Published, Replayed
+from headrace_common.session.again import PublishedEvent, ReplayOutcome
 from headrace_reader.address import LakeAddress
 from headrace_reader.tables import connect
 from headrace_reader.text import printable
@@ -48,7 +48,7 @@ AT_ONCE: Final = 2_000
 AT_ONCE_BYTES: Final = 16 << 20
 
 _SOURCE: Final = EventHeader.SOURCE
-Publish = Callable[[Sequence[Published]], Counter[str]]
+Publish = Callable[[Sequence[PublishedEvent]], Counter[str]]
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Total:
         """Events that the lake does not have."""
         return sum(row.events - row.in_the_lake for row in self.rows.values())
 
-    def count(self, item: Item, found: Replayed) -> Row:
+    def count(self, item: Item, found: ReplayOutcome) -> Row:
         """Count an item's outcome; return its row."""
         row = self.rows.setdefault((item.reason, item.protocol), Row())
         row.items += 1
@@ -116,7 +116,7 @@ def replay(
     wanted, tables = wanted_of(reason, protocol, since, until), lake or state / "lake"
     total, reader = Total(), Reader(config)
 
-    def read() -> Iterator[tuple[Row, Published]]:
+    def read() -> Iterator[tuple[Row, PublishedEvent]]:
         for item in items_of(tables, wanted, content=True):
             found = reader.read(item)
             row = total.count(item, found)
@@ -139,8 +139,8 @@ def replay(
     return EXIT_FAILED if total.refused else 0
 
 
-def _batches(events: Iterable[tuple[Row, Published]]) -> Iterator[list[tuple[Row, Published]]]:
-    batch: list[tuple[Row, Published]] = []
+def _batches(events: Iterable[tuple[Row, PublishedEvent]]) -> Iterator[list[tuple[Row, PublishedEvent]]]:
+    batch: list[tuple[Row, PublishedEvent]] = []
     size = 0
     for row, event in events:
         batch.append((row, event))
@@ -220,7 +220,7 @@ async def _started(settings: KafkaSettings) -> tuple[Topic, AIOKafkaProducer]:
     return topic, producer
 
 
-async def _publish(topic: Topic, producer: AIOKafkaProducer, events: Sequence[Published]) -> Counter[str]:
+async def _publish(topic: Topic, producer: AIOKafkaProducer, events: Sequence[PublishedEvent]) -> Counter[str]:
     refused: Counter[str] = Counter()
     waiting: list[asyncio.Future[Any]] = []
     for event in events:

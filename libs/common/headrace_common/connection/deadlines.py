@@ -31,8 +31,8 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
             frames
 ==========  ============================  =======================================================================
 
-FRAME_TIME, IDLE and AGE do not run while this process does not read (`Clocks.shift`). After a pause of the whole process,
-each limit is checked once more. IDLE and AGE never apply to a peer that has sent something without asking for an
+FRAME_TIME, IDLE and AGE do not run while this process does not read (`ConnectionTimes.shift`). After a pause of the whole
+process, each limit is checked once more. IDLE and AGE never apply to a peer that has sent something without asking for an
 acknowledgement; AGE also not while that is unknown.
 """
 
@@ -86,7 +86,7 @@ class TimeLimits:
 
 
 @dataclass(slots=True)
-class Clocks:
+class ConnectionTimes:
     """When the events on a connection happened, in monotonic seconds."""
 
     born: float
@@ -98,7 +98,7 @@ class Clocks:
     phase_until: float | None = None
 
     @classmethod
-    def at(cls, now: float) -> Clocks:
+    def at(cls, now: float) -> ConnectionTimes:
         """Returns those of a connection that begins at `now`."""
         return cls(now, now, now)
 
@@ -129,7 +129,7 @@ class Situation:
     session: Status
 
 
-def next_due(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float | None:
+def next_due(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) -> float | None:
     """Returns when the first limit could be due. None: no limit applies."""
     times = [] if clocks.phase_until is None else [clocks.phase_until]
     if clocks.unread_since is not None:
@@ -147,7 +147,7 @@ def next_due(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float 
     return min(times, default=None)
 
 
-def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float) -> Limit | None:
+def passed(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits, now: float) -> Limit | None:
     """Returns the most urgent limit that the connection has passed."""
     phase = situation.phase
     if phase is Phase.CLOSED:
@@ -177,12 +177,12 @@ def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float)
     return None
 
 
-def old_from(clocks: Clocks, limits: TimeLimits) -> float:
+def old_from(clocks: ConnectionTimes, limits: TimeLimits) -> float:
     """Returns when the connection reaches its age limit. It then ends between two frames and acknowledges its pending frames."""
     return clocks.born + limits.age if limits.age > 0 else inf
 
 
-def _frame_deadline(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float:
+def _frame_deadline(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) -> float:
     earned = clocks.frame_began + limits.frame + clocks.frame_bytes / FRAME_TIME_BYTES
     # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
     return min(earned, clocks.last_byte + limits.frame) if situation.crowded else earned

@@ -13,12 +13,12 @@ from typing import Final, Generic, TypeVar
 from typing_extensions import override
 
 from headrace_common.connection.backend import Caller
-from headrace_common.connection.deadlines import Clocks
+from headrace_common.connection.deadlines import ConnectionTimes
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.workers import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
-from headrace_common.operations.health.crowd import Unproven
+from headrace_common.operations.health.crowd import UnprovenConnection
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Peer, Session, Ticket
 
@@ -102,10 +102,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._progress = False  # its input has led to a question since it was looked at last
         self.answers = True
         """Acknowledgements can still be written."""
-        self.clocks = Clocks.at(clock())
+        self.clocks = ConnectionTimes.at(clock())
         self.unparsed = 0
         """Bytes that the transport keeps until they are parsed, as the budgets count them."""
-        self.unproven: Unproven | None = None
+        self.unproven: UnprovenConnection | None = None
         """Its place among the connections that have sent no frame or question yet."""
 
     @property

@@ -15,7 +15,7 @@ from headrace_common.connection.files import most_connections
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import TOLD, FairScheduler
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.health.crowd import Crowd, Unproven
+from headrace_common.operations.health.crowd import Crowd, UnprovenConnection
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
@@ -57,7 +57,7 @@ class ReceiverState:
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
     """Admitted clients that are still connected, including those in their TLS handshake."""
-    places: dict[Stoppable, Unproven] = field(default_factory=dict)
+    places: dict[Stoppable, UnprovenConnection] = field(default_factory=dict)
     """The place that each connection gives back when it closes, to `addresses` too."""
 
     crowd: Crowd = field(default_factory=Crowd)

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from headrace_common.operations.certificates import KeyPair, Watched, kafka_key_pair
+from headrace_common.operations.certificates import KeyPair, WatchedFiles, kafka_key_pair
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 
@@ -46,7 +46,7 @@ class _Context(ssl.SSLContext):
         self._settings = settings
         self._pair = kafka_key_pair(settings)
         files = (settings.ca, settings.certificate, settings.key)
-        self._files = Watched(path for path in files if path is not None)
+        self._files = WatchedFiles(path for path in files if path is not None)
         self._load()
 
     @override

@@ -17,11 +17,11 @@ from headrace_common.connection.addresses import LIMIT, counted_as
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.endpoint import Endpoint
-from headrace_common.listening.proxy import Client, header
-from headrace_common.listening.secured import SecuredTransport, Turns
+from headrace_common.listening.proxy import ProxiedClient, header
+from headrace_common.listening.secured import DecryptionQueue, SecuredTransport
 from headrace_common.listening.tls import TlsContext, identity
 from headrace_common.operations.errors import ConfigError, ProtocolError
-from headrace_common.operations.health.crowd import Unproven
+from headrace_common.operations.health.crowd import UnprovenConnection
 from headrace_common.operations.networks import Network, within
 from headrace_common.operations.tasks import Tasks
 from headrace_common.session.interface import ByteSession, Peer
@@ -57,8 +57,8 @@ class _Arrival:
     """
 
     socket: socket.socket
-    address: Client
-    place: Unproven
+    address: ProxiedClient
+    place: UnprovenConnection
     connection: TcpConnection | None = None
     welcomed: bool = False
     """The event loop tells the connection its end."""
@@ -81,7 +81,7 @@ class Listener(Endpoint):
         self._receiver = receiver
         self._tasks = tasks
         self._tls = tls
-        self._turns = None if tls is None else Turns(receiver.scheduler.arrives)
+        self._turns = None if tls is None else DecryptionQueue(receiver.scheduler.arrives)
         self._new_session = new_session
         self._proxies = trusted_proxies
         self._socket: socket.socket | None = None
@@ -89,11 +89,11 @@ class Listener(Endpoint):
         self._handshakes: set[asyncio.Task[None]] = set()
 
     @abstractmethod
-    def _client(self, name: Any) -> Client:
+    def _client(self, name: Any) -> ProxiedClient:
         """Returns the client that connected, from the `name` that `accept` returned."""
 
     @abstractmethod
-    def _identity(self, client: Client) -> str:
+    def _identity(self, client: ProxiedClient) -> str:
         """Returns the client's identity in `ce_source` when no certificate names it."""
 
     @override
@@ -175,14 +175,14 @@ class Listener(Endpoint):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEP_ALIVE.items():
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
-        arrival = _Arrival(client, address, Unproven(lambda: None, address.address, now, taken))
+        arrival = _Arrival(client, address, UnprovenConnection(lambda: None, address.address, now, taken))
         task = asyncio.create_task(self._welcome(arrival))
         arrival.place.leave = partial(_make_way, arrival, task)
         receiver.crowd.enter(arrival.place)
         self._handshakes.add(task)
         task.add_done_callback(partial(self._welcomed, arrival))
 
-    def _take(self, address: Client) -> str | None:
+    def _take(self, address: ProxiedClient) -> str | None:
         """Takes a place of an address and returns its name, to be given back when the connection ends. If all are taken, a silent
         connection of the address makes way; returns None if there is none.
         """
@@ -193,12 +193,12 @@ class Listener(Endpoint):
             taken = addresses.exchange(address.address)
         return taken
 
-    def _close_silent(self, who: Unproven, limit: str) -> None:
+    def _close_silent(self, who: UnprovenConnection, limit: str) -> None:
         self._receiver.metrics.limit_hits.labels(limit).inc()
         self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
         who.leave()
 
-    def _refuse(self, client: socket.socket, address: Client) -> None:
+    def _refuse(self, client: socket.socket, address: ProxiedClient) -> None:
         """Closes a connection of an address that has as many as it may."""
         self._receiver.metrics.limit_hits.labels(LIMIT).inc()
         self._receiver.limited.warning("too many connections of an address", limit=LIMIT, peer=address.address)
@@ -255,7 +255,7 @@ class Listener(Endpoint):
         elif not arrival.welcomed:  # uvloop has closed the transport, and tells the connection nothing
             arrival.connection.connection_lost(None)
 
-    def _unwelcome(self, address: Client, error: Exception) -> None:
+    def _unwelcome(self, address: ProxiedClient, error: Exception) -> None:
         """Logs a client that failed before its protocol began. One that just left (a health check) is only a debug line."""
         receiver = self._receiver
         if isinstance(error, ProtocolError):
@@ -296,7 +296,7 @@ async def _readable(listening: socket.socket) -> None:
         loop.remove_reader(listening)
 
 
-async def _proxied(client: socket.socket) -> Client | None:
+async def _proxied(client: socket.socket) -> ProxiedClient | None:
     """Returns the client that a PROXY header names. Reads not one byte beyond the header."""
     loop = asyncio.get_running_loop()
     reading = header()
@@ -311,4 +311,4 @@ async def _proxied(client: socket.socket) -> Client | None:
         try:
             wanted = reading.send(data)
         except StopIteration as end:
-            return cast("Client | None", end.value)
+            return cast("ProxiedClient | None", end.value)

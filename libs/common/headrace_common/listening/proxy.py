@@ -26,14 +26,14 @@ FIRST: Final = len(SIGNATURE_V2)
 """Bytes that are read first in both versions; the shortest header is longer."""
 
 
-class Client(NamedTuple):
+class ProxiedClient(NamedTuple):
     """The client behind a connection."""
 
     address: str
     port: int
 
 
-def header() -> Generator[int, bytes, Client | None]:
+def header() -> Generator[int, bytes, ProxiedClient | None]:
     """Reads one header: yields how many bytes it needs next; send it exactly those.
 
     Returns the client, or None if the balancer speaks for itself (health checks) or for a peer without an Internet address.
@@ -47,7 +47,7 @@ def header() -> Generator[int, bytes, Client | None]:
     raise ProtocolError("no PROXY protocol header from an address in LISTEN__TRUSTED_PROXIES", sample=first)
 
 
-def _version_1(line: bytes) -> Generator[int, bytes, Client | None]:
+def _version_1(line: bytes) -> Generator[int, bytes, ProxiedClient | None]:
     while not line.endswith(b"\r\n"):
         if len(line) >= V1_LONGEST:
             raise ProtocolError("a PROXY protocol header that does not end", sample=line)
@@ -62,10 +62,10 @@ def _version_1(line: bytes) -> Generator[int, bytes, Client | None]:
             raise ValueError
     except ValueError:
         raise ProtocolError("a malformed PROXY protocol header", sample=line) from None
-    return Client(plain(address), int(port))
+    return ProxiedClient(plain(address), int(port))
 
 
-def _version_2() -> Generator[int, bytes, Client | None]:
+def _version_2() -> Generator[int, bytes, ProxiedClient | None]:
     version, family, length = struct.unpack(">BBH", (yield 4))
     if version >> 4 != 2 or version & 15 > 1 or length > V2_LONGEST:
         raise ProtocolError(
@@ -77,4 +77,4 @@ def _version_2() -> Generator[int, bytes, Client | None]:
         return None
     if length < 2 * size + 4:
         raise ProtocolError("a PROXY protocol header that is too short for its addresses", sample=body)
-    return Client(plain(ipaddress.ip_address(body[:size])), int.from_bytes(body[2 * size : 2 * size + 2], "big"))
+    return ProxiedClient(plain(ipaddress.ip_address(body[:size])), int.from_bytes(body[2 * size : 2 * size + 2], "big"))

@@ -34,7 +34,7 @@ _ENDED: Final = cast("ssl.SSLObject", None)
 """The TLS object of a transport whose socket is gone: it neither reads nor writes."""
 
 
-class Turns:
+class DecryptionQueue:
     """The connections that have more to decrypt than one turn of the loop has time for, in the order in which they came."""
 
     def __init__(self, arrives: Callable[[float], bool]) -> None:
@@ -75,7 +75,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
     then call `begin`.
     """
 
-    def __init__(self, context: ssl.SSLContext, turns: Turns) -> None:
+    def __init__(self, context: ssl.SSLContext, turns: DecryptionQueue) -> None:
         self._turns = turns
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)

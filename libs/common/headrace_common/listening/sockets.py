@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.listening.listener import Listener, SessionFactory
-from headrace_common.listening.proxy import Client
+from headrace_common.listening.proxy import ProxiedClient
 from headrace_common.listening.tls import TlsContext
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import normal
@@ -75,11 +75,11 @@ class TcpListener(Listener):
         return address_of(self._socket)
 
     @override
-    def _client(self, name: Any) -> Client:
-        return Client(normal(name[0]), name[1])
+    def _client(self, name: Any) -> ProxiedClient:
+        return ProxiedClient(normal(name[0]), name[1])
 
     @override
-    def _identity(self, client: Client) -> str:
+    def _identity(self, client: ProxiedClient) -> str:
         return client.address
 
 
@@ -119,11 +119,11 @@ class UnixListener(Listener):
         await super().close()
 
     @override
-    def _client(self, name: Any) -> Client:
-        return Client("unix", 0)
+    def _client(self, name: Any) -> ProxiedClient:
+        return ProxiedClient("unix", 0)
 
     @override
-    def _identity(self, client: Client) -> str:
+    def _identity(self, client: ProxiedClient) -> str:
         return own_name()
 
 

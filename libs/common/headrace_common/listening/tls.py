@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from headrace_common.operations.certificates import KeyPair, Watched
+from headrace_common.operations.certificates import KeyPair, WatchedFiles
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -23,7 +23,9 @@ class TlsContext:
         self._settings = settings
         self._metrics = metrics
         self._log = log
-        self._files = Watched(path for path in (settings.cert, settings.key, settings.client_ca) if path is not None)
+        self._files = WatchedFiles(
+            path for path in (settings.cert, settings.key, settings.client_ca) if path is not None
+        )
         self._context = self._load()
 
     def current(self) -> ssl.SSLContext:

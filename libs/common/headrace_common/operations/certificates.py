@@ -77,7 +77,7 @@ def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
     return KeyPair("KAFKA", ("CERTIFICATE", settings.certificate), ("KEY", settings.key), password)
 
 
-class Watched:
+class WatchedFiles:
     """Says whether files have changed since it was last asked; looks at them at most once in `LOOK` seconds."""
 
     def __init__(self, files: Iterable[Path]) -> None:

@@ -102,7 +102,7 @@ class LoopCounter(Collector):
         yield CounterMetricFamily(self._name, self._text, self._value)
 
 
-class Declared(NamedTuple):
+class MetricDeclaration(NamedTuple):
     """A metric, for the documentation and for what checks queries. `name` is as in the exposition, without ``_bucket``."""
 
     name: str
@@ -117,7 +117,7 @@ class Catalogue:
     """Makes metrics in a registry of its own, so that several catalogues can exist in one test process."""
 
     def __init__(self) -> None:
-        self._declared: list[Declared] = []
+        self._declared: list[MetricDeclaration] = []
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -159,13 +159,13 @@ class Catalogue:
     def _declare(
         self, name: str, kind: str, text: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = ()
     ) -> None:
-        self._declared.append(Declared(f"{PREFIX}_{name}", kind, text, labels, buckets))
+        self._declared.append(MetricDeclaration(f"{PREFIX}_{name}", kind, text, labels, buckets))
 
     def exposition(self) -> bytes:
         """Returns the Prometheus text format, version 0.0.4."""
         return generate_latest(self.registry)
 
-    def table(self) -> list[Declared]:
+    def table(self) -> list[MetricDeclaration]:
         """Returns each Headrace metric, in the order of declaration."""
         return list(self._declared)
 

@@ -64,7 +64,7 @@ Refusal = tuple[bytes, InFlightFrame]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PartitionRefusal:
     """Refusals of all that is sent to a partition: the first and the last time (event loop time), and the last error."""
 
     since: float
@@ -72,7 +72,7 @@ class Refused:
     error: DeliveryError
 
     @classmethod
-    def again(cls, before: Refused | None, now: float, error: DeliveryError) -> Refused:
+    def again(cls, before: PartitionRefusal | None, now: float, error: DeliveryError) -> PartitionRefusal:
         """Returns `before` with one refusal more."""
         return cls(now if before is None else before.since, now, error)
 

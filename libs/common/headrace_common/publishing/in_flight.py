@@ -16,7 +16,7 @@ from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.tasks import stood_still
 from headrace_common.record.event import Part, Reject
-from headrace_common.session.interface import Frame, Kept, Pause, Ticket
+from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket
 
 NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
@@ -189,7 +189,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
     def renew(self, now_ms: int) -> None:
         """Counts those that are kept until they are stored as received now (Unix time)."""
         for frame in self:
-            if frame.kept is Kept.STORED:
+            if frame.kept is KeepUntil.STORED:
                 frame.received_ms = now_ms
 
     def watch(self, deadline: float) -> None:

@@ -18,7 +18,7 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
-from headrace_common.publishing.delivery import Delivery, Refused
+from headrace_common.publishing.delivery import Delivery, PartitionRefusal
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.pump import Pump
 
@@ -139,7 +139,7 @@ class Publisher:
     def _newest_stored(self) -> float:
         return max(pump.last_stored for pump in self._pumps)
 
-    def _refused(self) -> Refused | None:
+    def _refused(self) -> PartitionRefusal | None:
         """Returns the longest refusal that goes on: a frame was refused just now, and none was stored since."""
         after = max(self._loop.time() - REFUSED_TIME, self._newest_stored())
         found = [pump.refused for pump in self._pumps if pump.refused is not None and pump.refused.last > after]

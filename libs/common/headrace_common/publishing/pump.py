@@ -19,11 +19,11 @@ from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch, Cycle, Step
-from headrace_common.publishing.delivery import OVERDUE, Delivery, Refused
+from headrace_common.publishing.delivery import OVERDUE, Delivery, PartitionRefusal
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FairQueue, InFlightFrame, Pending
 from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.record.event import Part
-from headrace_common.session.interface import UNTIL_DEADLINE, Frame, Kept, Pause
+from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil, Pause
 
 LOOK: Final = 8
 """Parts between two checks of the clock."""
@@ -71,7 +71,7 @@ class Pump:
         self.idle.set()
         self.last_stored = self._clock()
         self.has_stored = False
-        self.refused: Refused | None = None
+        self.refused: PartitionRefusal | None = None
         self._ended = False  # by a bug: frames published from now on are abandoned
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
@@ -346,11 +346,11 @@ class Pump:
         # events do not wait for rejects that quarantine refuses
         keeps = error.policy is DeliveryPolicy.CLOCK or cycle.batch is not None
         if refused and keeps:
-            self.refused = Refused.again(self.refused, now, error)
+            self.refused = PartitionRefusal.again(self.refused, now, error)
         for number, frame in enumerate(cycle.living()):
             if number % TOLD == 0:
                 await self._scheduler.reports.wait()
-            hopeless = refused and not (keeps and frame.kept is Kept.STORED)
+            hopeless = refused and not (keeps and frame.kept is KeepUntil.STORED)
             if not frame.dead and (hopeless or now >= frame.deadline):
                 self._abandon(frame, error)
 

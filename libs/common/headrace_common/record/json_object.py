@@ -19,7 +19,7 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, rfc3339
 from headrace_common.record.json_text import PIECE, Bytes, count
 from headrace_common.record.steps import finish
-from headrace_common.record.windows_1252 import Mended, mended
+from headrace_common.record.windows_1252 import MendedJson, mended
 
 T = TypeVar("T", bound=msgspec.Struct)
 _Decode = Callable[[Bytes | msgspec.Raw], Any]
@@ -55,11 +55,11 @@ class NotUtf8Fault(Fault):
     """The bytes are not UTF-8: `JsonObject.mend` may repair them."""
 
 
-class Found(NamedTuple, Generic[T]):
+class WantedFields(NamedTuple, Generic[T]):
     """The fields that are wanted of an event, and the event with its texts in UTF-8."""
 
     fields: T
-    event: Mended
+    event: MendedJson
 
 
 class _Decoders(NamedTuple):
@@ -184,7 +184,7 @@ class JsonObject(Generic[T]):
                     return _not_utf8(error.reason, error.start)
         return wanted(**values)
 
-    def mend(self, raw: Bytes, fault: Fault, most: int) -> Generator[None, None, Found[T] | Fault]:
+    def mend(self, raw: Bytes, fault: Fault, most: int) -> Generator[None, None, WantedFields[T] | Fault]:
         """Returns the event in bytes that were refused with `fault`, or the fault; yields between steps. Never raises.
 
         JSON with texts that are not UTF-8 is read as `windows_1252` says; anything else keeps its fault. `most`: bytes of the
@@ -193,13 +193,13 @@ class JsonObject(Generic[T]):
         if not isinstance(fault, NotUtf8Fault):
             return fault
         event = yield from mended(raw, self._depth, most)
-        if not isinstance(event, Mended):
+        if not isinstance(event, MendedJson):
             return Fault(*event)
         value = event.value
         fields = self.read(bytes(value)) if len(value) <= SHORT else (yield from self.steps(value))
         if isinstance(fields, NotUtf8Fault):
             return fault  # outside of its texts
-        return fields if isinstance(fields, Fault) else Found(fields, event)
+        return fields if isinstance(fields, Fault) else WantedFields(fields, event)
 
     def _too_deep(self) -> Fault:
         return Fault(Reason.TOO_DEEP, f"nested deeper than {self._depth}")

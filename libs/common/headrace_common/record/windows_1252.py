@@ -31,7 +31,7 @@ another value.
 """
 
 
-class Mended(NamedTuple):
+class MendedJson(NamedTuple):
     """JSON in UTF-8. `note`: the value of the attribute `invalid_utf8`, as JSON; empty: all texts were UTF-8."""
 
     value: Bytes
@@ -61,7 +61,7 @@ def pointer(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def mended(raw: Bytes, depth: int, most: int) -> Generator[None, None, Mended | Refusal]:
+def mended(raw: Bytes, depth: int, most: int) -> Generator[None, None, MendedJson | Refusal]:
     """Returns JSON whose texts are UTF-8; yields between steps, of which each is bounded but for the length of one text.
 
     The bytes that are kept are those between a text's quotes. Bytes that are no JSON either way may give any JSON or none:
@@ -121,10 +121,10 @@ def mended(raw: Bytes, depth: int, most: int) -> Generator[None, None, Mended | 
             top.count += 1
             top.key = None
     if len(note) == 1:
-        return Mended(raw, b"")
+        return MendedJson(raw, b"")
     value += memoryview(raw)[copied:]
     note += b"}"
-    return Mended(value, bytes(note))
+    return MendedJson(value, bytes(note))
 
 
 def _too_long(most: int) -> Refusal:

@@ -31,7 +31,7 @@ class Runtime(Generic[S]):
     """Why the service is not ready for clients; empty when it is."""
 
 
-class Own(ABC):
+class OwnParts(ABC):
     """The consumers, state and tasks of one kind of service."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Parts:
     """One service. `status` shows the first listener's address."""
 
     listeners: Sequence[Endpoint]
-    own: Own | None = None
+    own: OwnParts | None = None
     backend: Backend = NO_BACKEND
     topics: Sequence[str] = ()
     """Topics that must exist before the service is ready, besides the events and quarantine topics."""

@@ -46,7 +46,7 @@ from headrace_common.operations.tasks import Tasks, stops
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record import native
 from headrace_common.service.heap import Heap, glibc_trim
-from headrace_common.service.parts import Own, Parts, Runtime
+from headrace_common.service.parts import OwnParts, Parts, Runtime
 from headrace_common.service.watchdog import Watchdog
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -112,7 +112,7 @@ class Service(Health, Generic[S]):
             self._publisher, self._budget, scheduler, limits, self._metrics, self._log, RateLimited(self._log)
         )
         runtime = Runtime(settings, self._receiver, self._metrics, self._log, tasks, self.ready_problems)
-        self._own: Own | None = None
+        self._own: OwnParts | None = None
         self._parts = self._build(runtime)
         self._own = self._parts.own
         self._receiver.backend = self._parts.backend

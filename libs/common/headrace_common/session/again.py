@@ -24,7 +24,7 @@ _PREFIX: Final = 26
 
 
 @dataclass(frozen=True)
-class Rejected:
+class QuarantinedItem:
     """An item of quarantine, whole. `name`: its id, or its place on its topic; `received_ms`: Unix time in milliseconds."""
 
     name: str
@@ -39,7 +39,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedEvent:
     """An event as it goes to the topic."""
 
     id: str
@@ -48,10 +48,10 @@ class Published:
 
 
 @dataclass
-class Replayed:
+class ReplayOutcome:
     """The outcome of an item. `rejects`: parts that are still not understood, by reason; `impossible`: why it cannot be read."""
 
-    events: list[Published] = field(default_factory=list)
+    events: list[PublishedEvent] = field(default_factory=list)
     rejects: Counter[str] = field(default_factory=Counter)
     impossible: str = ""
 
@@ -64,9 +64,9 @@ Name = Callable[[bytes, int], bytes]
 """Returns the id of an item's event from the one that the receiver's code made, and the event's number (from 0)."""
 
 
-def read_again(parts: Iterable[Part], name: Name) -> Replayed:
+def read_again(parts: Iterable[Part], name: Name) -> ReplayOutcome:
     """Collects the parts of an item, with the ids that `name` gives."""
-    found = Replayed()
+    found = ReplayOutcome()
     for index, part in enumerate(parts):
         if isinstance(part, Reject):
             found.rejects[part.reason.value] += 1
@@ -75,23 +75,25 @@ def read_again(parts: Iterable[Part], name: Name) -> Replayed:
         given = dict(headers)[EventHeader.ID]
         mine = name(given, index)
         found.events.append(
-            Published(mine.decode(), value, [(key, mine if key == EventHeader.ID else text) for key, text in headers])
+            PublishedEvent(
+                mine.decode(), value, [(key, mine if key == EventHeader.ID else text) for key, text in headers]
+            )
         )
     return found
 
 
-def own_ids(item: Rejected) -> Name:
+def own_ids(item: QuarantinedItem) -> Name:
     """Names each event as the receiver does if that id is deterministic; otherwise as `derived` does."""
     return lambda given, index: given if given.startswith(DETERMINISTIC) else derived(item, index)
 
 
-def item_ids(item: Rejected) -> Name:
+def item_ids(item: QuarantinedItem) -> Name:
     """Names the event of an item that is one event: by the item's own id, unless that is random."""
     name = item.name.encode()
     return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
 
 
-def numbered_ids(item: Rejected) -> Name:
+def numbered_ids(item: QuarantinedItem) -> Name:
     """Names the events of an item that is the rest of a message: its id is the first one's, and the others count on from it."""
     name = item.name
     if not name.startswith(DETERMINISTIC.decode()):
@@ -100,14 +102,14 @@ def numbered_ids(item: Rejected) -> Name:
     return lambda given, index: f"{name[:_PREFIX]}{(first + index) & 0xFFFF_FFFF:08x}".encode()
 
 
-def derived(item: Rejected, index: int) -> bytes:
+def derived(item: QuarantinedItem, index: int) -> bytes:
     """Returns an id made of the item's name and hash: the same in every replay."""
     return deterministic_id(
         item.protocol, b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
     )
 
 
-def peer_of(item: Rejected) -> Peer:
+def peer_of(item: QuarantinedItem) -> Peer:
     """Returns the client from which the item came, as its source names it: an address, or the subject of a certificate."""
     identity = unquote(item.source.rpartition("/")[2])
     try:
@@ -133,7 +135,7 @@ def parts_of(frames: Iterable[Frame]) -> Iterator[Part]:
         yield from (part for part in frame.parts() if not isinstance(part, Pause))
 
 
-def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
+def as_it_is(item: QuarantinedItem, most: int, content_type: bytes) -> ReplayOutcome:
     """Reads an item that is one event's value, of at most `most` bytes, with its attributes; its time is that of its receipt."""
     content = item.content
     envelope = Envelope(item.protocol, item.source, item.stream, content_type=content_type)
@@ -145,7 +147,7 @@ def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
     return read_again([part], item_ids(item))
 
 
-def whole_record(item: Rejected) -> Replayed:
+def whole_record(item: QuarantinedItem) -> ReplayOutcome:
     """Reads an item that is a whole record: the event as it was, with its id unless that is random. Raises `ImpossibleError` if
     it is none.
     """

@@ -84,7 +84,7 @@ def singly(runs: Iterator[Part | Pause | list[Part]]) -> Iterator[Part | Pause]:
             yield run
 
 
-class Kept(Enum):
+class KeepUntil(Enum):
     """How long a frame is kept that Kafka does not store: the longer, the less its loss would be noticed."""
 
     DEADLINE = "until KAFKA__ACK_DEADLINE or a refusal: its sender is not acknowledged, or at least disconnected"
@@ -94,7 +94,7 @@ class Kept(Enum):
     )
 
 
-UNTIL_DEADLINE: Final = Kept.DEADLINE
+UNTIL_DEADLINE: Final = KeepUntil.DEADLINE
 """A name of its own: Python looks a member of an enum up by a call, and this one is asked for with each frame."""
 
 
@@ -116,7 +116,7 @@ class Frame(ABC):
     """Frames with the same key keep their order: `headrace_common.publishing.partitions` maps the key to a partition. None:
     the frame goes to its connection's partition."""
 
-    kept: Kept = Kept.DEADLINE
+    kept: KeepUntil = KeepUntil.DEADLINE
     """Until when it is kept if Kafka does not store it."""
 
     size: int

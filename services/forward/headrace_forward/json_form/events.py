@@ -10,7 +10,7 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part
 from headrace_common.record.json_object import SHORT, deepest, may_be_deep
 from headrace_common.record.json_text import Bytes, is_utf8, member_of
-from headrace_common.record.windows_1252 import Mended, mended
+from headrace_common.record.windows_1252 import MendedJson, mended
 from headrace_common.session.interface import PAUSE, Pause, Ticket, paused
 from typing_extensions import override
 
@@ -142,7 +142,7 @@ def _checked(builder: EntryBuilder, raw: Bytes, index: int) -> Generator[Pause, 
     if not is_utf8(raw):
         time.decode()
         found = yield from paused(mended(record, builder.depth, builder.event_bytes))
-        if not isinstance(found, Mended):
+        if not isinstance(found, MendedJson):
             return builder.tail(raw, index, *found)
         record = found.value
         if not is_utf8(record):  # outside of its texts

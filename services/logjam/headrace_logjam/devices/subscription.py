@@ -11,7 +11,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Attribute, GapField, Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.record.json_object import Fault
-from headrace_common.session.interface import Frame, Kept, Pause, Ticket
+from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
@@ -149,7 +149,7 @@ class SubscriptionFrame(Frame):
     """
 
     acknowledged = False
-    kept = Kept.REFUSAL
+    kept = KeepUntil.REFUSAL
 
     items: Sequence[Published | Gap]
     ticket: Ticket

@@ -20,7 +20,7 @@ import zmq
 from headrace_common.connection.addresses import LIMIT as PER_ADDRESS
 from headrace_common.connection.addresses import counted_as
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.operations.health.crowd import Unproven
+from headrace_common.operations.health.crowd import UnprovenConnection
 from zmq.utils.monitor import parse_monitor_message
 
 from headrace_logjam.metrics import LogjamMetrics
@@ -69,7 +69,7 @@ class Door:
         self,
         events: zmq.Socket[bytes],
         family: int,
-        proven: Callable[[Unproven], None],
+        proven: Callable[[UnprovenConnection], None],
         empty: Callable[[], bool] | None,
     ) -> None:
         """`events`: the socket's monitor. `proven` is called with a peer that has sent a message. `empty` reads the socket, and
@@ -173,7 +173,7 @@ class Doors:
         receiver, now = self._receiver, self._loop.time()
         most = receiver.most_connections
         descriptor = Descriptor(number, door.family)
-        place = Unproven(lambda: None, descriptor.address, now)
+        place = UnprovenConnection(lambda: None, descriptor.address, now)
         door.guests[number] = guest = Peer(place=place, descriptor=descriptor, since=now)
         place.leave = partial(self._leave, guest, "silent")
         taken = receiver.addresses.take(place.peer)  # first, since a refused client makes no other leave
@@ -201,7 +201,7 @@ class Doors:
         self._metrics.refused.labels(Refusal.CONNECTIONS.value).inc()
         self._receiver.limited.warning("too many connections", limit=limit, peer=guest.place.peer)
 
-    def _make_way(self, who: Unproven, limit: str) -> None:
+    def _make_way(self, who: UnprovenConnection, limit: str) -> None:
         self._receiver.metrics.limit_hits.labels(limit).inc()
         self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
         who.leave()

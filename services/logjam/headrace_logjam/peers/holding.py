@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace_common.operations.health.crowd import Unproven
+from headrace_common.operations.health.crowd import UnprovenConnection
 from headrace_common.operations.settings import LimitSettings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Peer:
     `since`: when it came (event loop time).
     """
 
-    place: Unproven
+    place: UnprovenConnection
     descriptor: Descriptor
     since: float
     received: int = 0

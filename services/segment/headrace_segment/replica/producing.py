@@ -31,7 +31,7 @@ from headrace_common.operations.errors import ConfigError, DeliveryError, Delive
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.publishing.delivery import Refused
+from headrace_common.publishing.delivery import PartitionRefusal
 from typing_extensions import override
 
 from headrace_segment.replica.tail import SLICE
@@ -82,7 +82,7 @@ class LogProducer(ReplaceableProducer):
         super().__init__(settings, metrics, log)
         self._has_answered = True  # its topic was looked at before
         self._topic = topic
-        self._failed: Refused | None = None
+        self._failed: PartitionRefusal | None = None
         self._too_large = False  # the topic takes less than it did
         self._refused = refused
         self._stored = stored
@@ -225,7 +225,7 @@ class LogProducer(ReplaceableProducer):
     def _give_up(self, producer: Producer, why: str, problem: str) -> None:
         if not self._retire(producer, why, rarely=True):
             return
-        self._failed = Refused.again(self._failed, self._clock(), DeliveryError(problem, DeliveryPolicy.RETRY))
+        self._failed = PartitionRefusal.again(self._failed, self._clock(), DeliveryError(problem, DeliveryPolicy.RETRY))
         self._limited.warning("segment producer replaced", why=why, problem=problem)
         for queue in self._queues:  # never produced, and never will be: their sessions end
             queue.records.clear()

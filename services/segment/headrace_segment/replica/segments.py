@@ -16,7 +16,7 @@ from headrace_common.kafka.client import Topic, describe, explain
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.partitions import partition_of
-from headrace_common.service.parts import Own, Runtime
+from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Question
 from typing_extensions import override
 
@@ -51,7 +51,7 @@ def new_id() -> bytes:
     return uuid.uuid4().bytes
 
 
-class Segments(Backend, Own):
+class Segments(Backend, OwnParts):
     """The replica. Its clients' questions come from sessions of either dialect."""
 
     def __init__(self, runtime: Runtime[SegmentSettings], metrics: SegmentMetrics) -> None:

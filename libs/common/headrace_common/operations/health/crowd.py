@@ -29,7 +29,7 @@ AT_ONCE: Final = 2
 
 
 @dataclass(eq=False, slots=True)
-class Unproven:
+class UnprovenConnection:
     """A connection that has sent no whole frame yet. `leave` closes it; `counted_as` is what its address counts as."""
 
     leave: Callable[[], None]
@@ -44,18 +44,18 @@ class Crowd:
     """
 
     def __init__(self) -> None:
-        self._silent: OrderedDict[Unproven, None] = OrderedDict()
-        self._of: dict[str, OrderedDict[Unproven, None]] = {}  # the same by what their addresses count as
+        self._silent: OrderedDict[UnprovenConnection, None] = OrderedDict()
+        self._of: dict[str, OrderedDict[UnprovenConnection, None]] = {}  # the same by what their addresses count as
 
     def __len__(self) -> int:
         return len(self._silent)
 
-    def enter(self, newcomer: Unproven) -> None:
+    def enter(self, newcomer: UnprovenConnection) -> None:
         """Adds a connection that has come."""
         self._silent[newcomer] = None
         self._of.setdefault(newcomer.counted_as, OrderedDict())[newcomer] = None
 
-    def rename(self, who: Unproven, peer: str, counted_as: str) -> None:
+    def rename(self, who: UnprovenConnection, peer: str, counted_as: str) -> None:
         """Notes the client's address, as a balancer has named it."""
         present = who in self._silent
         self.remove(who)
@@ -63,14 +63,14 @@ class Crowd:
         if present:
             self.enter(who)
 
-    def heard(self, who: Unproven, now: float) -> None:
+    def heard(self, who: UnprovenConnection, now: float) -> None:
         """Notes that it has sent bytes that are no whole frame."""
         who.heard = now
         if who in self._silent:
             self._silent.move_to_end(who)
             self._of[who.counted_as].move_to_end(who)
 
-    def remove(self, who: Unproven) -> None:
+    def remove(self, who: UnprovenConnection) -> None:
         """Removes a connection that has proven itself or is gone. Further calls do nothing."""
         if self._silent.pop(who, who) is None:
             of_address = self._of[who.counted_as]
@@ -78,11 +78,11 @@ class Crowd:
             if not of_address:
                 del self._of[who.counted_as]
 
-    def leaving(self, taken: int, places: int, now: float) -> list[Unproven]:
+    def leaving(self, taken: int, places: int, now: float) -> list[UnprovenConnection]:
         """Removes and returns the clients that leave for a newcomer, who is not among the `taken`. If it returns none and all
         places are taken, refuse the newcomer.
         """
-        gone: list[Unproven] = []
+        gone: list[UnprovenConnection] = []
         for who in self._silent:
             due = now - who.heard >= SILENCE and 2 * taken > places
             if len(gone) == AT_ONCE or not (due or (taken >= places and not gone)):
@@ -92,7 +92,7 @@ class Crowd:
             self.remove(who)
         return gone
 
-    def leaving_of(self, counted_as: str) -> Unproven | None:
+    def leaving_of(self, counted_as: str) -> UnprovenConnection | None:
         """Removes and returns the one that leaves for a newcomer of an address that has all its places. None: refuse it."""
         found = next(iter(self._of.get(counted_as, ())), None)
         if found is not None:

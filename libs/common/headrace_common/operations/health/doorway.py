@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Final
 
-from headrace_common.operations.health.crowd import Crowd, Unproven
+from headrace_common.operations.health.crowd import Crowd, UnprovenConnection
 from headrace_common.operations.tasks import full_name, own_name
 
 CONNECTIONS: Final = 64
@@ -53,7 +53,7 @@ class Doorway:
         """`names`: that a request may ask for, beside addresses and the names of this machine."""
         self._names = own_names() | {name.strip().lower() for name in names if name.strip()}
         self._crowd = Crowd()
-        self._unproven: dict[asyncio.BaseTransport, Unproven] = {}
+        self._unproven: dict[asyncio.BaseTransport, UnprovenConnection] = {}
         self._open: dict[asyncio.Transport, asyncio.TimerHandle] = {}
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -116,7 +116,7 @@ class Doorway:
             transport.abort()
             self._forget(transport)
 
-        self._unproven[transport] = newcomer = Unproven(leave, "", loop.time())
+        self._unproven[transport] = newcomer = UnprovenConnection(leave, "", loop.time())
         self._crowd.enter(newcomer)
         self._open[transport] = loop.call_later(TIME, transport.abort)
 

@@ -16,7 +16,7 @@ MOST: Final = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer. It names no software and no version."""
 
     status: HTTPStatus
@@ -24,15 +24,15 @@ class Answer:
     content_type: str = "text/plain; charset=utf-8"
 
 
-def refusal(status: HTTPStatus) -> Answer:
+def refusal(status: HTTPStatus) -> HttpAnswer:
     """Returns an answer that only says its status."""
-    return Answer(status, f"{status.value} {status.phrase}\n".encode())
+    return HttpAnswer(status, f"{status.value} {status.phrase}\n".encode())
 
 
 class Exchange(asyncio.Protocol):
     """A connection: gives its request to `answer`, writes what that returns, and closes."""
 
-    def __init__(self, answer: Callable[[h11.Request, asyncio.BaseTransport], Answer]) -> None:
+    def __init__(self, answer: Callable[[h11.Request, asyncio.BaseTransport], HttpAnswer]) -> None:
         self._answer = answer
         self._transport = cast("asyncio.Transport", None)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST)

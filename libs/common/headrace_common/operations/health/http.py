@@ -13,7 +13,7 @@ import h11
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.health.doorway import Doorway
-from headrace_common.operations.health.exchange import Answer, Exchange, refusal
+from headrace_common.operations.health.exchange import Exchange, HttpAnswer, refusal
 from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 
@@ -46,7 +46,7 @@ class OpsServer:
         self._health = health
         self._metrics = metrics
         self._doorway = Doorway(settings.hosts.split(","))
-        self._pages: Final[Mapping[str, Callable[[], Answer]]] = {
+        self._pages: Final[Mapping[str, Callable[[], HttpAnswer]]] = {
             "/": self._page,
             "/livez": self._live,
             "/readyz": self._ready,
@@ -65,27 +65,27 @@ class OpsServer:
         """Stops listening."""
         await self._doorway.close()
 
-    def _answer(self, request: h11.Request, transport: asyncio.BaseTransport) -> Answer:
+    def _answer(self, request: h11.Request, transport: asyncio.BaseTransport) -> HttpAnswer:
         self._doorway.prove(transport)
         if not self._doorway.knows([value.decode("latin-1") for name, value in request.headers if name == b"host"]):
             text = b"This port answers to addresses and to names that it knows; OPS__HOSTS names further ones.\n"
-            return Answer(HTTPStatus.MISDIRECTED_REQUEST, text)
+            return HttpAnswer(HTTPStatus.MISDIRECTED_REQUEST, text)
         if request.method not in (b"GET", b"HEAD"):
             return refusal(HTTPStatus.NOT_IMPLEMENTED)
         page = self._pages.get(request.target.decode("ascii").partition("?")[0])
         return refusal(HTTPStatus.NOT_FOUND) if page is None else page()
 
-    def _live(self) -> Answer:
+    def _live(self) -> HttpAnswer:
         return _verdict(self._health.live_problems())
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> HttpAnswer:
         return _verdict(self._health.ready_problems(), self._health.notes())
 
-    def _exposition(self) -> Answer:
+    def _exposition(self) -> HttpAnswer:
         self._health.collect()
-        return Answer(HTTPStatus.OK, self._metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
+        return HttpAnswer(HTTPStatus.OK, self._metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
 
-    def _page(self) -> Answer:
+    def _page(self) -> HttpAnswer:
         live, ready = self._health.live_problems(), self._health.ready_problems()
         rows = {
             "live": "yes" if not live else "; ".join(live),
@@ -97,10 +97,10 @@ class OpsServer:
             f"<!doctype html><title>{self._service}</title><h1>headrace {self._service}</h1>"
             f"<table>{cells}</table><p><a href=/metrics>metrics</a></p>"
         )
-        return Answer(HTTPStatus.OK, text.encode(), "text/html; charset=utf-8")
+        return HttpAnswer(HTTPStatus.OK, text.encode(), "text/html; charset=utf-8")
 
 
-def _verdict(problems: list[str], notes: Sequence[str] = ()) -> Answer:
+def _verdict(problems: list[str], notes: Sequence[str] = ()) -> HttpAnswer:
     lines = [*(problems or ["ok"]), *notes]
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-    return Answer(status, "".join(f"{line}\n" for line in lines).encode())
+    return HttpAnswer(status, "".join(f"{line}\n" for line in lines).encode())
