@@ -11,7 +11,7 @@ import statistics
 from typing import Any
 
 import orjson
-from headrace_courier.replies import Acknowledged, Replies
+from headrace_courier.replies import Acknowledged, CourierReplies
 from headrace_courier.wire import NONCE_BYTES, evnt, jdat
 
 from . import beside, load
@@ -45,7 +45,7 @@ class PayloadTalker:
         self._payloads = payloads
         self._turn = number
         self._events = events
-        self._replies = Replies()
+        self._replies = CourierReplies()
         self._nonce = b""
 
     def frame(self) -> bytes:

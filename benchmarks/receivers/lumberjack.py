@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from headrace_lumberjack.wire import V1, V2, Replies, compressed, encode, pairs_frame, window
+from headrace_lumberjack.wire import V1, V2, LumberjackReplies, compressed, encode, pairs_frame, window
 
 from . import beside, load
 from .beside import Shape, arguments
@@ -65,7 +65,7 @@ class WindowTalker:
         self._windows = windows
         self._turn = number
         self._events = events
-        self._replies = Replies(version)
+        self._replies = LumberjackReplies(version)
 
     def frame(self) -> bytes:
         """See `load.Talker`."""

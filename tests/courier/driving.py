@@ -13,7 +13,7 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import Peer
 from headrace_courier.events import CourierFrame
-from headrace_courier.replies import Acknowledged, Replies
+from headrace_courier.replies import Acknowledged, CourierReplies
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection
 from headrace_courier.wire import HEADER, MessageKind, entry
@@ -61,7 +61,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
     """Feeds `pieces`; each payload is stored at once. `end`: then the peer ends, if nothing was wrong."""
     ignored: list[MessageKind] = []
     driven = session(peer, ignored, **limits)
-    outcome, replies = Outcome(), Replies()
+    outcome, replies = Outcome(), CourierReplies()
 
     def serve() -> None:
         outcome.partial_bytes = max(outcome.partial_bytes, driven.status().partial_bytes)
@@ -126,5 +126,7 @@ def said(driven: CourierSession) -> list[tuple[bytes, int]]:
     """The acknowledgements that are due."""
     found = []
     while out := driven.outgoing():
-        found += [(reply.nonce, reply.count) for reply in Replies().receive(out) if isinstance(reply, Acknowledged)]
+        found += [
+            (reply.nonce, reply.count) for reply in CourierReplies().receive(out) if isinstance(reply, Acknowledged)
+        ]
     return found

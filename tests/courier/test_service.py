@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from headrace_common.operations.settings import MIB
-from headrace_courier.replies import Acknowledged, Replies
+from headrace_courier.replies import Acknowledged, CourierReplies
 from headrace_courier.wire import HEADER, PING, PONG, acknowledgement, evnt, jdat
 
 from tests.contract.courier import CourierDialect
@@ -60,7 +60,7 @@ async def shipped(
     writer.write(HELO)
     for number, (nonce, events) in enumerate(payloads.items()):
         writer.write((evnt if number % 2 else jdat)(nonce, events))
-    replies, counts = Replies(), Counter[bytes]()
+    replies, counts = CourierReplies(), Counter[bytes]()
     async with asyncio.timeout(PATIENCE):
         while not enough(counts):
             data = await reader.read(len(acknowledgement(bytes(16), 0)))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
+from headrace_courier.replies import Acknowledged, CourierReplies, PlainReply, Version
 from headrace_courier.session import TICK
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
 
@@ -334,5 +334,5 @@ def test_after_a_fault_only_what_is_complete_is_kept_alive() -> None:
 def test_a_server_that_says_what_no_server_says_is_no_server() -> None:
     for said_ in (jdat(NONCE, []), HEADER.pack(b"ACKN", 19) + bytes(19), HEADER.pack(b"PONG", 1) + b"x"):
         with pytest.raises(ProtocolError):
-            Replies().receive(said_)
-    assert Replies().receive(COMPLAINT + PONG) == [PlainReply.UNKNOWN, PlainReply.PONG]
+            CourierReplies().receive(said_)
+    assert CourierReplies().receive(COMPLAINT + PONG) == [PlainReply.UNKNOWN, PlainReply.PONG]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
+from headrace_courier.replies import Acknowledged, CourierReplies, PlainReply, Version
 from headrace_courier.wire import HEADER, evnt, jdat
 
 from tests.courier.driving import NONCE, Outcome, drive, every_way, numbered
@@ -43,7 +43,7 @@ def test_the_capture_decodes_as_it_was_meant() -> None:
 
 def test_our_replies_mean_what_the_recorded_ones_do() -> None:
     data, meant = recorded("s2c")
-    theirs = Replies().receive(data)
+    theirs = CourierReplies().receive(data)
     assert [message["type"] for message in meant] == ["VERS", "ACKN", "PONG"]
     vers, ackn, pong = theirs
     assert isinstance(vers, Version)

@@ -13,7 +13,7 @@ from headrace_common.session.client import STREAM, Answer, Compression, KeyedCli
 from typing_extensions import override
 
 from headrace_courier import wire
-from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
+from headrace_courier.replies import Acknowledged, CourierReplies, PlainReply, Version
 
 
 class CourierClient(KeyedClient):
@@ -32,7 +32,7 @@ class CourierClient(KeyedClient):
         self.level = 3 if compression is None else compression.level_or(3)
         """zlib's level, for the next frames."""
         self._said: dict[bytes, int] = {}
-        self._replies = Replies()
+        self._replies = CourierReplies()
 
     @override
     def greeting(self) -> bytes:
@@ -52,7 +52,7 @@ class CourierClient(KeyedClient):
 
     @override
     def again(self) -> bytes:
-        self._replies = Replies()
+        self._replies = CourierReplies()
         self._said.clear()
         return self.greeting()
 

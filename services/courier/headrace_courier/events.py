@@ -40,7 +40,7 @@ class CourierAttribute(StrEnum):
     NONCE = "nonce"  # the payload's nonce, 32 hex digits
 
 
-class Fields(msgspec.Struct):
+class CourierFields(msgspec.Struct):
     """The fields that Headrace reads from an event; all others pass through unread."""
 
     timestamp: str | None = msgspec.field(name="@timestamp", default=None)
@@ -50,7 +50,7 @@ class Fields(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EventLimits:
     """Limits of an event, and of the number of events in a payload. Sizes in bytes."""
 
     frame_events: int
@@ -59,18 +59,18 @@ class Limits:
     subject_bytes: int
 
 
-class Maker:
+class CourierMaker:
     """Builds one connection's events. `memory`: where encoded envelopes are kept, for all connections."""
 
-    def __init__(self, peer: Peer, limits: Limits, memory: Memory) -> None:
-        self.json = JsonObject(Fields, limits.depth)
+    def __init__(self, peer: Peer, limits: EventLimits, memory: Memory) -> None:
+        self.json = JsonObject(CourierFields, limits.depth)
         self.limits = limits
         self._anonymous = peer.anonymous
         self._identity = peer.identity
         self._memory = memory
         self.unnamed = Envelope(PROTOCOL, source(PROTOCOL, peer.identity), "")
 
-    def envelope(self, fields: Fields) -> Envelope:
+    def envelope(self, fields: CourierFields) -> Envelope:
         """Returns the envelope of an event. Stream: its `type`, else its `path`. Source: the certificate, else its `host`, else
         the address.
         """
@@ -78,7 +78,7 @@ class Maker:
         size = sum(map(len, filter(None, given)))
         key = None
         if size <= _KEY_BYTES:
-            key = (Maker, self._identity, self._anonymous, self.limits.subject_bytes, *given)
+            key = (CourierMaker, self._identity, self._anonymous, self.limits.subject_bytes, *given)
             known: Envelope | None = self._memory.get(key)
             if known is not None:
                 return known
@@ -103,7 +103,7 @@ class CourierFrame(Frame):
 
     __slots__ = ("_maker", "_payload", "received_ms", "size", "small", "ticket")
 
-    def __init__(self, payload: Payload, ticket: Ticket, received_ms: int, maker: Maker) -> None:
+    def __init__(self, payload: Payload, ticket: Ticket, received_ms: int, maker: CourierMaker) -> None:
         self._payload = payload
         self._maker = maker
         self.ticket = ticket

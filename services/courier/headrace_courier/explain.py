@@ -10,10 +10,10 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.explain import PEER, Explanation, Part, Unit, count, cut_text, fields
 from headrace_common.session.inflate import InflateLimits
 
-from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
+from headrace_courier.replies import Acknowledged, CourierReplies, PlainReply, Version
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection, CourierSettings
-from headrace_courier.wire import HEADER, NONCE_BYTES, STREAMING, Decoder, MessageKind, Payload
+from headrace_courier.wire import HEADER, NONCE_BYTES, STREAMING, CourierDecoder, MessageKind, Payload
 
 _LENGTH_BYTES: Final = 4
 _SHOWN: Final = 64
@@ -22,7 +22,7 @@ _SHOWN: Final = 64
 class CourierWalker:
     """See `Walker`. `most`: events of a payload that are shown."""
 
-    def __init__(self, decoder: Decoder, most: int) -> None:
+    def __init__(self, decoder: CourierDecoder, most: int) -> None:
         self._decoder = decoder
         self._most = most
         self._broken = False
@@ -78,7 +78,7 @@ class CourierWalker:
 def _stream(most: int, given: CourierSettings | None) -> tuple[CourierWalker, CourierSession]:
     limits, section = (given.limits, given.courier) if given else (CourierLimits(), CourierSection())
     inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-    walker = CourierWalker(Decoder(limits.frame_bytes, limits.frame_events, inflate), most)
+    walker = CourierWalker(CourierDecoder(limits.frame_bytes, limits.frame_events, inflate), most)
     return walker, CourierSession(PEER, limits, section)
 
 
@@ -94,5 +94,5 @@ def _meaning(reply: Acknowledged | Version | PlainReply) -> str:
 EXPLANATION: Final = Explanation(
     begins=lambda data: re.match(rb"[A-Z]{4}|\?{4}", data) is not None,
     stream=_stream,
-    replies=lambda: lambda data: [f"reply {_meaning(reply)}" for reply in Replies().receive(data)],
+    replies=lambda: lambda data: [f"reply {_meaning(reply)}" for reply in CourierReplies().receive(data)],
 )

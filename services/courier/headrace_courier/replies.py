@@ -34,7 +34,7 @@ class PlainReply(Enum):
     UNKNOWN = "????"
 
 
-class Replies:
+class CourierReplies:
     """Parses a server's replies."""
 
     def __init__(self) -> None:

@@ -31,9 +31,9 @@ from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_courier.events import CourierFrame, Limits, Maker
+from headrace_courier.events import CourierFrame, CourierMaker, EventLimits
 from headrace_courier.settings import CourierLimits, CourierSection
-from headrace_courier.wire import COMPLAINT, PONG, Decoder, MessageKind, Payload, acknowledgement, identity
+from headrace_courier.wire import COMPLAINT, PONG, CourierDecoder, MessageKind, Payload, acknowledgement, identity
 
 TICK: Final = 1.5
 """Seconds between two ticks. If no ACKN was written between them, the last one is repeated: ACKNs are at most twice this
@@ -65,10 +65,10 @@ class CourierSession(ByteSession):
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
         inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-        self._decoder = Decoder(limits.frame_bytes, limits.frame_events, inflate)
-        self._maker = Maker(
+        self._decoder = CourierDecoder(limits.frame_bytes, limits.frame_events, inflate)
+        self._maker = CourierMaker(
             peer,
-            Limits(limits.frame_events, limits.event_bytes, limits.depth, courier.subject_bytes),
+            EventLimits(limits.frame_events, limits.event_bytes, limits.depth, courier.subject_bytes),
             memory or Memory(),
         )
         self._ignored = ignored

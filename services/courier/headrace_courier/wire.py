@@ -73,7 +73,7 @@ _SERVERS: Final = (b"PONG", b"ACKN", b"VERS")
 _OWN: Final = frozenset(range(0x20, 0x7F))
 
 
-class Decoder:
+class CourierDecoder:
     """Decodes a client's bytes, split anywhere, into messages and payloads.
 
     `frame_bytes`: maximum size of a body, of an EVNT's stream, and of an event; `frame_events`: events of a payload that are

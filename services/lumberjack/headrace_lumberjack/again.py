@@ -38,7 +38,7 @@ def _count_frames(content: bytes, settings: LumberjackSettings) -> int:
     cutter.feed(content)
     count = 0
     while (run := cutter.cut()) is not None:
-        if not isinstance(run, lumberjack.Run):
+        if not isinstance(run, lumberjack.FrameRun):
             raise ImpossibleError("it is no run of data frames")
         count += len(run)
     if cutter.left:

@@ -34,7 +34,7 @@ class LumberjackClient(OrderedClient):
         self._version = version
         self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
         self._offset = 0
-        self._replies = wire.Replies(version)
+        self._replies = wire.LumberjackReplies(version)
 
     @override
     def document(self, event: Mapping[str, Any]) -> bytes:
@@ -72,7 +72,7 @@ class LumberjackClient(OrderedClient):
 
     @override
     def again(self) -> bytes:
-        self._replies = wire.Replies(self._version)
+        self._replies = wire.LumberjackReplies(self._version)
         return super().again()
 
     @override

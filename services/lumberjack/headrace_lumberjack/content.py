@@ -9,8 +9,8 @@ from typing import Final
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, InflateLimits, inflate_zlib
 
-from headrace_lumberjack.flow import Flow
-from headrace_lumberjack.wire import SAMPLE, Compressed, Cutter, Run, Window, WireLimits
+from headrace_lumberjack.flow import OpenWindow
+from headrace_lumberjack.wire import SAMPLE, CompressedFrame, Cutter, FrameRun, Window, WireLimits
 
 FRAME_COST: Final = 64
 """The cost of cutting one frame, as inflated bytes that take as long."""
@@ -29,8 +29,10 @@ MOST_WINDOWS: Final = 1024
 class Content:
     """One C frame's content. Call `step` until `done`; then `items` holds all its frames."""
 
-    def __init__(self, frame: Compressed, limits: WireLimits, inflate: InflateLimits, flow: Flow | None = None) -> None:
-        """With `flow`, the state before it, its frames are judged and split as `Flow.accept` does; `flow` is then the state
+    def __init__(
+        self, frame: CompressedFrame, limits: WireLimits, inflate: InflateLimits, flow: OpenWindow | None = None
+    ) -> None:
+        """With `flow`, the state before it, its frames are judged and split as `OpenWindow.accept` does; `flow` is then the state
         after them.
         """
         self._frame = frame
@@ -40,7 +42,7 @@ class Content:
         self._cutter = Cutter(limits, nested=True, offset=frame.offset)
         self._windows = 0
         self.flow = None if flow is None else replace(flow)
-        self.items: list[Window | Run] = []
+        self.items: list[Window | FrameRun] = []
         self.done = False
 
     def partial_bytes(self) -> int:
@@ -62,13 +64,13 @@ class Content:
                 raise self._cutter.fault("a C frame ends inside a frame")
             self.done = True
             return 0
-        assert not isinstance(item, Compressed)
+        assert not isinstance(item, CompressedFrame)
         for part in (item,) if self.flow is None else self.flow.accept(item):
             self.items.append(part)
             self._windows += isinstance(part, Window)
             if self._windows > MOST_WINDOWS:
                 raise self._cutter.fault(f"a C frame of more than {MOST_WINDOWS} windows")
-        return FRAME_COST * (len(item) if isinstance(item, Run) else 1)
+        return FRAME_COST * (len(item) if isinstance(item, FrameRun) else 1)
 
     def _inflate(self, slices: Iterator[bytes]) -> int:
         try:

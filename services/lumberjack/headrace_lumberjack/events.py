@@ -28,10 +28,10 @@ from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Paus
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_lumberjack.fields import Fields, host_of, stream_of
+from headrace_lumberjack.fields import BeatsFields, host_of, stream_of
 from headrace_lumberjack.identity import PROTOCOL, Names
 from headrace_lumberjack.pairs import NAMES, PAIRS_AT_ONCE, PairsTranscoder
-from headrace_lumberjack.wire import DATA_HEADER, V2, Run, pair_count, pairs
+from headrace_lumberjack.wire import DATA_HEADER, V2, FrameRun, pair_count, pairs
 
 OVERHEAD: Final = 512
 """Bytes of memory that a frame takes beyond its own."""
@@ -67,7 +67,7 @@ class Records:
         self._peer = peer
         self._event_bytes = event_bytes
         self._depth = depth
-        self._json = JsonObject(Fields, depth)
+        self._json = JsonObject(BeatsFields, depth)
         self._memory = memory
         self._names = Names(memory)
 
@@ -90,7 +90,7 @@ class Records:
         attributes = b'{"%b":%d}' % (Attribute.SEQUENCE.value.encode(), sequence)
         return self.envelope(None, None).reject(reason, detail, bytes(raw), unique_id(), attributes)
 
-    def documents(self, run: Run, received_ms: int) -> Iterator[Part | Pause | list[Part]]:
+    def documents(self, run: FrameRun, received_ms: int) -> Iterator[Part | Pause | list[Part]]:
         """Returns the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work."""
         core, data, count, unique = native.core, run.data, len(run), unique_frame_ids()
         limits = min(self._event_bytes, SHORT), self._depth
@@ -116,7 +116,9 @@ class Records:
             self._memory.put(place, known, len(key) + len(begun or b"") + envelope.size)
         return known
 
-    def _documents(self, run: Run, first: int, last: int, unique: FrameIds, received_ms: int) -> Iterator[Part | Pause]:
+    def _documents(
+        self, run: FrameRun, first: int, last: int, unique: FrameIds, received_ms: int
+    ) -> Iterator[Part | Pause]:
         """Yields the same as `documents`, from `first` up to `last`. Reuses what an event shares with the one before."""
         data, at, most = run.data, run.begin(first) + DATA_HEADER, self._event_bytes
         read, name_of = self._json.read, self._names.of
@@ -132,7 +134,7 @@ class Records:
             raw = piece if type(piece) is bytes or size > SHORT else bytes(piece)
             at = end + DATA_HEADER
             if size > most:
-                fields: Fields | Fault = self._too_large(size)
+                fields: BeatsFields | Fault = self._too_large(size)
             else:
                 fields = read(raw) if type(raw) is bytes else (yield from paused(self._json.steps(raw)))
             if isinstance(fields, Fault):
@@ -179,7 +181,7 @@ class Records:
         attributes = event.attributes(None if time else RECEIVED)
         return self.envelope(host_of(fields), subject).event(name or unique, time or now, event.value, attributes)
 
-    def pairs(self, run: Run, received_ms: int) -> Iterator[Part | Pause]:
+    def pairs(self, run: FrameRun, received_ms: int) -> Iterator[Part | Pause]:
         """Yields the pairs of the D frames of `run` as JSON objects, or rejects, and a pause before long work."""
         unique = unique_frame_ids()
         data = memoryview(run.data)
@@ -227,8 +229,8 @@ class EventsFrame(Frame):
 
     __slots__ = ("_records", "_run", "received_ms", "size", "small", "ticket")
 
-    def __init__(self, run: Run, ticket: Ticket, received_ms: int, records: Records) -> None:
-        self._run: Run | None = run
+    def __init__(self, run: FrameRun, ticket: Ticket, received_ms: int, records: Records) -> None:
+        self._run: FrameRun | None = run
         self._records = records
         self.ticket = ticket
         self.received_ms = received_ms

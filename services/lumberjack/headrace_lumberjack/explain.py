@@ -17,10 +17,10 @@ from headrace_lumberjack.wire import (
     DATA_HEADER,
     HEADER,
     V2,
-    Compressed,
+    CompressedFrame,
     Cutter,
-    Replies,
-    Run,
+    FrameRun,
+    LumberjackReplies,
     Window,
     WireLimits,
     pair_count,
@@ -48,7 +48,7 @@ class LumberjackWalker:
             while (item := self._cutter.cut()) is not None:
                 if isinstance(item, Window):
                     yield Unit("W", item.offset, HEADER, _window_meaning(item), _window(item, item.offset))
-                elif isinstance(item, Compressed):
+                elif isinstance(item, CompressedFrame):
                     yield self._compressed(item)
                 else:
                     for index in range(len(item)):
@@ -64,7 +64,7 @@ class LumberjackWalker:
         except ProtocolError:
             self._broken = True
 
-    def _compressed(self, item: Compressed) -> Unit:
+    def _compressed(self, item: CompressedFrame) -> Unit:
         size = HEADER + len(item.stream)
         parts = _header(item.version, "C", "frames, compressed", item.offset)
         head = len(item.stream).to_bytes(4, "big") + item.stream[:_STREAM]
@@ -77,7 +77,7 @@ class LumberjackWalker:
                 content.step()
         except ProtocolError as error:
             return Unit("C", item.offset, size, f"a compressed frame that cannot be opened: {error}", parts)
-        frames = sum(len(each) if isinstance(each, Run) else 1 for each in content.items)
+        frames = sum(len(each) if isinstance(each, FrameRun) else 1 for each in content.items)
         inner = list(self._inner(content))
         meaning = f"a compressed frame with {count(frames, 'frame')} in it"
         return Unit("C", item.offset, size, meaning, [*parts, *inner], frames - len(inner))
@@ -92,7 +92,7 @@ class LumberjackWalker:
                 shown += 1
                 at += HEADER
                 continue
-            assert isinstance(item, Run)
+            assert isinstance(item, FrameRun)
             for index in range(min(len(item), max(self._most - shown, 0))):
                 frame = item.frame(index)
                 yield Part(
@@ -151,5 +151,5 @@ def _meaning(number: int) -> str:
 EXPLANATION: Final = Explanation(
     begins=lambda data: data[:1] in (b"1", b"2") and data[1:2] in (b"", b"W", b"D", b"J", b"C", b"A"),
     stream=_stream,
-    replies=lambda: lambda data: [f"A {_meaning(number)}" for number in Replies(data[0]).receive(data)],
+    replies=lambda: lambda data: [f"A {_meaning(number)}" for number in LumberjackReplies(data[0]).receive(data)],
 )

@@ -45,7 +45,7 @@ class Host(Struct, gc=False):
     name: str | None = None
 
 
-class Fields(Struct, gc=False):
+class BeatsFields(Struct, gc=False):
     """The fields of an event that Headrace reads, as Beats write them."""
 
     time: str | None = field(name="@timestamp", default=None)
@@ -61,7 +61,7 @@ class Fields(Struct, gc=False):
     event: EventFields | None = None
 
 
-def host_of(fields: Fields) -> str | None:
+def host_of(fields: BeatsFields) -> str | None:
     """Returns the event's host: `host.name`, `agent.hostname` or `host`."""
     host, agent = fields.host, fields.agent
     name = host.name if type(host) is Host else None
@@ -70,7 +70,7 @@ def host_of(fields: Fields) -> str | None:
     return host if not name and type(host) is str else name
 
 
-def stream_of(fields: Fields) -> str | None:
+def stream_of(fields: BeatsFields) -> str | None:
     """Returns the event's stream: the index, the Beat, or `type`."""
     metadata = fields.metadata
     subject = None if metadata is None else metadata.raw_index or metadata.index or metadata.beat

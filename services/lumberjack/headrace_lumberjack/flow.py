@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 from headrace_common.operations.errors import ProtocolError
 
-from headrace_lumberjack.wire import SAMPLE, V2, Run, Window
+from headrace_lumberjack.wire import SAMPLE, V2, FrameRun, Window
 
 
 @dataclass(slots=True)
-class Flow:
+class OpenWindow:
     """The window being filled: its version, its size, how many of its events are still missing, and where it began."""
 
     version: int = 0
@@ -32,7 +32,7 @@ class Flow:
     left: int = 0
     began: int = 0
 
-    def accept(self, item: Window | Run) -> Iterator[Window | Run]:
+    def accept(self, item: Window | FrameRun) -> Iterator[Window | FrameRun]:
         """Yields `item`, split at the ends of windows, and adds the windows that v1 opens without a W frame.
 
         Raises `ProtocolError` where the table says so; items yielded before it count.
@@ -67,5 +67,5 @@ class Flow:
     def _open(self, window: Window) -> None:
         self.version, self.size, self.left, self.began = window.version, window.count, window.count, window.offset
 
-    def _fault(self, run: Run, problem: str) -> ProtocolError:
+    def _fault(self, run: FrameRun, problem: str) -> ProtocolError:
         return ProtocolError(problem, offset=run.offset, sample=run.frame(0)[:SAMPLE])

@@ -21,7 +21,7 @@ from headrace_common.session.memory import Memory
 from msgspec import Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
-from headrace_lumberjack.fields import Fields, LogFields
+from headrace_lumberjack.fields import BeatsFields, LogFields
 
 STATE_BYTES: Final = 512
 """Bytes that a hash's state takes, with what names it."""
@@ -75,7 +75,7 @@ class Names:
         self._last: _Origin | None = None
 
     def of_long(
-        self, fields: Fields, stream: str | None, time: bytes, event: Bytes
+        self, fields: BeatsFields, stream: str | None, time: bytes, event: Bytes
     ) -> Generator[None, None, bytes | None]:
         """Does the same as `of`, for an event of any length; yields between steps. A document of more than `SHORT` bytes is
         replaced in `fields` by its `digest`, which is hashed.
@@ -93,7 +93,12 @@ class Names:
         return self.of(fields, stream, time, event)
 
     def of(
-        self, fields: Fields, stream: str | None, time: bytes, event: Bytes, content: bytes | memoryview | None = None
+        self,
+        fields: BeatsFields,
+        stream: str | None,
+        time: bytes,
+        event: Bytes,
+        content: bytes | memoryview | None = None,
     ) -> bytes | None:
         """Returns the id of an event with these fields, or None if they do not identify it. `time`: its `@timestamp` as written.
         `event`: at most `SHORT` bytes, unless its `content` is given: its message as JSON, or its digest.
@@ -143,7 +148,7 @@ class Names:
         return DETERMINISTIC + hexlify(state.digest())
 
     def _origin(
-        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: Fields, key: bytes
+        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: BeatsFields, key: bytes
     ) -> _Origin:
         place = (Names, key, agent, run, stream, dataset)
         size = len(key) + 4 * sum(map(len, (agent, run, stream or "", dataset or "")))
@@ -155,7 +160,7 @@ class Names:
         self._last = origin if size <= LAST_BYTES else None
         return origin
 
-    def begun(self, fields: Fields, stream: str | None) -> bytes | None:
+    def begun(self, fields: BeatsFields, stream: str | None) -> bytes | None:
         """Returns the hashed beginning of the id of an event with these fields, up to its offset; None if they give it no such
         id. `fields`: of at most `SHORT` bytes, without `@metadata._id`.
         """
@@ -166,24 +171,24 @@ class Names:
         return self._named(agent, run, stream, _dataset(fields), fields, key)
 
     def _named(
-        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: Fields, key: bytes
+        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: BeatsFields, key: bytes
     ) -> bytes:
         file = key[: key.index(b"\0")]
         named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(_canonical(file))
         return named + self._input(stream, dataset, fields)
 
-    def _input(self, stream: str | None, dataset: str | None, fields: Fields) -> bytes:
+    def _input(self, stream: str | None, dataset: str | None, fields: BeatsFields) -> bytes:
         """Returns the fields that distinguish two inputs on the same file and do not change when an event is sent again."""
         texts = [(text or "").encode("utf-8", "surrogatepass") for text in (stream, dataset)]
         documents = map(bytes, (fields.tags, fields.fields, fields.data_stream))
         return b"".join(map(_field, (*texts, *map(_canonical, documents))))
 
 
-def _dataset(fields: Fields) -> str | None:
+def _dataset(fields: BeatsFields) -> str | None:
     return None if fields.event is None else fields.event.dataset
 
 
-def _named_by(fields: Fields) -> tuple[str, str, int, bytes] | None:
+def _named_by(fields: BeatsFields) -> tuple[str, str, int, bytes] | None:
     """Returns the agent and its run, the offset, and what names the input as written, from its file. None: they name no event."""
     agent, log = fields.agent, fields.log
     if agent is None or type(log) is not LogFields or type(log.file) is not Raw:

@@ -23,9 +23,9 @@ from typing_extensions import override
 
 from headrace_lumberjack.content import Content
 from headrace_lumberjack.events import EventsFrame, Records
-from headrace_lumberjack.flow import Flow
+from headrace_lumberjack.flow import OpenWindow
 from headrace_lumberjack.settings import LumberjackSection
-from headrace_lumberjack.wire import HEADER, V2, Compressed, Cutter, Run, Window, WireLimits, acknowledgement
+from headrace_lumberjack.wire import HEADER, V2, CompressedFrame, Cutter, FrameRun, Window, WireLimits, acknowledgement
 
 LOOK: Final = 1.0
 """Seconds between two ticks while a v2 client waits. Partial acknowledgements are not more frequent."""
@@ -76,7 +76,7 @@ class _Window:
     seen: float | None = None
     answers: int = 1
 
-    def take(self, run: Run, entry: LedgerEntry[_Unit]) -> None:
+    def take(self, run: FrameRun, entry: LedgerEntry[_Unit]) -> None:
         """Adds a run of its events that was handed out."""
         unit = entry.note
         self.steady = self.steady and run.steady and self.next in (-1, unit.first)
@@ -122,9 +122,9 @@ class LumberjackSession(ByteSession):
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._cutter = Cutter(self._wire)
         self._content: Content | None = None
-        self._parts: Iterator[Window | Run] | None = None  # accepted, not taken
+        self._parts: Iterator[Window | FrameRun] | None = None  # accepted, not taken
         self._parts_bytes = 0
-        self._flow = Flow()
+        self._flow = OpenWindow()
         self._failed: ProtocolError | None = None
         self._ready: deque[EventsFrame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
@@ -263,7 +263,7 @@ class LumberjackSession(ByteSession):
             item = self._cutter.cut()
             if item is None:
                 break
-            if isinstance(item, Compressed):
+            if isinstance(item, CompressedFrame):
                 work -= ITEM_COST
                 self._content = Content(item, self._wire, self._inflate, self._flow)
             else:
@@ -271,14 +271,14 @@ class LumberjackSession(ByteSession):
         self._busy = work <= 0
         self._cutter.trim()
 
-    def _expect(self, items: Iterable[Window | Run], parts: Iterator[Window | Run] | None = None) -> None:
+    def _expect(self, items: Iterable[Window | FrameRun], parts: Iterator[Window | FrameRun] | None = None) -> None:
         """Learns that items have been accepted, as `parts`: they are taken one by one, since each opens a window or becomes a
         frame.
         """
         self._parts = iter(items) if parts is None else parts
-        self._parts_bytes = sum(item.size for item in items if isinstance(item, Run))
+        self._parts_bytes = sum(item.size for item in items if isinstance(item, FrameRun))
 
-    def _take(self, item: Window | Run, now_ms: int) -> None:
+    def _take(self, item: Window | FrameRun, now_ms: int) -> None:
         if isinstance(item, Window):
             if self._windows and self._windows[-1].missing:  # v1: the open window ends early
                 self._windows[-1].missing = 0

@@ -71,7 +71,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FrameRun:
     """Consecutive complete data frames of one version.
 
     The first begins at `start` in `data`; frame i ends at ``ends[i]``. `steady`: each sequence number is one above the
@@ -113,7 +113,7 @@ class Run:
             return self.sequence(0) == 0
         return any(self.sequence(index) == 0 for index in range(len(self)))
 
-    def split(self, count: int) -> tuple[Run, Run]:
+    def split(self, count: int) -> tuple[FrameRun, FrameRun]:
         """Splits it into the first `count` frames and the rest."""
         middle = self.ends[count - 1]
         offset = self.offset if self.nested else self.offset + middle - self.start
@@ -124,7 +124,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed:
+class CompressedFrame:
     """A C frame: its zlib stream as received."""
 
     version: int
@@ -166,7 +166,7 @@ class Cutter:
             self._base += self._at
             self._at = 0
 
-    def cut(self) -> Window | Run | Compressed | None:
+    def cut(self) -> Window | FrameRun | CompressedFrame | None:
         """Returns the next frame or run of data frames; None if it is not complete yet. Raises `ProtocolError`."""
         buffer, at = self.buffer, self._at
         left = len(buffer) - at
@@ -202,11 +202,11 @@ class Cutter:
         if end > len(buffer):
             return None
         with memoryview(buffer) as view:
-            compressed = Compressed(version, bytes(view[at + HEADER : end]), self.offset)
+            compressed = CompressedFrame(version, bytes(view[at + HEADER : end]), self.offset)
         self._at = end
         return compressed
 
-    def _json_run(self) -> Run | None:
+    def _json_run(self) -> FrameRun | None:
         """Returns the complete J frames, at most `RUN`. A fault after the first frame waits for the next call."""
         buffer, first, size, most = self.buffer, self._at, len(self.buffer), self._limits.frame - DATA_HEADER
         if type(buffer) is bytes:  # of a C frame
@@ -234,7 +234,7 @@ class Cutter:
             at = end
         return self._end_run(V2, first, at, ends, steady)
 
-    def _pairs_run(self) -> Run | None:
+    def _pairs_run(self) -> FrameRun | None:
         """Returns the complete D frames, like `_json_run`."""
         first, size = self._at, len(self.buffer)
         shift = 0 if self._nested else first
@@ -260,16 +260,16 @@ class Cutter:
             at = end
         return self._end_run(V1, first, at, ends, steady)
 
-    def _end_run(self, version: int, first: int, at: int, ends: list[int], steady: bool) -> Run | None:
+    def _end_run(self, version: int, first: int, at: int, ends: list[int], steady: bool) -> FrameRun | None:
         """Returns the run from `first` to `at`. Copies it out of a connection's bytes, but shares a C frame's content."""
         self._at = at
         if not ends:
             return None
         if self._nested:
-            return Run(version, self.buffer, first, ends, steady, self._base, nested=True)
+            return FrameRun(version, self.buffer, first, ends, steady, self._base, nested=True)
         with memoryview(self.buffer) as view:
             data = bytes(view[first:at])
-        return Run(version, data, 0, ends, steady, self._base + first)
+        return FrameRun(version, data, 0, ends, steady, self._base + first)
 
     def _pairs_end(self, at: int, pairs: int) -> int:
         """Returns the end of the D frame at `at`; beyond the buffer if it is incomplete. Goes on where the last call stopped."""
@@ -359,7 +359,7 @@ def encode(documents: Sequence[Mapping[str, object]], *, first: int = 1, level: 
     return window(len(documents)) + (compressed(frames, level) if level else frames)
 
 
-class Replies:
+class LumberjackReplies:
     """Parses a server's acknowledgements."""
 
     def __init__(self, version: int = V2) -> None:
