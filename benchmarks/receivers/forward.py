@@ -26,7 +26,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.kafka import record_batch
 from headrace_common.record.contract import HEADERS, JSON, SPECVERSION
 from headrace_common.record.event import Envelope, rfc3339
-from headrace_forward.wire import EventTime, Replies
+from headrace_forward.wire import EventTime, ForwardReplies
 
 from . import load
 
@@ -141,7 +141,7 @@ class ForwardTalker:
         self._form = form
         self._turn = number
         self._rng = random.Random(number)
-        self._replies = Replies()
+        self._replies = ForwardReplies()
         self._chunk = ""
 
     def frame(self) -> bytes:

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgpack
 import psutil
-from headrace_forward.wire import Replies
+from headrace_forward.wire import ForwardReplies
 
 from . import load
 
@@ -104,7 +104,7 @@ class Neighbour:
         self._number = number
         self._port = port
         self._n = 0
-        self._replies = Replies()
+        self._replies = ForwardReplies()
 
     async def connect(self) -> None:
         """It is there, and was answered once."""

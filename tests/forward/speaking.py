@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from headrace_forward.login.handshake import Verdict, ping, read_pong
+from headrace_forward.login.handshake import Pong, ping, read_pong
 
 from tests.contract.waiting import PATIENCE
 
@@ -52,7 +52,7 @@ class Speaker:
         with contextlib.suppress(ConnectionResetError):
             assert self.socket.recv(1) == b""
 
-    def log_in(self, key: str, **more: Any) -> Verdict:
+    def log_in(self, key: str, **more: Any) -> Pong:
         said = {"hostname": "client", "salt": b"salt" * 4, **more}
         self.send(ping(self.said(), key, **said))
         return read_pong(self.said())

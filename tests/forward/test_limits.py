@@ -11,7 +11,7 @@ import pytest
 from backports import zstd
 from headrace_common.session.interface import Pause
 from headrace_forward.entries.option import MOST_PAIRS, read
-from headrace_forward.wire import Decoder
+from headrace_forward.wire import ForwardDecoder
 
 from tests.driving import traced
 from tests.forward.driving import NOW_MS, TIME, Outcome, Seen, ack, drive, every_way, message, pack, parts_of, session
@@ -237,7 +237,7 @@ class TestOwnLimits:
 
     def test_an_option_of_many_pairs_is_not_read_to_its_end(self) -> None:
         text = b"\xdf" + (100_000).to_bytes(4, "big") + b"".join(pack(f"{n:05}") + b"\x01" for n in range(100_000))
-        (large,) = Decoder(MIB, 1).receive(b"\x93" + pack("t") + pack(ENTRY) + text)
+        (large,) = ForwardDecoder(MIB, 1).receive(b"\x93" + pack("t") + pack(ENTRY) + text)
         with traced():
             found = read(large)
             assert tracemalloc.get_traced_memory()[1] < 4 * len(text)

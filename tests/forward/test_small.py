@@ -9,7 +9,7 @@ from headrace_common.record import native
 from headrace_common.session.interface import AT_ONCE, SMALL, Frame
 from headrace_forward.events.message import ForwardFrame
 from headrace_forward.events.plain import PlainFrame
-from headrace_forward.wire import Decoder, EventTime, Message, Mode, encode
+from headrace_forward.wire import EventTime, ForwardDecoder, ForwardMessage, Mode, encode
 from msgspec.structs import replace
 
 from tests.forward.driving import drive, message, one_by_one, pack, session
@@ -19,11 +19,11 @@ PLAIN: tuple[Mode, ...] = tuple(mode for mode in get_args(Mode) if not mode.star
 ENTRIES = [(EventTime(1_700_000_000, number + 1), {"log": f"line {number}", "n": number}) for number in range(3)]
 
 
-def decoder(frame_bytes: int = 1 << 20) -> Decoder:
-    return Decoder(frame_bytes, 1000)
+def decoder(frame_bytes: int = 1 << 20) -> ForwardDecoder:
+    return ForwardDecoder(frame_bytes, 1000)
 
 
-def long_way(data: bytes) -> list[Message]:
+def long_way(data: bytes) -> list[ForwardMessage]:
     return list(decoder().receive(data))
 
 

@@ -15,7 +15,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
 from typing_extensions import override
 
-from headrace_forward.wire import EventTime, Replies
+from headrace_forward.wire import EventTime, ForwardReplies
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -45,7 +45,7 @@ class ForwardClient(KeyedClient):
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)
         self._usual = COMPRESSED if compression is not None and compression.method != "none" else self.forms[0]
-        self._replies = Replies()
+        self._replies = ForwardReplies()
 
     @override
     def document(self, event: Mapping[str, Any]) -> bytes:
@@ -98,7 +98,7 @@ class ForwardClient(KeyedClient):
 
     @override
     def again(self) -> bytes:
-        self._replies = Replies()
+        self._replies = ForwardReplies()
         return self.greeting()
 
     @override

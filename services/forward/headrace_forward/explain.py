@@ -18,7 +18,7 @@ from headrace_forward.json_form.wire import FIRST, JsonDecoder, JsonMessage
 from headrace_forward.kinds import MsgpackKind, content
 from headrace_forward.session import PING_ELEMENTS, PINGS, ForwardSession
 from headrace_forward.settings import ForwardSection, ForwardSettings
-from headrace_forward.wire import Decoder, EventTime, Message, Replies, new_unpacker
+from headrace_forward.wire import EventTime, ForwardDecoder, ForwardMessage, ForwardReplies, new_unpacker
 
 _READ: Final = 4096
 """Largest element that is decoded to be shown."""
@@ -33,7 +33,7 @@ class ForwardWalker:
         self._frame_bytes = frame_bytes
         self._frame_events = frame_events
         self._most = most
-        self._decoder: Decoder | JsonDecoder | None = None
+        self._decoder: ForwardDecoder | JsonDecoder | None = None
         self._end = 0
         self._broken = False
 
@@ -43,13 +43,15 @@ class ForwardWalker:
             return
         if self._decoder is None:
             json = data[0] in FIRST
-            self._decoder = JsonDecoder(self._frame_bytes) if json else Decoder(self._frame_bytes, self._frame_events)
+            self._decoder = (
+                JsonDecoder(self._frame_bytes) if json else ForwardDecoder(self._frame_bytes, self._frame_events)
+            )
         try:
             while True:
                 for message in self._decoder.receive(data):
                     yield from self._between(message.offset)
                     self._end = message.offset + len(message.raw)
-                    yield self._msgpack(message) if isinstance(message, Message) else self._json(message)
+                    yield self._msgpack(message) if isinstance(message, ForwardMessage) else self._json(message)
                 if not self._decoder.paused:
                     return
                 data = b""
@@ -64,7 +66,7 @@ class ForwardWalker:
             meaning = "white space, or null: a heartbeat" if json else f"{count(size, 'heartbeat')}, nil each"
             yield Unit("heartbeat", self._end, size, meaning)
 
-    def _msgpack(self, message: Message) -> Unit:
+    def _msgpack(self, message: ForwardMessage) -> Unit:
         mode, names = _mode(message)
         login = names is _LOGIN
         parts = [Part(message.offset, message.start, message.raw[: message.start], f"an array of {len(message.ends)}")]
@@ -84,7 +86,7 @@ class ForwardWalker:
         wish = "asks for an acknowledgement" if asked.reply is not None else "asks for no acknowledgement"
         return Unit(mode, message.offset, len(message.raw), f"a message that {wish}", [*parts, *entries], left)
 
-    def _entries(self, message: Message) -> tuple[list[Part], int]:
+    def _entries(self, message: ForwardMessage) -> tuple[list[Part], int]:
         """Returns the first entries, and how many more a message in Forward mode has; of a packed one 0."""
         found: list[Part] = []
         if message.entries is not None:
@@ -121,7 +123,7 @@ class ForwardWalker:
         return Unit("JSON", message.offset, len(message.raw), f"a message of {count(len(parts), 'element')}", parts)
 
 
-def _mode(message: Message) -> tuple[str, tuple[str, ...]]:
+def _mode(message: ForwardMessage) -> tuple[str, tuple[str, ...]]:
     """Returns the message's mode, and what its elements are."""
     if _is_login(message):
         return "PING", _LOGIN
@@ -135,7 +137,7 @@ def _mode(message: Message) -> tuple[str, tuple[str, ...]]:
     return "Message", ("tag", "time", "record", "option")
 
 
-def _is_login(message: Message) -> bool:
+def _is_login(message: ForwardMessage) -> bool:
     return len(message.ends) == PING_ELEMENTS and message.element(0) in PINGS
 
 
@@ -169,7 +171,7 @@ def _stream(most: int, given: ForwardSettings | None) -> tuple[ForwardWalker, Fo
 
 
 def _replies(data: bytes) -> list[str]:
-    chunks = [json.loads(data)["ack"]] if data.startswith(b"{") else Replies().receive(data)
+    chunks = [json.loads(data)["ack"]] if data.startswith(b"{") else ForwardReplies().receive(data)
     return [f"ack all of chunk {chunk!r} is stored" for chunk in chunks]
 
 

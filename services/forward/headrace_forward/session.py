@@ -32,15 +32,15 @@ from typing_extensions import override
 from headrace_forward.entries import option
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.entries.option import Option
-from headrace_forward.events.message import ForwardFrame, Limits
+from headrace_forward.events.message import ForwardFrame, MessageLimits
 from headrace_forward.events.origin import Origin
 from headrace_forward.events.plain import MadeFrame, PlainFrame
 from headrace_forward.json_form import wire
 from headrace_forward.json_form.events import JsonFrame
 from headrace_forward.kinds import KINDS, MsgpackKind
-from headrace_forward.login.handshake import NONCE_BYTES, Handshake, Security
+from headrace_forward.login.handshake import NONCE_BYTES, Handshake, LoginRules
 from headrace_forward.settings import ForwardSection
-from headrace_forward.wire import ACK_KEY, SAMPLE, Decoder, Message, acknowledgement
+from headrace_forward.wire import ACK_KEY, SAMPLE, ForwardDecoder, ForwardMessage, acknowledgement
 
 PING_ELEMENTS = 6
 PINGS = {b"\xa4PING", b'"PING"'}
@@ -58,13 +58,13 @@ class ForwardSession(ByteSession):
     """Messages in, acknowledgements out. With `security`, it reads nothing but a login until that is accepted."""
 
     def __init__(
-        self, peer: Peer, limits: LimitSettings, forward: ForwardSection, security: Security | None = None
+        self, peer: Peer, limits: LimitSettings, forward: ForwardSection, security: LoginRules | None = None
     ) -> None:
         self._peer = peer
         self._origin = Origin(source(PROTOCOL, peer.identity), peer.identity.encode() if peer.certified else b"")
         self._settings = limits
-        self._decoder: Decoder | wire.JsonDecoder | None = None
-        self._limits = Limits(
+        self._decoder: ForwardDecoder | wire.JsonDecoder | None = None
+        self._limits = MessageLimits(
             limits.frame_events,
             limits.event_bytes,
             InflateLimits(limits.inflated_bytes, limits.ratio),
@@ -117,7 +117,7 @@ class ForwardSession(ByteSession):
     @override
     def receive(self, data: bytes, now_ms: int) -> bool | None:
         if (known := self._origin.known) is not None:  # a message was taken before: these are no login and no JSON
-            decoder = cast("Decoder", self._decoder)
+            decoder = cast("ForwardDecoder", self._decoder)
             if decoder.may_be_whole(data) and (made := native.core.whole(data, known, self._most)) is not None:
                 events, size, chunk = made
                 decoder.origin += len(data)
@@ -136,8 +136,8 @@ class ForwardSession(ByteSession):
             if data[0] in wire.FIRST:
                 self._decoder = wire.JsonDecoder(limits.frame_bytes, self._read)
             else:
-                self._decoder = Decoder(limits.frame_bytes, limits.frame_events, self._read)
-        if isinstance(self._decoder, Decoder):
+                self._decoder = ForwardDecoder(limits.frame_bytes, limits.frame_events, self._read)
+        if isinstance(self._decoder, ForwardDecoder):
             if self._take_plain(self._decoder, data, now_ms):
                 return
             whole = self._decoder.whole(data)
@@ -157,7 +157,7 @@ class ForwardSession(ByteSession):
                 ticket = self._await(reply)
                 self._ready.append(JsonFrame(text, wanted, ticket, now_ms, self._origin, self._limits))
 
-    def _take_plain(self, decoder: Decoder, data: bytes, now_ms: int) -> bool:
+    def _take_plain(self, decoder: ForwardDecoder, data: bytes, now_ms: int) -> bool:
         """Takes `data` if it is one small message that the native core can take apart. Returns whether it is."""
         if not decoder.may_be_whole(data):
             return False
@@ -171,7 +171,7 @@ class ForwardSession(ByteSession):
         self._ready.append(PlainFrame(data, offset, found, ticket, now_ms, origin, limits))
         return True
 
-    def _take(self, message: Message, now_ms: int) -> None:
+    def _take(self, message: ForwardMessage, now_ms: int) -> None:
         if len(message.ends) == PING_ELEMENTS and message.element(0) in PINGS:
             raise self._uninvited(message.offset)
         asked = option.read(message)

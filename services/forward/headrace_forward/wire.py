@@ -33,7 +33,7 @@ RENEWAL: Final = 1 << 20
 """Bytes after which the unpacker is replaced: its buffer, 1 MiB by default, grows with a message and never shrinks."""
 
 STEPS: Final = 2048
-"""Steps after which `Decoder.receive` pauses: a few milliseconds of work. A step is an entry or a part of a message."""
+"""Steps after which `ForwardDecoder.receive` pauses: a few milliseconds of work. A step is an entry or a part of a message."""
 
 MESSAGE_STEPS: Final = 32
 """Steps that a complete message counts for, since its option is read and it becomes a frame."""
@@ -68,7 +68,7 @@ class EventTime(NamedTuple):
 
 
 @dataclass(slots=True)
-class Message:
+class ForwardMessage:
     """One complete top-level array, cut into its elements but not decoded.
 
     `raw`: the message's bytes; `offset`: its position in the connection. Element 0 begins at `start` in `raw`; element i ends
@@ -124,7 +124,7 @@ class _Stage(Enum):
 
 
 @dataclass(slots=True)
-class Decoder:
+class ForwardDecoder:
     """Decodes bytes, split anywhere, into messages.
 
     `frame_bytes`: largest message; `frame_events`: entries whose positions are recorded. Work and memory follow the received
@@ -167,12 +167,12 @@ class Decoder:
         self.origin += len(data)
         return offset
 
-    def whole(self, data: bytes) -> Message | None:
+    def whole(self, data: bytes) -> ForwardMessage | None:
         """Returns `data` as a message, if it is exactly one small message. None: it must be received."""
         found = cut(data, self.frame_events) if self.may_be_whole(data) else None
-        return None if found is None else Message(data, self.taken(data), 1, *found)
+        return None if found is None else ForwardMessage(data, self.taken(data), 1, *found)
 
-    def receive(self, data: bytes) -> Iterator[Message]:
+    def receive(self, data: bytes) -> Iterator[ForwardMessage]:
         """Yields the messages that `data` completes, unless it pauses. Exhaust it before the next call.
 
         Raises `ProtocolError` where the stream becomes invalid; every later call raises it again.
@@ -209,7 +209,7 @@ class Decoder:
         """Returns the fault of a peer that closes inside a message."""
         return self._fault("the stream ends inside a message")
 
-    def _step(self) -> Message | None:
+    def _step(self) -> ForwardMessage | None:
         """Parses one header or element, or ends the entries. Raises `msgpack.OutOfData` if bytes are missing."""
         if self._stage is _Stage.TOP:
             self._begin()
@@ -303,7 +303,7 @@ class Decoder:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
         return length
 
-    def _complete(self) -> Message:
+    def _complete(self) -> ForwardMessage:
         end = self._unpacker.tell() - self._base
         if end > self.frame_bytes:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
@@ -311,7 +311,7 @@ class Decoder:
         entries, self._entries = self._entries, None
         # One copy: most messages come alone, so the buffer holds nothing else.
         raw = bytes(self._buffer) if end == len(self._buffer) else bytes(self._buffer[:end])
-        return Message(
+        return ForwardMessage(
             raw, self.origin + self._first, self._start - self._first, self._ends, entries, self._first, self._count
         )
 
@@ -377,7 +377,7 @@ def encode(
     return _pack([tag, body, option])
 
 
-class Replies:
+class ForwardReplies:
     """Parses a server's acknowledgements, after the handshake."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace_forward.entries.values import to_json, unpack
 from headrace_forward.kinds import KINDS, MAP, NIL, TEXTS, MsgpackKind, content
-from headrace_forward.wire import Message, new_unpacker
+from headrace_forward.wire import ForwardMessage, new_unpacker
 
 NOTHING: Final = b"\x80"
 KEYS: Final = {
@@ -59,7 +59,7 @@ class Option(NamedTuple):
 NONE: Final = Option()
 
 
-def read(message: Message) -> Option:
+def read(message: ForwardMessage) -> Option:
     """Returns the option of `message`. Never raises."""
     index = message.option_index
     kind = message.kind(index)

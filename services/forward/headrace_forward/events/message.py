@@ -34,7 +34,7 @@ from headrace_forward.entries.values import bin_or_text
 from headrace_forward.entries.zstd import inflate_zstd
 from headrace_forward.events.origin import Origin
 from headrace_forward.kinds import Bytes, content
-from headrace_forward.wire import Message, new_unpacker
+from headrace_forward.wire import ForwardMessage, new_unpacker
 
 CHUNK: Final = ForwardAttribute.CHUNK.value
 SLICE_ENTRIES: Final = 256
@@ -61,7 +61,7 @@ METRICS, TRACES = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MessageLimits:
     """Limits of one message; sizes in bytes."""
 
     frame_events: int
@@ -78,7 +78,14 @@ class MessageFrame(Frame):
     __slots__ = ("_limits", "_option", "_origin", "_raw", "acknowledged", "received_ms", "size", "ticket")
 
     def __init__(
-        self, raw: bytes, size: int, option: Option, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
+        self,
+        raw: bytes,
+        size: int,
+        option: Option,
+        ticket: Ticket,
+        received_ms: int,
+        origin: Origin,
+        limits: MessageLimits,
     ) -> None:
         self._raw = raw
         self._option = option
@@ -154,7 +161,13 @@ class ForwardFrame(MessageFrame):
     __slots__ = ("_message", "small")
 
     def __init__(
-        self, message: Message, option: Option, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
+        self,
+        message: ForwardMessage,
+        option: Option,
+        ticket: Ticket,
+        received_ms: int,
+        origin: Origin,
+        limits: MessageLimits,
     ) -> None:
         super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
         self._message = message

@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from headrace_forward.entries import option
 from headrace_forward.entries.ids import small_message_ids
-from headrace_forward.events.message import CHUNK, OVERHEAD, ForwardFrame, Limits
+from headrace_forward.events.message import CHUNK, OVERHEAD, ForwardFrame, MessageLimits
 from headrace_forward.events.origin import Origin
 from headrace_forward.kinds import cut
-from headrace_forward.wire import Message
+from headrace_forward.wire import ForwardMessage
 
 _BEFORE: Final = b'{"%b":' % CHUNK.encode()
 
@@ -63,7 +63,7 @@ class PlainFrame(Frame):
         ticket: Ticket,
         received_ms: int,
         origin: Origin,
-        limits: Limits,
+        limits: MessageLimits,
     ) -> None:
         """`offset`: of `raw` in the connection; `found`: what `Core.message` returns."""
         self._raw = raw
@@ -112,5 +112,5 @@ class PlainFrame(Frame):
         """Returns the same message as Python takes it apart."""
         found = cut(self._raw, self._limits.frame_events)
         assert found is not None, "a plain message that Python cannot take apart"
-        message = Message(self._raw, self._offset, 1, *found)
+        message = ForwardMessage(self._raw, self._offset, 1, *found)
         return ForwardFrame(message, option.read(message), self.ticket, self.received_ms, self._origin, self._limits)

@@ -17,7 +17,7 @@ from typing_extensions import override
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import EntryBuilder
 from headrace_forward.entries.times import BadTimeError
-from headrace_forward.events.message import Limits, MessageFrame
+from headrace_forward.events.message import MessageFrame, MessageLimits
 from headrace_forward.events.origin import Origin
 from headrace_forward.json_form.values import elements, integer, pair, pairs, string
 from headrace_forward.json_form.wire import JsonMessage, JsonOption
@@ -29,7 +29,13 @@ class JsonFrame(MessageFrame):
     __slots__ = ("_message",)
 
     def __init__(
-        self, message: JsonMessage, option: JsonOption, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
+        self,
+        message: JsonMessage,
+        option: JsonOption,
+        ticket: Ticket,
+        received_ms: int,
+        origin: Origin,
+        limits: MessageLimits,
     ) -> None:
         super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
         self._message = message

@@ -8,11 +8,11 @@ from typing import cast
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import Network, network
 
-from headrace_forward.login.handshake import ClientRule, Security
+from headrace_forward.login.handshake import ClientRule, LoginRules
 from headrace_forward.settings import ClientSection, ForwardSection
 
 
-def security(forward: ForwardSection) -> Security | None:
+def security(forward: ForwardSection) -> LoginRules | None:
     """Returns the rules for clients; None if every client may send. Resolves host names, once. Raises `ConfigError`
     if one fails.
     """
@@ -21,7 +21,7 @@ def security(forward: ForwardSection) -> Security | None:
     key = None if forward.shared_key is None else forward.shared_key.get_secret_value().encode()
     users = {name.encode(): password.get_secret_value().encode() for name, password in forward.users.items()}
     rules = [_rule(client, key) for client in forward.clients]
-    return Security(forward.server_hostname, key if forward.allow_anonymous_source else None, users, rules)
+    return LoginRules(forward.server_hostname, key if forward.allow_anonymous_source else None, users, rules)
 
 
 def _rule(client: ClientSection, key: bytes | None) -> ClientRule:

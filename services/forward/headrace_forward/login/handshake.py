@@ -32,7 +32,7 @@ class ClientRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class LoginRules:
     """The rules for all clients. The first of `rules` whose networks contain a client's address applies, else `shared_key`.
 
     `shared_key` None: no other client may send. With `users` (password by name), every client must log in as one of them.
@@ -56,7 +56,7 @@ class LoginAnswer(NamedTuple):
 class Handshake:
     """One client's handshake. `nonce` and `auth` are 16 random bytes each."""
 
-    def __init__(self, security: Security, address: str, nonce: bytes, auth: bytes) -> None:
+    def __init__(self, security: LoginRules, address: str, nonce: bytes, auth: bytes) -> None:
         self._security = security
         self._address = address
         self._nonce = nonce
@@ -137,7 +137,7 @@ def ping(
     return cast("bytes", msgpack.packb(message, unicode_errors="surrogateescape"))
 
 
-class Verdict(NamedTuple):
+class Pong(NamedTuple):
     """The content of a PONG. A client that checks its server compares `proof` with `proof_of`."""
 
     accepted: bool
@@ -146,7 +146,7 @@ class Verdict(NamedTuple):
     proof: str
 
 
-def read_pong(pong: bytes) -> Verdict:
+def read_pong(pong: bytes) -> Pong:
     """Reads a PONG. Raises ValueError if it is not one."""
     try:
         word, *rest = msgpack.unpackb(pong)
@@ -154,7 +154,7 @@ def read_pong(pong: bytes) -> Verdict:
         raise ValueError("not a PONG") from error
     if word != "PONG" or len(rest) != 4:
         raise ValueError("not a PONG")
-    return Verdict(*rest)
+    return Pong(*rest)
 
 
 def proof_of(helo: bytes, shared_key: str, hostname: str, salt: bytes) -> str:
