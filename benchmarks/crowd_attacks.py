@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 from headrace_courier.wire import identity, jdat
-from headrace_logjam.wire import Compression, Meta, compress, encode_meta
+from headrace_logjam.wire import BodyCompression, Meta, compress, encode_meta
 from headrace_lumberjack.wire import compressed, json_frame, window
 
 from tests.contract import courier, forward, logjam, lumberjack, segment
@@ -72,8 +72,8 @@ def _bomb(name: str) -> bytes:
         return window(1) + compressed(json_frame(1, LONG_TEXT), 9)
     if name == "courier":
         return identity(b"HELO", "2.12.0", b"LCOR") + jdat(bytes(16), [LONG_TEXT], level=9)
-    body = compress(Compression.ZLIB, LONG_TEXT)
-    return logjam.message([b"", b"shop-production", logjam.TOPIC, body, encode_meta(Meta(Compression.ZLIB))])
+    body = compress(BodyCompression.ZLIB, LONG_TEXT)
+    return logjam.message([b"", b"shop-production", logjam.TOPIC, body, encode_meta(Meta(BodyCompression.ZLIB))])
 
 
 async def _silent(to: Target) -> None:

@@ -20,7 +20,7 @@ import zmq
 import zmq.asyncio
 from headrace_common.operations.settings import environment
 from headrace_logjam.settings import LogjamSection
-from headrace_logjam.wire import ACCEPTED, Compression, Meta, compress, encode_meta
+from headrace_logjam.wire import ACCEPTED, BodyCompression, Meta, compress, encode_meta
 
 from tests.constants import told
 
@@ -48,7 +48,7 @@ class Bench:
 
     def __init__(self, bodies: list[bytes], bootstrap: str, process: psutil.Process, port: int) -> None:
         self._bodies = bodies
-        self._compressed = {method: [compress(method, body) for body in bodies] for method in Compression}
+        self._compressed = {method: [compress(method, body) for body in bodies] for method in BodyCompression}
         self._bootstrap = bootstrap
         self._process = process
         self._port = port
@@ -165,16 +165,16 @@ def run(arguments: argparse.Namespace) -> load.Results:
             for number in range(arguments.rounds + 1):
                 for shape, phase in (
                     ("Forward, 500", lambda: forward(500)),
-                    ("SUB, as it is", lambda: sub(Compression.NONE)),
-                    (MANY, lambda: sub(Compression.NONE, APPS)),
+                    ("SUB, as it is", lambda: sub(BodyCompression.NONE)),
+                    (MANY, lambda: sub(BodyCompression.NONE, APPS)),
                     ("Forward, 1", lambda: forward(1)),
-                    ("ROUTER, as it is", lambda: router(Compression.NONE)),
+                    ("ROUTER, as it is", lambda: router(BodyCompression.NONE)),
                 ):
                     taken = phase()
                     if number:  # the first is a warm-up
                         turns.setdefault(shape, []).append(taken)
             shapes = {shape: _median(taken) for shape, taken in turns.items()}
-            for method in list(Compression)[1:]:
+            for method in list(BodyCompression)[1:]:
                 shapes[f"SUB, {method.name.lower()}"] = sub(method)
                 shapes[f"ROUTER, {method.name.lower()}"] = router(method)
     context.destroy(linger=0)

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import snappy
 import zmq
-from headrace_logjam.wire import ACCEPTED, REFUSED, Compression, Meta, compress, encode_meta
+from headrace_logjam.wire import ACCEPTED, REFUSED, BodyCompression, Meta, compress, encode_meta
 
 from . import load
 
@@ -37,20 +37,24 @@ def _varint(number: int) -> bytes:
 
 
 BOMBS: dict[str, tuple[int, Callable[[], bytes], bytes]] = {
-    "zlib: no zlib stream (hangs logjam-dump)": (Compression.ZLIB, lambda: b"this is no zlib stream", REFUSED),
-    "zlib: cut in the middle": (Compression.ZLIB, lambda: zlib.compress(LARGE[:100_000])[:-10], REFUSED),
-    "zlib: wrong checksum": (Compression.ZLIB, lambda: zlib.compress(b'{"a":1}')[:-4] + b"oops", REFUSED),
-    "zlib: 60 MiB of one letter": (Compression.ZLIB, lambda: zlib.compress(LARGE, 9), ACCEPTED),
-    "snappy: announces 4 GiB (aborts)": (Compression.SNAPPY, lambda: _varint((1 << 32) - 1) + b"\0a", REFUSED),
-    "snappy: 60 MiB of one letter": (Compression.SNAPPY, lambda: bytes(snappy.compress(LARGE)), ACCEPTED),
-    "snappy: garbage": (Compression.SNAPPY, lambda: b"\x20" + bytes(range(200, 256)), REFUSED),
-    "lz4: announces 4 GiB (aborts)": (Compression.LZ4, lambda: struct.pack(">I", (1 << 32) - 1) + b"\x10a", REFUSED),
-    "lz4: 60 MiB of one letter": (Compression.LZ4, lambda: compress(Compression.LZ4, LARGE), ACCEPTED),
-    "lz4: three bytes (crashes Go's)": (Compression.LZ4, lambda: b"abc", REFUSED),
+    "zlib: no zlib stream (hangs logjam-dump)": (BodyCompression.ZLIB, lambda: b"this is no zlib stream", REFUSED),
+    "zlib: cut in the middle": (BodyCompression.ZLIB, lambda: zlib.compress(LARGE[:100_000])[:-10], REFUSED),
+    "zlib: wrong checksum": (BodyCompression.ZLIB, lambda: zlib.compress(b'{"a":1}')[:-4] + b"oops", REFUSED),
+    "zlib: 60 MiB of one letter": (BodyCompression.ZLIB, lambda: zlib.compress(LARGE, 9), ACCEPTED),
+    "snappy: announces 4 GiB (aborts)": (BodyCompression.SNAPPY, lambda: _varint((1 << 32) - 1) + b"\0a", REFUSED),
+    "snappy: 60 MiB of one letter": (BodyCompression.SNAPPY, lambda: bytes(snappy.compress(LARGE)), ACCEPTED),
+    "snappy: garbage": (BodyCompression.SNAPPY, lambda: b"\x20" + bytes(range(200, 256)), REFUSED),
+    "lz4: announces 4 GiB (aborts)": (
+        BodyCompression.LZ4,
+        lambda: struct.pack(">I", (1 << 32) - 1) + b"\x10a",
+        REFUSED,
+    ),
+    "lz4: 60 MiB of one letter": (BodyCompression.LZ4, lambda: compress(BodyCompression.LZ4, LARGE), ACCEPTED),
+    "lz4: three bytes (crashes Go's)": (BodyCompression.LZ4, lambda: b"abc", REFUSED),
     "method 9": (9, lambda: b"{}", REFUSED),
-    "as it is: 4 MiB": (Compression.NONE, lambda: LARGE[: 4 * MIB - 2] + b'"}', ACCEPTED),
-    "as it is: nested 1,000,000 deep": (Compression.NONE, lambda: b"[" * MIB, REFUSED),
-    "as it is: objects 1,000 deep": (Compression.NONE, lambda: b'{"a":' * 1000 + b"1" + b"}" * 1000, ACCEPTED),
+    "as it is: 4 MiB": (BodyCompression.NONE, lambda: LARGE[: 4 * MIB - 2] + b'"}', ACCEPTED),
+    "as it is: nested 1,000,000 deep": (BodyCompression.NONE, lambda: b"[" * MIB, REFUSED),
+    "as it is: objects 1,000 deep": (BodyCompression.NONE, lambda: b'{"a":' * 1000 + b"1" + b"}" * 1000, ACCEPTED),
 }
 """Method, body, and what the producer is told: what is sound and too large, or too deep, is accepted into quarantine."""
 

@@ -12,11 +12,11 @@ from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason, RecordFault
 from headrace_lake.upkeep.metrics import TASKS, LakeMetrics
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import Refusal
+from headrace_logjam.peers.access import AccessRefusal
 from headrace_logjam.session import LATE, SAID
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.session.rights import Right
-from headrace_segment.store.outcomes import Refusal as NotCounted
+from headrace_segment.store.outcomes import Refusal
 
 
 def test_every_name_has_the_prefix_and_a_meaning() -> None:
@@ -61,8 +61,8 @@ def named_ends() -> set[str]:
         ("connections_closed", {*named_ends(), "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", {*SAID.values(), LATE}),
-        ("logjam_refused", {refusal.value for refusal in Refusal}),
-        ("segment_blocks", {"stored", *(why.name.lower() for why in NotCounted)}),
+        ("logjam_refused", {refusal.value for refusal in AccessRefusal}),
+        ("segment_blocks", {"stored", *(why.name.lower() for why in Refusal)}),
         ("segment_refused", set(Right)),
     ],
 )

@@ -16,7 +16,7 @@ import zmq.asyncio
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KafkaSettings, environment, load
-from headrace_logjam.peers.access import Admission, Refusal, names_of
+from headrace_logjam.peers.access import AccessRefusal, Admission, names_of
 from headrace_logjam.settings import LogjamSettings
 
 from tests.contract.embedded import EmbeddedKafka
@@ -40,16 +40,16 @@ NEAR = Admission(networks("192.0.2.0/24, 2001:db8::/32"), {})
     ("admission", "address", "mechanism", "credentials", "verdict"),
     [
         (ANYBODY, "::ffff:192.0.2.7", b"NULL", [], "192.0.2.7"),
-        (ANYBODY, HOST, b"PLAIN", [b"user", b"word"], Refusal.MECHANISM),
+        (ANYBODY, HOST, b"PLAIN", [b"user", b"word"], AccessRefusal.MECHANISM),
         (NEAR, "192.0.2.7", b"NULL", [], "192.0.2.7"),
-        (NEAR, "192.0.3.7", b"NULL", [], Refusal.ADDRESS),
+        (NEAR, "192.0.3.7", b"NULL", [], AccessRefusal.ADDRESS),
         (NEAR, "2001:db8::9", b"NULL", [], "2001:db8::9"),
-        (NEAR, "nonsense", b"NULL", [], Refusal.ADDRESS),
+        (NEAR, "nonsense", b"NULL", [], AccessRefusal.ADDRESS),
         (KEYED, HOST, b"CURVE", [KEY], "shop-1"),
-        (KEYED, HOST, b"CURVE", [bytes(32)], Refusal.KEY),
-        (KEYED, HOST, b"CURVE", [], Refusal.KEY),
-        (KEYED, HOST, b"NULL", [], Refusal.MECHANISM),
-        (KEYED, HOST, b"PLAIN", [b"user", b"word"], Refusal.MECHANISM),
+        (KEYED, HOST, b"CURVE", [bytes(32)], AccessRefusal.KEY),
+        (KEYED, HOST, b"CURVE", [], AccessRefusal.KEY),
+        (KEYED, HOST, b"NULL", [], AccessRefusal.MECHANISM),
+        (KEYED, HOST, b"PLAIN", [b"user", b"word"], AccessRefusal.MECHANISM),
     ],
 )
 def test_who_may_come_and_how_it_is_called(

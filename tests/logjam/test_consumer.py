@@ -9,10 +9,10 @@ import pytest
 from headrace_common.record.contract import GAP_TYPE, Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import KeepUntil, Message
-from headrace_logjam.devices.consumer import AGAIN, ALL, Chosen, ConsumerSession
-from headrace_logjam.devices.gaps import Behind, Notice
-from headrace_logjam.devices.positions import Position, decode
-from headrace_logjam.wire import Limits, Meta, encode_meta, split
+from headrace_logjam.devices.consumer import AGAIN, ALL, ConsumerSession, TopicChoice
+from headrace_logjam.devices.gaps import Notice, NumbersBehind
+from headrace_logjam.devices.positions import DevicePosition, decode
+from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
 
 from tests.driving import NOW_MS, Seen, parts_of
 from tests.fuzz.subjects import made
@@ -20,14 +20,14 @@ from tests.logjam.driving import event
 from tests.logjam.test_vectors import by_the_rule
 from tests.tiers import sized
 
-LIMITS = Limits(1500, 3000, 1000, 5)
+LIMITS = BodyLimits(1500, 3000, 1000, 5)
 CREATED = 1_700_000_000_123
 
 
 class Consumer:
     """A session, and all that came of it."""
 
-    def __init__(self, chosen: Chosen = ALL) -> None:
+    def __init__(self, chosen: TopicChoice = ALL) -> None:
         self.notices: list[tuple[Notice, int]] = []
         self.lost = 0
         self.now = 1000.0
@@ -282,7 +282,7 @@ def test_any_frames_are_events_rejects_or_markers() -> None:
 
 
 def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
-    consumer = Consumer(Chosen((b"logs", b"events.shop"), whole=False))
+    consumer = Consumer(TopicChoice((b"logs", b"events.shop"), whole=False))
     topics = (b"logs.shop", b"events.shop.production", b"events.cart", b"mobile")
     broken = [b"shop-production", b"mobile", b"{}", b"no meta"]
     sent = [published(10 * n, topic=topic) for n, topic in enumerate(topics, 1)]
@@ -294,7 +294,7 @@ def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
     ]
     assert sum(isinstance(part, Reject) for part in parts) == 1
     assert (consumer.notices, consumer.lost, dict(consumer.session.positions())) == ([], 0, {})
-    assert len(Consumer(Chosen(whole=False)).parts(*sent)) == len(sent)  # with chosen app-envs alone
+    assert len(Consumer(TopicChoice(whole=False)).parts(*sent)) == len(sent)  # with chosen app-envs alone
 
 
 def begun(**more: Any) -> ConsumerSession:
@@ -308,31 +308,31 @@ def hears(session: ConsumerSession, *numbers: tuple[int, int], now_ms: int = NOW
         session.receive(Message(event({}, device=device, sequence=number)), now_ms)
 
 
-HELD = {7: Behind([(8, 9)], 3)}
+HELD = {7: NumbersBehind([(8, 9)], 3)}
 
 
 def test_it_stands_behind_what_the_topics_hold() -> None:
     """Killed, and ended in order before the device has said anything: the next process does not look at the topics any more."""
-    whole = begun(known={7: Position(7, 1), 8: Position(2, 1)}, held=HELD)
+    whole = begun(known={7: DevicePosition(7, 1), 8: DevicePosition(2, 1)}, held=HELD)
     whole.resume(NOW_MS)
-    assert whole.positions() == {7: Position(8, 3), 8: Position(2, 1)}
-    holed = begun(known={7: Position(5, 1)}, held=HELD)
+    assert whole.positions() == {7: DevicePosition(8, 3), 8: DevicePosition(2, 1)}
+    holed = begun(known={7: DevicePosition(5, 1)}, held=HELD)
     holed.resume(NOW_MS)
-    assert holed.positions() == {7: Position(5, 1)}
+    assert holed.positions() == {7: DevicePosition(5, 1)}
     holed.tick(0.0)
     (marker,) = holed.frames()
     holed.stored(marker.ticket, 1, True)
-    assert holed.positions() == {7: Position(8, 3)}
+    assert holed.positions() == {7: DevicePosition(8, 3)}
 
 
 def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
     """What the topics hold of the start before must not be taken for the new one's, though it was received in the same moment."""
-    session = begun(known={7: Position(5, 1)})
+    session = begun(known={7: DevicePosition(5, 1)})
     hears(session, (7, 6), (7, 900), (7, 1))
     session.tick(0.0)
     for frame in session.frames():
         session.stored(frame.ticket, 4, True)
-    assert session.positions()[7] == Position(1, NOW_MS + 1)
+    assert session.positions()[7] == DevicePosition(1, NOW_MS + 1)
 
 
 def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
@@ -343,16 +343,16 @@ def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
     session.written()
     session.tick(0.0)
     assert [frame.received_ms for frame in session.frames()] == list(came.values())
-    assert session.positions()[7] == Position(0, NOW_MS)
+    assert session.positions()[7] == DevicePosition(0, NOW_MS)
 
 
 def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_stored() -> None:
     """A kill until then would make it new once more: what it published meanwhile would be no loss of ours."""
     written = []
-    session = begun(known={8: Position(5, 1)}, first=lambda: written.append(dict(session.positions())))
+    session = begun(known={8: DevicePosition(5, 1)}, first=lambda: written.append(dict(session.positions())))
     hears(session, (8, 6), (7, 40), (7, 41), (8, 7), (9, 1))
-    one = {8: Position(5, 1), 7: Position(39, NOW_MS)}
-    assert written == [one, one | {9: Position(0, NOW_MS)}]
+    one = {8: DevicePosition(5, 1), 7: DevicePosition(39, NOW_MS)}
+    assert written == [one, one | {9: DevicePosition(0, NOW_MS)}]
     session.tick(0.0)
     assert not list(session.frames())
     assert session.deadline() is None

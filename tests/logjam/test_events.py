@@ -14,7 +14,7 @@ from headrace_common.session.inflate import LAST_WINDOW
 from headrace_common.session.interface import Pause
 from headrace_logjam.devices.subscription import SubscriptionFrame, SubscriptionMaker, read_published
 from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes
-from headrace_logjam.wire import Compression, Limits, split
+from headrace_logjam.wire import BodyCompression, BodyLimits, split
 
 from tests.driving import BARREN_ZLIB, NOW_MS, Seen, parts_of, without_chance
 from tests.logjam.driving import ADDRESS, APP_ENV, META, TOPIC, asking, drive, driven, event
@@ -38,7 +38,7 @@ def rejected(frames: list[bytes], **limits: Any) -> tuple[Reject, bytes]:
     return part, answer
 
 
-@pytest.mark.parametrize("method", list(Compression))
+@pytest.mark.parametrize("method", list(BodyCompression))
 def test_an_event(method: int) -> None:
     body = b'{ "started_ms":1700000000000,"request_id":"1f","text":"\xc3\xbc" }'
     found = one(event(body, method))
@@ -107,7 +107,7 @@ def test_a_log_line_in_windows_1252_is_read_as_such() -> None:
 
 
 def test_what_a_device_publishes_in_windows_1252_is_read_as_such() -> None:
-    maker = SubscriptionMaker("east", "c", Limits(1000, 1000, 1000, 64))
+    maker = SubscriptionMaker("east", "c", BodyLimits(1000, 1000, 1000, 64))
     items = [read_published(event(body)) for body in (b'{"a":"\xe9"}', b"{}", b'{"a":\xe9}')]
     parts = [part for part in SubscriptionFrame(items, 0, NOW_MS, 0, maker, b"").parts() if not isinstance(part, Pause)]
     mended, plain, bad = parts
@@ -149,18 +149,18 @@ def test_what_can_never_be_an_event_is_kept_and_refused(frames: list[bytes], rea
     assert reject.id.startswith(b"u.")
 
 
-@pytest.mark.parametrize("method", list(Compression))
+@pytest.mark.parametrize("method", list(BodyCompression))
 @pytest.mark.parametrize(("size", "reason"), [(2001, Reason.OVERSIZED), (5001, Reason.INFLATED_LIMIT)])
 def test_what_is_too_large_is_kept_and_accepted(method: int, size: int, reason: Reason) -> None:
     limits = {"event_bytes": 2000, "inflated_bytes": 5000, "frame_bytes": 8192}
     body = b'{"a":"' + b"x" * (size - 8) + b'"}'
     reject, answer = rejected(event(body, method), **limits)
     # How large a zlib stream becomes is not looked at beyond what an event may have.
-    assert reject.reason is (Reason.OVERSIZED if method == Compression.ZLIB else reason)
+    assert reject.reason is (Reason.OVERSIZED if method == BodyCompression.ZLIB else reason)
     assert answer == b"202 Accepted"
 
 
-@pytest.mark.parametrize("method", list(Compression))
+@pytest.mark.parametrize("method", list(BodyCompression))
 def test_the_largest_event_is_one(method: int) -> None:
     body = b'{"a":"' + b"x" * 1992 + b'"}'
     assert one(event(body, method), event_bytes=2000).value == body
@@ -175,10 +175,10 @@ def test_what_is_too_deep_is_kept_and_accepted() -> None:
 
 def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
     """16 MiB of blocks without output held the event loop for more than five seconds."""
-    frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", Compression.ZLIB)[3]]
+    frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", BodyCompression.ZLIB)[3]]
     found = driven()
     found.send(asking(frames))
-    maker = SubscriptionMaker("east", "c", Limits(1000, 1000, 1000, 64))
+    maker = SubscriptionMaker("east", "c", BodyLimits(1000, 1000, 1000, 64))
     for frame in (*found.turn(), SubscriptionFrame([read_published(frames)], 0, NOW_MS, 0, maker, b"")):
         *pauses, reject = frame.parts()
         assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW

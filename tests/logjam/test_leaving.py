@@ -27,7 +27,7 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import AccessControl, Admission
 from headrace_logjam.peers.doors import Doors
 from headrace_logjam.settings import LogjamSection, LogjamSettings
-from headrace_logjam.sockets import AHEAD, ProducerSocket, Surroundings
+from headrace_logjam.sockets import AHEAD, ProducerSocket, SharedState
 
 from tests.common.kafkaless import FakePublisher, until
 from tests.contract.receiver import HOST
@@ -95,7 +95,7 @@ class Service:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.access = AccessControl(self.context, Admission((), {}), own, limited)
         self.doors = Doors(self.context, self.receiver, own, settings.logjam.peer_messages)
-        around = Surroundings(runtime, own, self.context, self.doors, self.access, None)
+        around = SharedState(runtime, own, self.context, self.doors, self.access, None)
         self.socket = ProducerSocket(around, port, None, answers=answers)
 
     async def start(self) -> int:

@@ -15,15 +15,15 @@ import pytest
 from headrace_common.record.contract import GAP_TYPE
 from headrace_common.session.interface import Message
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.devices.gaps import Gap, Notice, Numbers, Told, _Device
-from headrace_logjam.devices.held import Held
-from headrace_logjam.devices.positions import Position, decode, encode
-from headrace_logjam.devices.subscription import Published, SubscriptionFrame
-from headrace_logjam.wire import HEARTBEAT, Limits, Meta, encode_meta
+from headrace_logjam.devices.gaps import Gap, MessageFacts, Notice, Numbers, _Device
+from headrace_logjam.devices.held import StoredNumbers
+from headrace_logjam.devices.positions import DevicePosition, decode, encode
+from headrace_logjam.devices.subscription import DeviceMessage, SubscriptionFrame
+from headrace_logjam.wire import HEARTBEAT, BodyLimits, Meta, encode_meta
 
 from tests.tiers import sized
 
-LIMITS = Limits(1500, 3000, 1000, 5)
+LIMITS = BodyLimits(1500, 3000, 1000, 5)
 HOUR, YEAR = 3_600_000, 31_557_600_000
 WRONG = (0, 0, 0, -HOUR, -5_000, 6_000, HOUR, 10 * YEAR, 1_700_000_000_000 * 999)
 """What producers' clocks are off by, in ms; the last one has microseconds."""
@@ -62,7 +62,7 @@ class Consumer:
 
     def start(self) -> None:
         known = decode(self.committed).get("one", {})
-        held = Held(self.name, known)
+        held = StoredNumbers(self.name, known)
         for record in self.world.topic:
             held.add(*record)
         behind = held.behind()
@@ -76,7 +76,7 @@ class Consumer:
             past = behind[7].numbers[-1][1] if behind else known[7].sequence + 1
             self.last = self.life_of[known[7]], past - 1
             if behind:
-                self.life_of.setdefault(Position(past - 1, behind[7].received), self.last[0])
+                self.life_of.setdefault(DevicePosition(past - 1, behind[7].received), self.last[0])
             # of a start that began in the same moment
             self.excused += sum(
                 life == self.last[0] and number > known[7].sequence and at < known[7].received
@@ -176,7 +176,7 @@ class Consumer:
 
     def _on_topic(self, items: Any, received: int) -> None:
         item = items[0]
-        if isinstance(item, Published):
+        if isinstance(item, DeviceMessage):
             assert item.meta is not None
             about = {"device": 7, "sequence": item.meta.sequence, "consumer": self.name}
             self.world.topic.append((b"", orjson.dumps(about), b"", received))
@@ -191,7 +191,7 @@ class Consumer:
             numbers = range(item.start, item.end)
             self.marked_before.update((life, number) for life in range(1, self.world.life + 1) for number in numbers)
         else:
-            life, _ = truth(next(each for each in items if isinstance(each, Published)))
+            life, _ = truth(next(each for each in items if isinstance(each, DeviceMessage)))
             self.marked.update((life, number) for number in range(item.start, item.end))
 
     def _hears_first(self) -> None:
@@ -216,7 +216,7 @@ class Consumer:
         assert len(false) <= self.excused, f"not lost, and in a marker: {sorted(false)}"
 
 
-def truth(item: Published) -> Number:
+def truth(item: DeviceMessage) -> Number:
     life, number = item.frames[2].split(b"/")
     return int(life), int(number)
 
@@ -309,7 +309,7 @@ def test_no_loss_is_silent_and_none_is_invented() -> None:
     [
         ((Numbers, "connection"), lambda self, *, sure: None),
         ((_Device, "is_duplicate"), lambda self, told: told.sequence in {seen for seen, _ in self._seen.values()}),
-        ((Held, "add"), lambda *record: None),
+        ((StoredNumbers, "add"), lambda *record: None),
         ((ConsumerSession, "_unwritten"), property(lambda self: False, lambda self, unwritten: None)),
     ],
     ids=[
@@ -347,7 +347,9 @@ def test_an_endpoint_that_moves_between_two_devices_hides_no_loss() -> None:
             for each in range(8):
                 at[device] += 1 if chance.random() < 0.8 else chance.randrange(2, 9)
                 address = b"tcp://%d" % device if each in beats else b""
-                found = numbers.received(7, Told(at[device], visit * 100 + each, hash((device, at[device])), address))
+                found = numbers.received(
+                    7, MessageFacts(at[device], visit * 100 + each, hash((device, at[device])), address)
+                )
                 notices.append(found.notice)
                 since[device].add(at[device])
                 for gap in found.gaps:

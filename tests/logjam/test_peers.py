@@ -20,9 +20,9 @@ from headrace_common.operations.settings import KIB, MIB, LimitSettings
 from headrace_common.session.interface import Message
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import doors
-from headrace_logjam.peers.access import AccessControl, Admission, Context, Curve
+from headrace_logjam.peers.access import AccessControl, Admission, Context, CurvePair
 from headrace_logjam.peers.doors import Door, Doors
-from headrace_logjam.peers.holding import AMPLIFIED, CONNECTION, OTHER, Limits, Peer
+from headrace_logjam.peers.holding import AMPLIFIED, CONNECTION, OTHER, HeldConnection, HoldingLimits
 from headrace_logjam.peers.memory import used
 from headrace_logjam.reading import ReadSocket
 
@@ -31,14 +31,14 @@ from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
 from tests.driving import with_constants
 
-LIMITS = Limits.of(LimitSettings(frame_bytes=4 * MIB, event_bytes=MIB), 16)
+LIMITS = HoldingLimits.of(LimitSettings(frame_bytes=4 * MIB, event_bytes=MIB), 16)
 MESSAGE = 4 * MIB + OTHER
 SUB = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\3SUB")
 PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
 
-def peer(held: int) -> Peer:
-    made = Peer(place=UnprovenConnection(lambda: None, "", 0.0), descriptor=cast("Any", None), since=0.0)
+def peer(held: int) -> HeldConnection:
+    made = HeldConnection(place=UnprovenConnection(lambda: None, "", 0.0), descriptor=cast("Any", None), since=0.0)
     made.seen(held, 0)
     return made
 
@@ -122,7 +122,7 @@ class House:
     def received(self, messages: Sequence[Message]) -> None:
         self.got += messages
 
-    def listen(self, kind: int, *, curve: Curve | None = None) -> tuple[int, Door]:
+    def listen(self, kind: int, *, curve: CurvePair | None = None) -> tuple[int, Door]:
         made: zmq.Socket[bytes] = self.context.socket(kind)
         made.setsockopt(zmq.LINGER, 0)
         made.setsockopt(zmq.RCVHWM, 16)
@@ -343,7 +343,7 @@ async def publish(pub: zmq.Socket[bytes]) -> None:
 async def test_who_does_not_speak_our_mechanism_is_counted(said: bytes, why: str) -> None:
     """libzmq ends it before it asks whether it may connect."""
     async with house() as receiver:
-        port, _ = receiver.listen(zmq.PULL, curve=Curve.of(""))
+        port, _ = receiver.listen(zmq.PULL, curve=CurvePair.of(""))
         client = await Client.come(port, said)
         await client.ended()
         await seen(lambda: receiver.refused(why) == 1)

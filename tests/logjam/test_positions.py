@@ -26,9 +26,9 @@ from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Message
 from headrace_logjam.devices import endpoints, positions
 from headrace_logjam.devices.endpoints import LOOK, SILENCE, Subscription, Subscriptions
-from headrace_logjam.devices.positions import Places, Position, Positions, encode
+from headrace_logjam.devices.positions import DevicePosition, Places, Positions, encode
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import Curve
+from headrace_logjam.peers.access import CurvePair
 from headrace_logjam.settings import LogjamSettings
 from structlog.testing import CapturingLogger
 
@@ -38,7 +38,7 @@ from tests.common.test_messages import bench
 from tests.driving import NOW_MS
 from tests.logjam.driving import event
 
-KNOWN = {"one": {7: Position(12, 1)}, "other": {8: Position(34, 2)}, "gone": {9: Position(56, 3)}}
+KNOWN = {"one": {7: DevicePosition(12, 1)}, "other": {8: DevicePosition(34, 2)}, "gone": {9: DevicePosition(56, 3)}}
 
 
 class Kept:
@@ -67,7 +67,7 @@ async def subscribed(addresses: dict[str, str]) -> AsyncIterator[tuple[Subscript
     tasks = Tasks(lambda: None)
     runtime = Runtime(settings, bench().receiver, ReceiverMetrics(), structlog.get_logger(), tasks, list)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    subscriptions, kept = Subscriptions(runtime, LogjamMetrics(runtime.metrics), context, Curve.of("")), Kept()
+    subscriptions, kept = Subscriptions(runtime, LogjamMetrics(runtime.metrics), context, CurvePair.of("")), Kept()
     subscriptions._positions = cast("Any", kept)
     yield subscriptions, kept
     tasks.stopping()
@@ -108,7 +108,7 @@ async def test_what_is_written_late_does_not_overtake_what_is_written_last() -> 
     slow = Slow()
     positions._consumer = cast("Any", slow)
     positions._partitions = [TopicPartition("events", 0)]
-    places: list[Places] = [{"one": {7: Position(number, 1)}} for number in (1, 2)]
+    places: list[Places] = [{"one": {7: DevicePosition(number, 1)}} for number in (1, 2)]
     saves = [asyncio.create_task(positions.save(each)) for each in places]
     for _ in range(5):
         await asyncio.sleep(0)
@@ -144,7 +144,7 @@ async def test_positions_are_exact_only_after_an_end_in_order() -> None:
         made._written = {each: (kept.offset, kept.metadata) for each, kept in group.kept.items()}
         return made
 
-    places: Places = {"one": {7: Position(5, 1)}}
+    places: Places = {"one": {7: DevicePosition(5, 1)}}
     first = process()
     assert first.exact  # nothing was ever written
     await first.save(places)
@@ -165,7 +165,7 @@ async def test_what_has_not_changed_is_written_again_before_a_broker_forgets_it(
     positions = Positions(KafkaSettings(), "us", RateLimited(structlog.get_logger()))
     positions._consumer = cast("Any", group)
     positions._partitions = [TopicPartition("events", 0), TopicPartition("events", 1)]
-    places: Places = {"one": {7: Position(5, 1)}}
+    places: Places = {"one": {7: DevicePosition(5, 1)}}
     await positions.save(places)
     group.kept.clear()
     await positions.save(places)
@@ -181,7 +181,7 @@ async def test_a_recreated_topic_may_have_fewer_partitions() -> None:
     positions = Positions(KafkaSettings(), "us", RateLimited(structlog.get_logger()))
     positions._consumer = cast("Any", group)
     positions._partitions = [TopicPartition("events", number) for number in range(16)]
-    places: Places = {name: {7: Position(5, 1)} for name in ("one", "two", "three", "four")}
+    places: Places = {name: {7: DevicePosition(5, 1)} for name in ("one", "two", "three", "four")}
     await positions.save(places, exact=True)
     assert len(group.kept) > 1
     group.there, group.kept = {0}, {}
@@ -228,7 +228,7 @@ async def test_a_device_that_is_heard_for_the_first_time_is_written_down_at_once
         session.receive(Message(event({}, device=9, sequence=40)), NOW_MS)
         assert session._unwritten
         await until(lambda: not session._unwritten)
-        assert kept.places["one"] == {7: Position(12, 1), 9: Position(39, NOW_MS)}
+        assert kept.places["one"] == {7: DevicePosition(12, 1), 9: DevicePosition(39, NOW_MS)}
 
 
 def test_a_process_that_stood_still_was_not_spoken_to() -> None:
@@ -264,7 +264,7 @@ async def _stands_still(loop: SlowLoop) -> None:
 NOT_COORDINATOR, LOADING = 16, 14
 """What a broker answers that has just started."""
 
-PLACES = {"one": {7: Position(99, 1_700_000_000_123)}, "two": {7: Position(5, 8)}}
+PLACES = {"one": {7: DevicePosition(99, 1_700_000_000_123)}, "two": {7: DevicePosition(5, 8)}}
 
 
 @pytest.mark.kafka

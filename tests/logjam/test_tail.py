@@ -13,9 +13,9 @@ from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GAP_TYPE
 from headrace_logjam.devices import tail
-from headrace_logjam.devices.gaps import Behind
-from headrace_logjam.devices.held import Held
-from headrace_logjam.devices.positions import Position
+from headrace_logjam.devices.gaps import NumbersBehind
+from headrace_logjam.devices.held import StoredNumbers
+from headrace_logjam.devices.positions import DevicePosition
 from headrace_logjam.devices.tail import WINDOW_MS, add, read_tail
 
 NOW = 1_700_000_000_000
@@ -71,9 +71,9 @@ REFUSED = orjson.dumps({"consumer": "us", "device": 7, "from": 3, "to": 9, "afte
     ],
 )  # fmt: skip
 def test_only_what_this_consumer_has_stored_behind_its_position_counts(stored: Any, numbers: list[Any]) -> None:
-    held = Held("us", {7: Position(5, NOW)})
+    held = StoredNumbers("us", {7: DevicePosition(5, NOW)})
     add(stored, {SOURCE.encode(): held})
-    assert held.behind() == ({7: Behind(numbers, NOW)} if numbers else {})
+    assert held.behind() == ({7: NumbersBehind(numbers, NOW)} if numbers else {})
 
 
 class Reader:
@@ -122,7 +122,7 @@ async def tail_of(monkeypatch: pytest.MonkeyPatch, reader: Reader) -> Any:
 
     monkeypatch.setattr(tail, "describe", topics)
     monkeypatch.setattr(tail, "make_consumer", lambda settings: reader)
-    found = await read_tail(KafkaSettings(), "us", {"one": {7: Position(5, NOW)}, "none": {}})
+    found = await read_tail(KafkaSettings(), "us", {"one": {7: DevicePosition(5, NOW)}, "none": {}})
     assert reader.stopped
     assert found.held["none"].behind() == {}
     behind = found.held["one"].behind().get(7)

@@ -11,14 +11,14 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject, event_id
 from headrace_common.record.steps import finish
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.wire import Compression, Limits, decode_meta, encode_meta, inflate
+from headrace_logjam.wire import BodyCompression, BodyLimits, decode_meta, encode_meta, inflate
 
 from tests.driving import NOW_MS
 from tests.ids import hashed
 from tests.logjam.driving import asking, drive, event
 
 FOLDER = Path(__file__).parent / "vectors"
-LIMITS = Limits(1 << 20, 1 << 26, 1000, 64)
+LIMITS = BodyLimits(1 << 20, 1 << 26, 1000, 64)
 CASES = [
     (path.stem, index, message)
     for path in sorted(FOLDER.glob("*.json"))
@@ -32,7 +32,7 @@ def frames(message: dict[str, Any]) -> list[bytes]:
 
 
 def test_all_methods_are_there() -> None:
-    assert {message["meta"]["comp"] for _, _, message in CASES} >= set(Compression)
+    assert {message["meta"]["comp"] for _, _, message in CASES} >= set(BodyCompression)
 
 
 @pytest.mark.parametrize(("name", "index", "message"), CASES, ids=NAMES)
@@ -43,7 +43,7 @@ def test_frames_say_what_is_written_beside_them(name: str, index: int, message: 
     assert (app_env.decode(), topic.decode()) == (message["app_env"], message["topic"])
     assert tuple(meta) == (said["comp"], said["dev"], said["ms"], said["seq"])
     assert encode_meta(meta, tag=said["tag"]) == last
-    if meta.compression in set(Compression) and message.get("body") is not None:
+    if meta.compression in set(BodyCompression) and message.get("body") is not None:
         assert finish(inflate(meta.compression, body, LIMITS)).decode() == message["body"]
 
 

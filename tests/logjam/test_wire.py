@@ -16,8 +16,8 @@ from headrace_logjam.wire import (
     NAME_BYTES,
     SWAPPED_TAG,
     TAG,
-    Compression,
-    Limits,
+    BodyCompression,
+    BodyLimits,
     Meta,
     compress,
     decode_meta,
@@ -31,14 +31,14 @@ from headrace_logjam.wire import (
     split,
 )
 
-LIMITS = Limits(event=1000, inflated=2000, ratio=1000, depth=64)
+LIMITS = BodyLimits(event=1000, inflated=2000, ratio=1000, depth=64)
 
 
-def inflated(method: int, body: bytes, limits: Limits) -> bytes:
+def inflated(method: int, body: bytes, limits: BodyLimits) -> bytes:
     return finish(inflate(method, body, limits))
 
 
-METHODS = list(Compression)
+METHODS = list(BodyCompression)
 FULL = Meta(3, 7, 1_700_000_000_123, 2**64 - 1)
 
 
@@ -115,7 +115,7 @@ def test_a_body_above_the_event_limit_says_so(method: int) -> None:
     assert caught.value.limit == "LIMITS__EVENT_BYTES"
 
 
-@pytest.mark.parametrize("method", [Compression.NONE, Compression.SNAPPY, Compression.LZ4])
+@pytest.mark.parametrize("method", [BodyCompression.NONE, BodyCompression.SNAPPY, BodyCompression.LZ4])
 def test_a_body_that_announces_more_than_may_be_inflated_says_so(method: int) -> None:
     with pytest.raises(ProtocolError) as caught:
         inflated(method, compress(method, b"x" * 2001), LIMITS)
@@ -200,5 +200,5 @@ def test_who_is_not_answered_may_leave_meta_out() -> None:
 def test_what_the_client_breaks_is_not_compressed() -> None:
     """Quarantine has the bytes as they were sent, so that what was broken can be read there."""
     client, mark = LogjamClient(app_envs=1), "abcd" * 8
-    for _ in Compression:
+    for _ in BodyCompression:
         assert mark.encode() in client.faulty([{"mark": mark, "token": mark}] * 2)

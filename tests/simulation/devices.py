@@ -16,8 +16,8 @@ import orjson
 from headrace_common.record.contract import GAP_TYPE, GapField
 from headrace_logjam.devices import endpoints, positions, tail
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.devices.positions import GROUP, Places, Position, decode
-from headrace_logjam.devices.subscription import Published
+from headrace_logjam.devices.positions import GROUP, DevicePosition, Places, decode
+from headrace_logjam.devices.subscription import DeviceMessage
 from headrace_logjam.wire import Meta, encode_meta
 
 from tests.simulation.clients import Client
@@ -103,9 +103,11 @@ def _abandoning(world: Any, abandon: Callable[[ConsumerSession, int], None]) -> 
     return abandoned
 
 
-async def _looked(world: Any, look: Callable[..., Any], settings: Any, consumer: str, places: Places) -> tail.Tail:
+async def _looked(
+    world: Any, look: Callable[..., Any], settings: Any, consumer: str, places: Places
+) -> tail.TailNumbers:
     """`read_tail`, and whether it has seen all that it looks for."""
-    found: tail.Tail | None = None
+    found: tail.TailNumbers | None = None
     try:
         found = await look(settings, consumer, places)
         return found
@@ -328,10 +330,10 @@ class Account:
         """A frame of these items is given up."""
         self._gave_up = True
         for item in items:
-            if isinstance(item, Published) and item.meta is not None and (life := LIFE.search(item.frames[2])):
+            if isinstance(item, DeviceMessage) and item.meta is not None and (life := LIFE.search(item.frames[2])):
                 self._excused.add((int(life[1]), item.meta.sequence))
 
-    def _known(self, at: Position) -> int:
+    def _known(self, at: DevicePosition) -> int:
         """Which start of the device a position is of. Its number is stored, or a marker is in its place."""
         lives = [life for (life, number), time in self.stored.items() if number == at.sequence and time <= at.received]
         lives += [
@@ -370,7 +372,7 @@ class Account:
         if self._is_known or not is_late:
             self.first = min(self.first or number, number)
 
-    def judge(self, ended: Position | None) -> list[str]:
+    def judge(self, ended: DevicePosition | None) -> list[str]:
         """What was promised and is not so. `ended`: where the consumer stood at its end; what is missing behind it may be
         reported when it is back.
         """
@@ -462,7 +464,7 @@ class Accounts(dict[str, Account]):
 
     def judge(self) -> list[str]:
         """What was promised and is not so."""
-        kept: dict[str, Position | None] = {}
+        kept: dict[str, DevicePosition | None] = {}
         for each in self._world.broker.groups[f"{GROUP}{CONSUMER}"].values():
             for name, devices in decode(each.metadata).items():
                 kept[name] = next(iter(devices.values()), kept.get(name))

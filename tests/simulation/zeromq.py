@@ -14,7 +14,7 @@ import zmq
 from headrace_common.service.parts import OwnParts, Parts, Runtime
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import Curve
+from headrace_logjam.peers.access import CurvePair
 from headrace_logjam.settings import LogjamSettings
 
 from tests.simulation.libzmq import Part
@@ -98,7 +98,7 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     life = OWNER.get()
     assert isinstance(life, Mortal)
     context = cast("Any", _Context(life))
-    return Parts([], _Consumer(Subscriptions(runtime, LogjamMetrics(runtime.metrics), context, Curve(b"", b""))))
+    return Parts([], _Consumer(Subscriptions(runtime, LogjamMetrics(runtime.metrics), context, CurvePair(b"", b""))))
 
 
 class _Context:

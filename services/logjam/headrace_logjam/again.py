@@ -12,7 +12,7 @@ from headrace_common.session.again import QuarantinedItem, ReplayOutcome, as_it_
 
 from headrace_logjam import wire as logjam
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.events import Maker
+from headrace_logjam.events import ProducerMaker
 from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings
 
@@ -30,7 +30,7 @@ def read(item: QuarantinedItem, settings: LogjamSettings) -> ReplayOutcome:
     if Attribute.DEVICE.value in item.attributes:
         part = finish(SubscriptionMaker(origin, _CONSUMER, limits_of(limits)).make(read_published(frames), now))
         return read_again([part], own_ids(item))
-    make = Maker(limits_of(limits)).make
+    make = ProducerMaker(limits_of(limits)).make
     messages = [logjam.split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
     parts = [finish(make(logjam.read_unanswered(message), origin, now)).part for message in messages]
     return read_again(parts, own_ids(item))

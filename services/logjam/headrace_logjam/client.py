@@ -10,11 +10,10 @@ from typing import Any, ClassVar, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, OrderedClient, Remark
-from headrace_common.session.client import Compression as Chosen
+from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
 from typing_extensions import override
 
-from headrace_logjam.wire import ACCEPTED, REFUSED, Compression, Meta, compress, encode_meta, joined, split
+from headrace_logjam.wire import ACCEPTED, REFUSED, BodyCompression, Meta, compress, encode_meta, joined, split
 
 TOPIC: Final = f"logs.{STREAM}".encode()
 MESSAGE_FRAMES: Final = 5
@@ -30,13 +29,15 @@ class LogjamClient(OrderedClient):
     plain = "messages"
     batch = 1
     methods: ClassVar[Mapping[str, range]] = dict.fromkeys(
-        ("none", *(each.name.lower() for each in Compression if each.name != "NONE")), range(0)
+        ("none", *(each.name.lower() for each in BodyCompression if each.name != "NONE")), range(0)
     )
 
-    def __init__(self, compression: Chosen | None = None, app_envs: int = APP_ENVS) -> None:
+    def __init__(self, compression: Compression | None = None, app_envs: int = APP_ENVS) -> None:
         """`app_envs`: with more than one, messages of one client go to different partitions."""
         super().__init__(compression)
-        self._methods = [Compression[compression.method.upper()]] if compression is not None else list(Compression)
+        self._methods = (
+            [BodyCompression[compression.method.upper()]] if compression is not None else list(BodyCompression)
+        )
         self._turns = app_envs
         self._sent = 0
         self._broken: int | None = None
@@ -63,7 +64,7 @@ class LogjamClient(OrderedClient):
         expected = []
         for index, body in enumerate(documents):
             broken = index == self._broken  # as it is: quarantine shows what was sent
-            method = Compression.NONE if broken else self._methods[self._sent % len(self._methods)]
+            method = BodyCompression.NONE if broken else self._methods[self._sent % len(self._methods)]
             app_env = b"headrace-send-%02d" % (self._sent % self._turns)
             self._sent += 1
             meta = encode_meta(Meta(method, 0, time.time_ns() // 1_000_000))

@@ -26,7 +26,7 @@ from headrace_common.record.windows_1252 import MendedJson
 from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket, paused
 from typing_extensions import override
 
-from headrace_logjam.wire import INFLATED_BYTES, Limits, Meta, Request, decode_meta, inflate, joined
+from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Meta, Request, decode_meta, inflate, joined
 
 PROTOCOL: Final = "logjam"
 OVERHEAD: Final = 512
@@ -52,7 +52,7 @@ class LogjamAttribute(StrEnum):
     CREATED = "created"  # when the message was made, by the device's clock, Unix time in milliseconds
 
 
-class Fields(msgspec.Struct):
+class BodyFields(msgspec.Struct):
     """The fields that are read of a body; all others go through unread."""
 
     started_ms: int | None = None
@@ -66,14 +66,14 @@ class Fields(msgspec.Struct):
         return bytes(self.request_id) not in NAMELESS or bytes(self.uuid) not in NAMELESS
 
 
-class Made(NamedTuple):
+class MessagePart(NamedTuple):
     """The part of a message. `refused`: it is no event, and can never be one."""
 
     part: Part
     refused: bool
 
 
-def event_time(fields: Fields, created_ms: int) -> bytes | None:
+def event_time(fields: BodyFields, created_ms: int) -> bytes | None:
     """Returns the time of an event: `started_ms`, else `started_at`, else when its meta says that it was made; else None.
 
     A `started_at` without a zone is UTC.
@@ -120,22 +120,22 @@ def envelope_of(sender: str, app_env: bytes, topic: bytes) -> Envelope:
     return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
 
 
-class Read(NamedTuple):
+class BodyContent(NamedTuple):
     """A body: its JSON as it was sent, the fields read of it, and its event."""
 
     raw: bytes
-    fields: Fields
+    fields: BodyFields
     event: MendedJson
 
 
 class BodyReader:
     """Reads the bodies of messages, of producers and of devices."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._json = JsonObject(Fields, limits.depth)
+    def __init__(self, limits: BodyLimits) -> None:
+        self._json = JsonObject(BodyFields, limits.depth)
         self._limits = limits
 
-    def read(self, meta: Meta, body: bytes) -> Generator[Pause, None, Read | Fault]:
+    def read(self, meta: Meta, body: bytes) -> Generator[Pause, None, BodyContent | Fault]:
         """Returns the event that a body is, or why it is none."""
         json, limits = self._json, self._limits
         try:
@@ -146,36 +146,36 @@ class BodyReader:
         fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
         if isinstance(fields, Fault):
             mended = yield from paused(json.mend(raw, fields, limits.event))
-            return mended if isinstance(mended, Fault) else Read(raw, *mended)
-        return Read(raw, fields, MendedJson(raw, b""))
+            return mended if isinstance(mended, Fault) else BodyContent(raw, *mended)
+        return BodyContent(raw, fields, MendedJson(raw, b""))
 
 
 PASSING: Final = frozenset((Reason.INFLATED_LIMIT, Reason.OVERSIZED, Reason.TOO_DEEP))
 """Reasons for which a sound message is no event: with other settings it would be one."""
 
 
-class Maker(BodyReader):
+class ProducerMaker(BodyReader):
     """Makes the events of producers' messages."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: BodyLimits) -> None:
         super().__init__(limits)
         self._envelopes = Envelopes(envelope_of)
 
-    def make(self, request: Request, address: str, received_ms: int) -> Generator[Pause, None, Made]:
+    def make(self, request: Request, address: str, received_ms: int) -> Generator[Pause, None, MessagePart]:
         """Returns the event of a message from `address`, or its reject. Never raises for any message."""
         if request.problem:
-            return Made(self.reject(request, address, Reason.BAD_MESSAGE, request.problem), True)
+            return MessagePart(self.reject(request, address, Reason.BAD_MESSAGE, request.problem), True)
         app_env, topic, body, frame = request.frames
         meta = decode_meta(frame)
         found = yield from self.read(meta, body)
         if isinstance(found, Fault):
-            return Made(self.reject(request, address, *found), found.reason not in PASSING)
+            return MessagePart(self.reject(request, address, *found), found.reason not in PASSING)
         raw, fields, event = found
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
         envelope = self._envelopes.of(address, app_env, topic)
         attributes = event.attributes(None if time else _RECEIVED)
-        return Made(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
+        return MessagePart(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
 
     def reject(self, request: Request, address: str, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
         """Returns the message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""
@@ -184,7 +184,7 @@ class Maker(BodyReader):
         return envelope.reject(reason, detail, joined(request.frames) if raw is None else raw, unique_id())
 
 
-class Received(NamedTuple):
+class ProducerMessage(NamedTuple):
     """A producer's message and where it came from."""
 
     request: Request
@@ -196,11 +196,11 @@ class ProducerFrame(Frame):
 
     def __init__(
         self,
-        messages: Sequence[Received],
+        messages: Sequence[ProducerMessage],
         ticket: Ticket,
         received_ms: int,
         size: int,
-        maker: Maker,
+        maker: ProducerMaker,
         *,
         ordering_key: bytes,
         answered: bool,

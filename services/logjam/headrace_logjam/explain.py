@@ -12,7 +12,7 @@ from headrace_common.session.interface import Message
 
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import LogjamLimits, LogjamSettings
-from headrace_logjam.wire import FRAMES, Compression, decode_meta, is_app_env, joined, split
+from headrace_logjam.wire import FRAMES, BodyCompression, decode_meta, is_app_env, joined, split
 
 _LENGTH_BYTES: Final = 4
 _ANSWER_TIME: Final = 60.0
@@ -62,8 +62,8 @@ def _meaning(name: str, frame: bytes) -> str:
         meta = decode_meta(frame)
     except ProtocolError as error:
         return f": {error}"
-    known = meta.compression in set(Compression)
-    method = Compression(meta.compression).name.lower() if known else "unknown"
+    known = meta.compression in set(BodyCompression)
+    method = BodyCompression(meta.compression).name.lower() if known else "unknown"
     return f": compression {meta.compression} ({method}), device {meta.device}, number {meta.sequence}, made {meta.created_ms} ms"
 
 

@@ -20,17 +20,17 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     from headrace_common.service.parts import Parts
 
     from headrace_logjam.devices.endpoints import Subscriptions
-    from headrace_logjam.peers.access import AccessControl, Admission, Context, Curve, names_of
+    from headrace_logjam.peers.access import AccessControl, Admission, Context, CurvePair, names_of
     from headrace_logjam.peers.doors import Doors
-    from headrace_logjam.sockets import BoundSocket, ProducerSocket, PubSocket, Sockets, Surroundings
+    from headrace_logjam.sockets import BoundSocket, ProducerSocket, PubSocket, SharedState, Sockets
 
     settings, logjam, metrics = runtime.settings, runtime.settings.logjam, LogjamMetrics(runtime.metrics)
     context: Context = zmq.Context()
     admission = Admission(networks(logjam.allow), names_of(logjam.curve_clients))
     access = AccessControl(context, admission, metrics, runtime.receiver.limited)
-    keys = Curve.of(logjam.curve_secret_key.get_secret_value())
+    keys = CurvePair.of(logjam.curve_secret_key.get_secret_value())
     doors = Doors(context, runtime.receiver, metrics, logjam.peer_messages)
-    around = Surroundings(runtime, metrics, context, doors, access, keys if logjam.curve_clients else None)
+    around = SharedState(runtime, metrics, context, doors, access, keys if logjam.curve_clients else None)
     pub = PubSocket(around) if logjam.pub_port else None
     sockets: list[BoundSocket] = [ProducerSocket(around, settings.listen.port or PORT, pub, answers=True)]
     if logjam.pull_port:

@@ -17,7 +17,7 @@ from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.session.interface import Message, Reply
 from typing_extensions import override
 
-from headrace_logjam.peers.holding import FRAMING, Heard
+from headrace_logjam.peers.holding import FRAMING, ReceivedMessage
 from headrace_logjam.wire import MOST_FRAMES
 
 TURN: Final = 200
@@ -70,7 +70,7 @@ class ReadSocket(MessageSocket):
         self.reading = True
         self.last = 0.0
         """When a message was read (event loop time)."""
-        self.heard: Callable[[Sequence[Heard]], None] = lambda messages: None
+        self.heard: Callable[[Sequence[ReceivedMessage]], None] = lambda messages: None
         """Is called with the messages of clients, before they are handed on."""
 
     def open(self, opened: zmq.Socket[bytes], connection: MessageConnection) -> None:
@@ -152,7 +152,7 @@ class ReadSocket(MessageSocket):
     def _some(self, source: zmq.Socket[bytes], most: int) -> list[Message]:
         """Returns at most `most` messages, about `TOGETHER` bytes; none if none has come."""
         messages: list[Message] = []
-        heard: list[Heard] = []
+        heard: list[ReceivedMessage] = []
         size = 0
         while len(messages) < most and size < TOGETHER:
             message = self._next(source, heard)
@@ -164,7 +164,7 @@ class ReadSocket(MessageSocket):
             self.heard(heard)
         return messages
 
-    def _next(self, source: zmq.Socket[bytes], heard: list[Heard]) -> Message | None:
+    def _next(self, source: zmq.Socket[bytes], heard: list[ReceivedMessage]) -> Message | None:
         """Returns one message, with at most its first `MOST_FRAMES` + 1 frames; None without one."""
         try:
             frame = source.recv(zmq.NOBLOCK, copy=False)
@@ -185,5 +185,5 @@ class ReadSocket(MessageSocket):
             if len(parts) <= MOST_FRAMES:
                 parts.append(frame.bytes)
         if self._named:
-            heard.append(Heard(frame.get(zmq.SRCFD), size))
+            heard.append(ReceivedMessage(frame.get(zmq.SRCFD), size))
         return Message(parts, route, address)

@@ -26,14 +26,14 @@ from typing import Final
 from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
-from headrace_logjam.events import OVERHEAD, Maker, ProducerFrame, Received
+from headrace_logjam.events import OVERHEAD, ProducerFrame, ProducerMaker, ProducerMessage
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import (
     ACCEPTED,
     PING,
     PONG,
     REFUSED,
-    Limits,
+    BodyLimits,
     Request,
     is_app_env,
     read_request,
@@ -65,7 +65,7 @@ class _Gathered:
     key: bytes
     asked: bool
     now_ms: int
-    messages: list[Received] = field(default_factory=list)
+    messages: list[ProducerMessage] = field(default_factory=list)
     questions: list[_Question] = field(default_factory=list)
     size: int = 0
     heard: int = 0
@@ -74,9 +74,9 @@ class _Gathered:
     frame: ProducerFrame | None = None
 
 
-def limits_of(limits: LogjamLimits) -> Limits:
+def limits_of(limits: LogjamLimits) -> BodyLimits:
     """Returns the limits of an event, by the settings."""
-    return Limits(limits.event_bytes, limits.inflated_bytes, limits.ratio, limits.depth)
+    return BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio, limits.depth)
 
 
 class ProducerSession(MessageSession):
@@ -100,7 +100,7 @@ class ProducerSession(MessageSession):
         """`answers`: the socket can answer.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
-        self._maker = Maker(limits_of(limits))
+        self._maker = ProducerMaker(limits_of(limits))
         self._answer_time = answer_time
         self._answers = answers
         self._host = host
@@ -195,7 +195,7 @@ class ProducerSession(MessageSession):
                 self._full.append(gathered)
             gathered = self._gathered[key] = _Gathered(key, asked, now_ms)
         size = message.size + OVERHEAD
-        gathered.messages.append(Received(request, message.address))
+        gathered.messages.append(ProducerMessage(request, message.address))
         gathered.size += size
         self._gathered_bytes += size
         if asked:

@@ -22,9 +22,9 @@ from typing_extensions import override
 
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import AccessControl, Context, Curve
+from headrace_logjam.peers.access import AccessControl, Context, CurvePair
 from headrace_logjam.peers.doors import Door, Doors
-from headrace_logjam.peers.holding import Heard
+from headrace_logjam.peers.holding import ReceivedMessage
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import LATE, SAID, ProducerSession
@@ -64,7 +64,7 @@ STEP: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SharedState:
     """State that all sockets share. `curve`: the keys with which they speak CURVE; None: they do not."""
 
     runtime: Runtime[LogjamSettings]
@@ -72,7 +72,7 @@ class Surroundings:
     context: Context
     doors: Doors
     access: AccessControl
-    curve: Curve | None
+    curve: CurvePair | None
 
     @property
     def settings(self) -> LogjamSettings:
@@ -83,7 +83,7 @@ class Surroundings:
 class BoundSocket(Endpoint):
     """A socket that clients connect to. It takes its address early and listens when Kafka is there."""
 
-    def __init__(self, around: Surroundings, port: int, setting: str) -> None:
+    def __init__(self, around: SharedState, port: int, setting: str) -> None:
         self._around = around
         self._port = port
         self._setting = setting
@@ -150,7 +150,7 @@ class PubSocket(BoundSocket):
 
     name = "pub"
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: SharedState) -> None:
         settings = around.settings.logjam
         super().__init__(around, settings.pub_port, "LOGJAM__PUB_PORT")
         address = settings.pub_address or f"tcp://{host_name()}:{settings.pub_port}"
@@ -186,7 +186,7 @@ class PubSocket(BoundSocket):
 class ProducerSocket(BoundSocket):
     """A socket that producers connect to. `answers`: they can be answered. `pub`: publishes their messages."""
 
-    def __init__(self, around: Surroundings, port: int, pub: PubSocket | None, *, answers: bool) -> None:
+    def __init__(self, around: SharedState, port: int, pub: PubSocket | None, *, answers: bool) -> None:
         super().__init__(around, port, "LISTEN" if answers else "LOGJAM__PULL_PORT")
         self.name = "listen" if answers else "pull"
         self.answers = answers
@@ -225,7 +225,7 @@ class ProducerSocket(BoundSocket):
         if not messages:
             self._newcomers.admit_all()
 
-    def _hear(self, door: Door, messages: Sequence[Heard]) -> None:
+    def _hear(self, door: Door, messages: Sequence[ReceivedMessage]) -> None:
         door.heard(messages)
         self._newcomers.read([number for number, _ in messages])
 
@@ -270,7 +270,7 @@ class ProducerSocket(BoundSocket):
 class Sockets(OwnParts):
     """Opens access, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store."""
 
-    def __init__(self, around: Surroundings, sockets: Sequence[BoundSocket], subscriptions: Subscriptions) -> None:
+    def __init__(self, around: SharedState, sockets: Sequence[BoundSocket], subscriptions: Subscriptions) -> None:
         self._around = around
         self._sockets = sockets
         self._subscriptions = subscriptions

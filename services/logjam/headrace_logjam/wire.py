@@ -63,7 +63,7 @@ _VISIBLE: Final = bytes(range(32, 128))
 _LZ4Error: Final = cast("type[Exception]", lz4.block.LZ4BlockError)
 
 
-class Compression(IntEnum):
+class BodyCompression(IntEnum):
     """How a body is compressed, as meta says."""
 
     NONE = 0
@@ -73,13 +73,13 @@ class Compression(IntEnum):
 
 
 # A member costs function calls each time it is looked up (Python 3.11), and every message is compared with one.
-_NONE, _ZLIB, _SNAPPY, _LZ4 = map(int, Compression)
+_NONE, _ZLIB, _SNAPPY, _LZ4 = map(int, BodyCompression)
 
 
 class Meta(NamedTuple):
     """The fourth frame. `compression` is any number; `created_ms`: Unix time, 0 if unknown."""
 
-    compression: int = Compression.NONE
+    compression: int = BodyCompression.NONE
     device: int = 0
     created_ms: int = 0
     sequence: int = 0
@@ -119,19 +119,19 @@ def is_topic(frame: bytes) -> bool:
 
 def compress(method: int, body: bytes) -> bytes:
     """Returns `body`, compressed as devices and agents do."""
-    if method == Compression.ZLIB:
+    if method == BodyCompression.ZLIB:
         return zlib.compress(body)
-    if method == Compression.SNAPPY:
+    if method == BodyCompression.SNAPPY:
         return bytes(snappy.compress(body))
-    if method == Compression.LZ4:
+    if method == BodyCompression.LZ4:
         block: bytes = lz4.block.compress(body, store_size=False)
         return _LENGTH.pack(len(body)) + block
-    assert method == Compression.NONE, method
+    assert method == BodyCompression.NONE, method
     return body
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BodyLimits:
     """Limits of a decoded body: LIMITS__EVENT_BYTES, LIMITS__INFLATED_BYTES, and the ratio and depth of `LimitSettings`."""
 
     event: int
@@ -140,7 +140,7 @@ class Limits:
     depth: int
 
 
-def inflate(method: int, body: bytes, limits: Limits) -> Generator[None, None, bytes]:
+def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
     """Returns the JSON of a body; yields between steps. A length that it announces is judged before anything is allocated.
 
     Raises `ProtocolError`: with `limit` set when it is larger than that setting allows, and then it may be sound; without
@@ -158,14 +158,14 @@ def inflate(method: int, body: bytes, limits: Limits) -> Generator[None, None, b
     raise ProtocolError(f"compression {method} is unknown")
 
 
-def _fits(size: int, limits: Limits) -> None:
+def _fits(size: int, limits: BodyLimits) -> None:
     if size > limits.inflated:
         raise ProtocolError(f"a body of {size} bytes, LIMITS__INFLATED_BYTES {limits.inflated}", limit=INFLATED_BYTES)
     if size > limits.event:
         raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit=EVENT_BYTES)
 
 
-def _inflate_zlib(body: bytes, limits: Limits) -> Generator[None, None, bytes]:
+def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
     """Inflates no more than an event may have, so the whole size stays unknown."""
     most = min(limits.event, limits.inflated)
     pieces: list[bytes] = []
@@ -186,7 +186,7 @@ def _announced(size: int, block: int, ratio: float) -> None:
         raise ProtocolError(f"a block of {block} bytes cannot hold the {size} that it announces")
 
 
-def _inflate_snappy(body: bytes, limits: Limits) -> bytes:
+def _inflate_snappy(body: bytes, limits: BodyLimits) -> bytes:
     size = _snappy_length(body)
     _announced(size, len(body), SNAPPY_RATIO)
     _fits(size, limits)
@@ -208,7 +208,7 @@ def _snappy_length(body: bytes) -> int:
     raise ProtocolError("no snappy block: it announces no length")
 
 
-def _inflate_lz4(body: bytes, limits: Limits) -> bytes:
+def _inflate_lz4(body: bytes, limits: BodyLimits) -> bytes:
     if len(body) < _LENGTH.size:
         raise ProtocolError(f"{len(body)} bytes have no room for the length before an LZ4 block")
     (size,) = _LENGTH.unpack_from(body)

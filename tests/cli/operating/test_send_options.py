@@ -24,7 +24,7 @@ from headrace_cli.wire.send import verb
 from headrace_cli.wire.send.source import RateSource
 from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
-from headrace_logjam.wire import Compression as Method
+from headrace_logjam.wire import BodyCompression as Method
 from headrace_logjam.wire import decode_meta
 
 from tests.cli.operating.serving import HOST

@@ -15,11 +15,11 @@ from typing import Final
 from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
-from headrace_logjam.devices.gaps import BEGINS, BEHIND, Behind, Gap, Notice, Numbers, Told
-from headrace_logjam.devices.positions import Position
-from headrace_logjam.devices.subscription import Published, SubscriptionFrame, SubscriptionMaker, read_published
+from headrace_logjam.devices.gaps import BEGINS, BEHIND, Gap, MessageFacts, Notice, Numbers, NumbersBehind
+from headrace_logjam.devices.positions import DevicePosition
+from headrace_logjam.devices.subscription import DeviceMessage, SubscriptionFrame, SubscriptionMaker, read_published
 from headrace_logjam.events import OVERHEAD
-from headrace_logjam.wire import HEARTBEAT, Limits
+from headrace_logjam.wire import HEARTBEAT, BodyLimits
 
 AGAIN: Final = 5.0
 """Seconds until a marker of refused messages is published: Kafka may refuse it as well."""
@@ -28,7 +28,7 @@ SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class TopicChoice:
     """The choice among the messages of devices: all, or those whose topic begins with one of `topics`. `whole`: no message is
     left out anywhere; only then a missing number is a loss.
     """
@@ -36,7 +36,7 @@ class Chosen:
     topics: tuple[bytes, ...] = ()
     whole: bool = True
 
-    def takes(self, message: Published) -> bool:
+    def takes(self, message: DeviceMessage) -> bool:
         """Returns whether a message is taken; heartbeats, and messages that cannot be understood, always are."""
         if not self.topics or message.problem or message.frames[0] == HEARTBEAT:
             return True
@@ -48,13 +48,13 @@ class _Gathered:
     """Messages that make one frame, and the gaps in front of each."""
 
     now_ms: int
-    items: list[Published | Gap] = field(default_factory=list)
+    items: list[DeviceMessage | Gap] = field(default_factory=list)
     size: int = 0
     stored: bool = False
     """All of it is durable, or the markers in its place are."""
 
 
-ALL: Final = Chosen()
+ALL: Final = TopicChoice()
 
 
 class ConsumerSession(MessageSession):
@@ -69,12 +69,12 @@ class ConsumerSession(MessageSession):
         self,
         endpoint: str,
         consumer: str,
-        limits: Limits,
+        limits: BodyLimits,
         noticed: Callable[[Notice, int], None] = lambda notice, device: None,
         lost: Callable[[int], None] = lambda numbers: None,
-        known: Mapping[int, Position] | None = None,
-        chosen: Chosen = ALL,
-        held: Mapping[int, Behind] | None = None,
+        known: Mapping[int, DevicePosition] | None = None,
+        chosen: TopicChoice = ALL,
+        held: Mapping[int, NumbersBehind] | None = None,
         first: Callable[[], None] | None = None,
         *,
         now_ms: Callable[[], int],
@@ -97,8 +97,8 @@ class ConsumerSession(MessageSession):
         self._positions = dict(known or {})
         self._begun: dict[int, int] = {}
         """By restarted device: a time (ms) after that of its earlier records."""
-        self._seen: dict[int, Position] = {}  # by device: last read in this turn
-        self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
+        self._seen: dict[int, DevicePosition] = {}  # by device: last read in this turn
+        self._turns: deque[tuple[set[_Gathered], dict[int, DevicePosition]]] = deque()  # read, and may not be stored
         self._chosen = chosen
         self._tickets = itertools.count()
         self._gathered: dict[tuple[bytes, int], _Gathered] = {}
@@ -118,7 +118,7 @@ class ConsumerSession(MessageSession):
         """Marks the numbers that were missing when this consumer ended, and goes on after those that it had stored. Call it once,
         before anything is received.
         """
-        stands = {device: Position(held.numbers[-1][1] - 1, held.received) for device, held in self._held.items()}
+        stands = {device: DevicePosition(held.numbers[-1][1] - 1, held.received) for device, held in self._held.items()}
         if self._numbers.holes:
             gathered = self._gathered[b"", now_ms // SECOND_MS] = _Gathered(now_ms)
             self._turns.append(({gathered}, stands))
@@ -140,11 +140,13 @@ class ConsumerSession(MessageSession):
         if published.meta is not None and self._chosen.whole:
             _, device, _, sequence = published.meta
             if device not in self._positions:
-                self._positions[device] = Position(max(sequence - 1, 0), gathered.now_ms)
+                self._positions[device] = DevicePosition(max(sequence - 1, 0), gathered.now_ms)
                 if self._first is not None:
                     self._unwritten = True
                     self._first()
-            found = self._numbers.received(device, Told(sequence, now_ms, hash(published.frames), published.address))
+            found = self._numbers.received(
+                device, MessageFacts(sequence, now_ms, hash(published.frames), published.address)
+            )
             if found.notice is not None:
                 self._noticed(found.notice, device)
             for gap in found.gaps:
@@ -154,7 +156,7 @@ class ConsumerSession(MessageSession):
             if found.notice in BEGINS:
                 self._begun[device] = now_ms + 1
             if found.notice not in BEHIND:
-                self._seen[device] = Position(sequence, max(now_ms, self._begun.get(device, 0)))
+                self._seen[device] = DevicePosition(sequence, max(now_ms, self._begun.get(device, 0)))
         size = message.size + OVERHEAD
         gathered.items.append(published)
         gathered.size += size
@@ -172,9 +174,9 @@ class ConsumerSession(MessageSession):
             self.sure = True
             self._numbers.connection(sure=True)
 
-    def positions(self) -> Mapping[int, Position]:
+    def positions(self) -> Mapping[int, DevicePosition]:
         """Returns, by device, the last number stored with all that was read before it; at first, the last one before us."""
-        turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()
+        turns: deque[tuple[set[_Gathered], dict[int, DevicePosition]]] = deque()
         for gathered, seen in self._turns:
             left = {each for each in gathered if not each.stored}
             if turns and left <= turns[-1][0]:
@@ -258,7 +260,7 @@ class ConsumerSession(MessageSession):
         return one
 
     def _hand_out(
-        self, items: Sequence[Published | Gap], key: bytes, now_ms: int, size: int, stands_for: list[_Gathered]
+        self, items: Sequence[DeviceMessage | Gap], key: bytes, now_ms: int, size: int, stands_for: list[_Gathered]
     ) -> None:
         ticket = next(self._tickets)
         frame = SubscriptionFrame(items, ticket, now_ms, size, self._maker, b"%b/%b" % (self._endpoint, key))
@@ -271,9 +273,9 @@ class ConsumerSession(MessageSession):
         return Status(partial_bytes=self._gathered_bytes, idle=idle)
 
 
-def numbers_of(items: Sequence[Published | Gap], received_ms: int) -> list[Gap]:
+def numbers_of(items: Sequence[DeviceMessage | Gap], received_ms: int) -> list[Gap]:
     """Returns the number of each message as a gap, as if it had never come; messages without one are left out."""
-    numbered = (item.meta for item in items if isinstance(item, Published) and item.meta is not None)
+    numbered = (item.meta for item in items if isinstance(item, DeviceMessage) and item.meta is not None)
     return [Gap(meta.device, meta.sequence, meta.sequence + 1, received_ms, received_ms) for meta in numbered]
 
 

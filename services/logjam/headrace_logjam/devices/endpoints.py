@@ -17,13 +17,13 @@ from headrace_common.operations.tasks import own_name, stood_still
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
-from headrace_logjam.devices.consumer import Chosen, ConsumerSession
-from headrace_logjam.devices.gaps import Behind, Notice
-from headrace_logjam.devices.held import Held
-from headrace_logjam.devices.positions import Position, Positions
+from headrace_logjam.devices.consumer import ConsumerSession, TopicChoice
+from headrace_logjam.devices.gaps import Notice, NumbersBehind
+from headrace_logjam.devices.held import StoredNumbers
+from headrace_logjam.devices.positions import DevicePosition, Positions
 from headrace_logjam.devices.tail import read_tail
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import Context, Curve, monitor
+from headrace_logjam.peers.access import Context, CurvePair, monitor
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings, words
@@ -49,10 +49,10 @@ def name_of(settings: LogjamSettings) -> str:
     return settings.logjam.consumer or own_name()
 
 
-def chosen_of(settings: LogjamSettings) -> Chosen:
+def chosen_of(settings: LogjamSettings) -> TopicChoice:
     """Returns which of the published messages are taken."""
     topics = words(settings.logjam.topics)
-    return Chosen(topics, whole=not (topics or words(settings.logjam.app_envs)))
+    return TopicChoice(topics, whole=not (topics or words(settings.logjam.app_envs)))
 
 
 def _now_ms() -> int:
@@ -67,7 +67,7 @@ class Subscription:
         runtime: Runtime[LogjamSettings],
         metrics: LogjamMetrics,
         context: Context,
-        keys: Curve,
+        keys: CurvePair,
         first: Callable[[], None],
         name: str,
         address: str,
@@ -86,7 +86,7 @@ class Subscription:
         self._connection: MessageConnection | None = None
         self._monitor: zmq.Socket[bytes] | None = None
 
-    def positions(self) -> Mapping[int, Position] | None:
+    def positions(self) -> Mapping[int, DevicePosition] | None:
         """Returns `ConsumerSession.positions`. None: it was not started."""
         return self._session.positions() if self._session is not None else None
 
@@ -132,7 +132,7 @@ class Subscription:
         except zmq.ZMQError as error:
             raise ConfigError(f"LOGJAM__ENDPOINTS {self.name}: {self._address}: {error}") from error
 
-    def start(self, known: Mapping[int, Position], held: Mapping[int, Behind]) -> None:
+    def start(self, known: Mapping[int, DevicePosition], held: Mapping[int, NumbersBehind]) -> None:
         """Begins to read. `known`: this consumer's positions; `held`: the numbers that it has stored after these."""
         runtime, settings, made = self._runtime, self._runtime.settings, self._socket
         assert made is not None
@@ -212,7 +212,9 @@ class Subscription:
 class Subscriptions:
     """All endpoints, and this consumer's positions in each."""
 
-    def __init__(self, runtime: Runtime[LogjamSettings], metrics: LogjamMetrics, context: Context, keys: Curve) -> None:
+    def __init__(
+        self, runtime: Runtime[LogjamSettings], metrics: LogjamMetrics, context: Context, keys: CurvePair
+    ) -> None:
         self._runtime = runtime
         settings = runtime.settings
         self._first = asyncio.Event()  # a device was heard for the first time
@@ -221,7 +223,7 @@ class Subscriptions:
             Subscription(runtime, metrics, context, keys, self._first.set, *endpoint) for endpoint in endpoints
         ]
         self._positions = Positions(settings.kafka, name_of(settings), runtime.receiver.limited)
-        self._found: dict[str, Mapping[int, Position]] = {}
+        self._found: dict[str, Mapping[int, DevicePosition]] = {}
         self._looked = True
         """Whether the numbers that are stored after the positions are known."""
 
@@ -234,7 +236,7 @@ class Subscriptions:
         for each in self._all:
             each.connect()
         self._found.update(await self._positions.load())
-        held: Mapping[str, Held] = {}
+        held: Mapping[str, StoredNumbers] = {}
         if self._positions.exact:
             await self._positions.save(self._found)  # they are not exact any more, once something is stored after them
         else:
@@ -244,7 +246,7 @@ class Subscriptions:
             each.start(self._found.get(each.name, {}), behind)
         self._runtime.tasks.start(self._keep(), "positions")
 
-    async def _held(self) -> Mapping[str, Held]:
+    async def _held(self) -> Mapping[str, StoredNumbers]:
         """Returns the numbers stored after the positions before a kill. Those that Kafka does not tell are called lost."""
         settings = self._runtime.settings
         try:

@@ -85,7 +85,7 @@ class Gap(NamedTuple):
         return self.after is None
 
 
-class Told(NamedTuple):
+class MessageFacts(NamedTuple):
     """The facts of a message. `received`: Unix time, ms, of our clock. `content`: differs where messages differ. `address`: where
     the device publishes, of a heartbeat; else empty.
     """
@@ -97,20 +97,20 @@ class Told(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class Findings:
     """The findings of one message."""
 
     gaps: list[Gap] = field(default_factory=list)
     notice: Notice | None = None
 
 
-NOTHING: Final = Found()
+NOTHING: Final = Findings()
 
 Ranges = Sequence[tuple[int, int]]
 """First numbers, and those past the last, rising."""
 
 
-class Behind(NamedTuple):
+class NumbersBehind(NamedTuple):
     """Numbers of a device that are stored after a consumer's position. `received`: of the newest of them (Unix time, ms)."""
 
     numbers: Ranges
@@ -147,11 +147,11 @@ class _Device:
         self._gaps = 0
         self._reported: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED)  # gaps, with how many there were
 
-    def advance(self, told: Told) -> None:
+    def advance(self, told: MessageFacts) -> None:
         self.last, self.received = told.sequence, told.received
         self._seen[told.sequence % REMEMBERED] = told.sequence, told.content
 
-    def gap(self, start: int, end: int, told: Told, *, fillable: bool = False) -> Gap:
+    def gap(self, start: int, end: int, told: MessageFacts, *, fillable: bool = False) -> Gap:
         """Returns a gap in front of a message."""
         if fillable:
             self._missing[start] = end
@@ -161,10 +161,10 @@ class _Device:
         self._reported.append((start, end, self._gaps))
         return Gap(self.number, start, end, self.received, told.received)
 
-    def is_duplicate(self, told: Told) -> bool:
+    def is_duplicate(self, told: MessageFacts) -> bool:
         return self._seen.get(told.sequence % REMEMBERED) == (told.sequence, told.content)
 
-    def fills(self, told: Told) -> bool:
+    def fills(self, told: MessageFacts) -> bool:
         """Returns whether a number was missing in this connection. Remembers it from now on."""
         sequence = told.sequence
         if self._seen.get(sequence % REMEMBERED, (0, 0))[0] == sequence:
@@ -178,7 +178,7 @@ class _Device:
         """Forgets the missing numbers: another connection began."""
         self._missing.clear()
 
-    def start(self, told: Told, *, fillable: bool) -> None:
+    def start(self, told: MessageFacts, *, fillable: bool) -> None:
         """Begins again: the device has restarted."""
         self._seen.clear()
         self._missing.clear()
@@ -214,13 +214,13 @@ class _Device:
         """Whether the runs go on exactly where they ended: nothing is missing between them."""
         return self._exactly >= COINCIDENCES and self._distance > FAR
 
-    def beats(self, told: Told) -> Found:
+    def beats(self, told: MessageFacts) -> Findings:
         """Notes a heartbeat. If another device sent the last one, all numbers since this one's own last came, or are in gaps."""
         address, before = told.address, self._address
         number, counted = self._beats.pop(address, (LAST_NUMBER, 0))
         goes_on = not self._started or number < told.sequence
         self._address, self._started = address, False
-        found = Found()
+        found = Findings()
         if before and address != before and goes_on:
             found.notice = Notice.DOUBLED
             reported = sorted((start, end) for start, end, count in self._reported if count > counted)
@@ -255,7 +255,7 @@ class Numbers:
         for device in self._devices.values():
             device.forget_missing()
 
-    def received(self, device: int, told: Told) -> Found:
+    def received(self, device: int, told: MessageFacts) -> Findings:
         """Takes a message with a number of this device."""
         known = self._devices.get(device)
         if known is None:
@@ -264,7 +264,7 @@ class Numbers:
             if told.sequence <= 1:
                 return self._beaten(known, told, NOTHING)
             gap = Gap(device, 1, told.sequence, None, told.received)
-            return self._beaten(known, told, Found([gap], Notice.JOINED))
+            return self._beaten(known, told, Findings([gap], Notice.JOINED))
         if told.sequence == known.last + 1:
             known.advance(told)
             found = NOTHING
@@ -275,30 +275,30 @@ class Numbers:
         return found
 
     @staticmethod
-    def _beaten(known: _Device, told: Told, found: Found) -> Found:
+    def _beaten(known: _Device, told: MessageFacts, found: Findings) -> Findings:
         beaten = known.beats(told) if told.address else NOTHING
-        return Found(found.gaps + beaten.gaps, beaten.notice) if beaten.notice else found
+        return Findings(found.gaps + beaten.gaps, beaten.notice) if beaten.notice else found
 
-    def _broken(self, known: _Device, told: Told) -> Found:
+    def _broken(self, known: _Device, told: MessageFacts) -> Findings:
         sequence, last = told.sequence, known.last
         if sequence <= last:
             if known.is_duplicate(told):
-                return Found(notice=Notice.DUPLICATE)
+                return Findings(notice=Notice.DUPLICATE)
             if self._one_connection and known.fills(told):
-                return Found(notice=Notice.WENT_BACK)
+                return Findings(notice=Notice.WENT_BACK)
         turned = known.turns(sequence)
         doubled = turned and known.doubled
         if doubled and known.interleaved:
             known.advance(told)
-            return Found(notice=Notice.DOUBLED)
+            return Findings(notice=Notice.DOUBLED)
         if sequence > last:
             gap = known.gap(last + 1, sequence, told, fillable=self._one_connection and not turned)
             known.advance(told)
-            return Found([gap], Notice.DOUBLED if doubled else None)
+            return Findings([gap], Notice.DOUBLED if doubled else None)
         wrapped = sequence < NEAR and last > LAST_NUMBER - NEAR
         gaps = [known.gap(last + 1, LAST_NUMBER + 1, told)] if wrapped and last < LAST_NUMBER else []
         if sequence > 1:
             gaps.append(known.gap(1, sequence, told))
         known.start(told, fillable=self._one_connection)
         notice = Notice.WRAPPED if wrapped else Notice.RESTARTED
-        return Found(gaps, Notice.DOUBLED if doubled else notice)
+        return Findings(gaps, Notice.DOUBLED if doubled else notice)

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import orjson
 from headrace_common.record.contract import GAP_TYPE, Attribute, GapField
 
-from headrace_logjam.devices.gaps import Behind, Ranges
-from headrace_logjam.devices.positions import Position
+from headrace_logjam.devices.gaps import NumbersBehind, Ranges
+from headrace_logjam.devices.positions import DevicePosition
 
 
-class Held:
+class StoredNumbers:
     """Collects the numbers of one endpoint's devices that this consumer has stored. Records of other consumers may be of an
     earlier start of the device, which they may hear later.
     """
 
-    def __init__(self, consumer: str, known: Mapping[int, Position]) -> None:
+    def __init__(self, consumer: str, known: Mapping[int, DevicePosition]) -> None:
         self._consumer = consumer
         self._known = known
         self._found: dict[int, set[tuple[int, int]]] = {}
@@ -47,9 +47,12 @@ class Held:
             self._found.setdefault(device, set()).add((max(start, known.sequence + 1), end))
             self._received[device] = max(received, self._received.get(device, 0))
 
-    def behind(self) -> dict[int, Behind]:
+    def behind(self) -> dict[int, NumbersBehind]:
         """Returns, by device, the numbers stored after the position, joined and rising."""
-        return {device: Behind(_joined(sorted(found)), self._received[device]) for device, found in self._found.items()}
+        return {
+            device: NumbersBehind(_joined(sorted(found)), self._received[device])
+            for device, found in self._found.items()
+        }
 
 
 def _joined(found: Ranges) -> Ranges:

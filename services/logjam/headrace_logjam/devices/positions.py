@@ -37,14 +37,14 @@ by default), and with a deleted topic; one that is restored from a copy has an o
 """
 
 
-class Position(NamedTuple):
+class DevicePosition(NamedTuple):
     """The last number that is stored with all before it, and when it was received (Unix time, ms)."""
 
     sequence: int
     received: int
 
 
-Places = Mapping[str, Mapping[int, Position]]
+Places = Mapping[str, Mapping[int, DevicePosition]]
 """By endpoint and device."""
 
 
@@ -53,11 +53,11 @@ def encode(places: Places) -> str:
     return json.dumps({name: {str(d): list(p) for d, p in devices.items()} for name, devices in places.items()})
 
 
-def decode(text: str) -> dict[str, dict[int, Position]]:
+def decode(text: str) -> dict[str, dict[int, DevicePosition]]:
     """Returns the positions that `encode` has written; none if the text is anything else."""
     try:
         return {
-            str(name): {int(device): Position(int(at[0]), int(at[1])) for device, at in devices.items()}
+            str(name): {int(device): DevicePosition(int(at[0]), int(at[1])) for device, at in devices.items()}
             for name, devices in json.loads(text or "{}").items()
         }
     except (ValueError, TypeError, AttributeError, IndexError):
@@ -82,7 +82,7 @@ class Positions:
         """Whether nothing was stored after the positions that were written last."""
         return all(offset == EXACT for offset, _ in self._written.values())
 
-    async def load(self) -> dict[str, dict[int, Position]]:
+    async def load(self) -> dict[str, dict[int, DevicePosition]]:
         """Returns the positions that were written last. Waits until Kafka answers."""
         while True:
             try:
@@ -91,7 +91,7 @@ class Positions:
                 self._limited.warning("positions cannot be read", group=self._group, problem=explain(error))
                 await asyncio.sleep(PAUSE)
 
-    async def _load(self) -> dict[str, dict[int, Position]]:
+    async def _load(self) -> dict[str, dict[int, DevicePosition]]:
         topic = self._settings.events_topic
         admin = AIOKafkaAdminClient(**client_arguments(self._settings))
         try:
@@ -108,7 +108,7 @@ class Positions:
         consumer.assign(self._partitions)
         consumer.pause(*self._partitions)  # it only commits
         self._consumer = consumer
-        places: dict[str, dict[int, Position]] = {}
+        places: dict[str, dict[int, DevicePosition]] = {}
         for partition, kept in found.items():
             if kept.metadata:
                 self._written[partition] = kept.offset, kept.metadata
@@ -129,7 +129,7 @@ class Positions:
         if there and len(there) < len(self._partitions):
             del self._partitions[len(there) :]
             self._written = {at: kept for at, kept in self._written.items() if at in self._partitions}
-        shares: list[dict[str, Mapping[int, Position]]] = [{} for _ in self._partitions]
+        shares: list[dict[str, Mapping[int, DevicePosition]]] = [{} for _ in self._partitions]
         for name, devices in places.items():
             shares[partition_of(name.encode(), len(shares))][name] = devices
         texts = dict(zip(self._partitions, map(encode, shares), strict=True))

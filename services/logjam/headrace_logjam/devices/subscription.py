@@ -20,7 +20,7 @@ from headrace_logjam.wire import (
     FRAMES,
     HEARTBEAT,
     NAME_BYTES,
-    Limits,
+    BodyLimits,
     Meta,
     decode_meta,
     is_app_env,
@@ -32,7 +32,7 @@ _SUBJECT: Final = 256
 """Longest part of a broken message's name that names its stream."""
 
 
-class Published(NamedTuple):
+class DeviceMessage(NamedTuple):
     """A message as it was received. `meta`: None when it is broken, and `problem` says how."""
 
     frames: tuple[bytes, ...]
@@ -50,26 +50,26 @@ class Published(NamedTuple):
         return self.frames[0] if not self.problem else b""
 
 
-def read_published(parts: Sequence[bytes]) -> Published:
+def read_published(parts: Sequence[bytes]) -> DeviceMessage:
     """Reads a message from a device. Any topic will do."""
     frames = tuple(parts)
     if len(frames) != FRAMES:
-        return Published(frames, None, miscounted(frames))
+        return DeviceMessage(frames, None, miscounted(frames))
     try:
         meta = decode_meta(frames[3])
     except ProtocolError as error:
-        return Published(frames, None, str(error))
+        return DeviceMessage(frames, None, str(error))
     if frames[0] != HEARTBEAT and not is_app_env(frames[0]):
-        return Published(frames, meta, f"no app-env: {frames[0][:64]!r}")
+        return DeviceMessage(frames, meta, f"no app-env: {frames[0][:64]!r}")
     if len(frames[1]) > NAME_BYTES:
-        return Published(frames, meta, f"a topic of {len(frames[1])} bytes")
-    return Published(frames, meta, "")
+        return DeviceMessage(frames, meta, f"a topic of {len(frames[1])} bytes")
+    return DeviceMessage(frames, meta, "")
 
 
 class SubscriptionMaker(BodyReader):
     """Makes the records of one endpoint. Any number of consumers make the same of the same messages."""
 
-    def __init__(self, endpoint: str, consumer: str, limits: Limits) -> None:
+    def __init__(self, endpoint: str, consumer: str, limits: BodyLimits) -> None:
         super().__init__(limits)
         self._source = source(PROTOCOL, endpoint)
         self._consumer = consumer
@@ -78,7 +78,7 @@ class SubscriptionMaker(BodyReader):
         self._endpoint = endpoint
         self._envelopes = Envelopes(self._envelope)
 
-    def make(self, message: Published, received_ms: int) -> Generator[Pause, None, Part]:
+    def make(self, message: DeviceMessage, received_ms: int) -> Generator[Pause, None, Part]:
         """Returns the event of a message, or its reject. Never raises for any message."""
         meta = message.meta
         if message.problem or meta is None:
@@ -94,7 +94,7 @@ class SubscriptionMaker(BodyReader):
         envelope = self._envelopes.of(self._endpoint, app_env, topic)
         return envelope.event(name, time or rfc3339_ms(received_ms), event.value, about)
 
-    def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
+    def reject(self, message: DeviceMessage, reason: Reason, detail: str) -> Reject:
         """Returns the message for quarantine: each of its frames as u32 length and bytes."""
         subject = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
         about = b"{}" if message.meta is None else self._about(message.meta)
@@ -151,7 +151,7 @@ class SubscriptionFrame(Frame):
     acknowledged = False
     kept = KeepUntil.REFUSAL
 
-    items: Sequence[Published | Gap]
+    items: Sequence[DeviceMessage | Gap]
     ticket: Ticket
     received_ms: int
     size: int
@@ -171,5 +171,5 @@ class SubscriptionFrame(Frame):
     @override
     def spoiled(self, detail: str) -> Reject:
         """Returns all its messages: each as u32 length and the bytes that a reject of it alone would keep."""
-        whole = [joined_frames(item.frames) for item in self.items if isinstance(item, Published)]
-        return self.maker.reject(Published(tuple(whole), None, detail), Reason.INTERNAL, detail)
+        whole = [joined_frames(item.frames) for item in self.items if isinstance(item, DeviceMessage)]
+        return self.maker.reject(DeviceMessage(tuple(whole), None, detail), Reason.INTERNAL, detail)

@@ -13,7 +13,7 @@ from headrace_common.kafka.client import describe, make_consumer, start
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.event import source
 
-from headrace_logjam.devices.held import Held
+from headrace_logjam.devices.held import StoredNumbers
 from headrace_logjam.devices.positions import Places
 from headrace_logjam.events import PROTOCOL
 
@@ -30,23 +30,23 @@ RECORDS: Final = 2000
 CREATED: Final = 0
 """The type of a record's time that is ours, not the broker's."""
 
-Found = Mapping[bytes, Held]
+Found = Mapping[bytes, StoredNumbers]
 """By source."""
 
 
-class Tail(NamedTuple):
+class TailNumbers(NamedTuple):
     """The numbers that were found, by endpoint. `whole`: `TIME` was enough for all."""
 
-    held: Mapping[str, Held]
+    held: Mapping[str, StoredNumbers]
     whole: bool
 
 
-async def read_tail(settings: KafkaSettings, consumer: str, places: Places) -> Tail:
+async def read_tail(settings: KafkaSettings, consumer: str, places: Places) -> TailNumbers:
     """Reads the records that `consumer` has stored after `places`, as far as `TIME` allows.
 
     Raises `KafkaError`, `DeliveryError`, `OSError`.
     """
-    held = {name: Held(consumer, devices) for name, devices in places.items()}
+    held = {name: StoredNumbers(consumer, devices) for name, devices in places.items()}
     times = [at.received for devices in places.values() for at in devices.values()]
     if times:
         first, last = max(min(times), max(times) - WINDOW_MS), max(times) + WINDOW_MS
@@ -55,8 +55,8 @@ async def read_tail(settings: KafkaSettings, consumer: str, places: Places) -> T
             async with asyncio.timeout(TIME):
                 await _read(settings, first, last, by_source)
         except TimeoutError:
-            return Tail(held, whole=False)
-    return Tail(held, whole=True)
+            return TailNumbers(held, whole=False)
+    return TailNumbers(held, whole=True)
 
 
 async def _read(settings: KafkaSettings, first: int, last: int, held: Found) -> None:

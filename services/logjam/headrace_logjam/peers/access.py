@@ -34,7 +34,7 @@ PAUSE: Final = 0.5
 CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 
 
-class Refusal(StrEnum):
+class AccessRefusal(StrEnum):
     """Why a client may not connect. A closed list: it is a metric label."""
 
     ADDRESS = "address"  # not in LOGJAM__ALLOW
@@ -52,27 +52,27 @@ class Admission:
         self._networks = networks
         self._names = names
 
-    def judge(self, address: str, mechanism: bytes, credentials: Sequence[bytes]) -> tuple[str, Refusal | None]:
+    def judge(self, address: str, mechanism: bytes, credentials: Sequence[bytes]) -> tuple[str, AccessRefusal | None]:
         """Returns a client's name in the source of its events, and why it may not connect, if it may not."""
         address = normal(address)
         if self._networks and not within(address, self._networks):
-            return address, Refusal.ADDRESS
+            return address, AccessRefusal.ADDRESS
         if mechanism != (b"CURVE" if self._names else b"NULL"):
-            return address, Refusal.MECHANISM
+            return address, AccessRefusal.MECHANISM
         if not self._names:
             return address, None
         name = self._names.get(credentials[0]) if credentials else None
-        return (address, Refusal.KEY) if name is None else (name, None)
+        return (address, AccessRefusal.KEY) if name is None else (name, None)
 
 
-class Curve(NamedTuple):
+class CurvePair(NamedTuple):
     """The keys of one side, as libzmq takes them (Z85)."""
 
     secret: bytes
     public: bytes
 
     @classmethod
-    def of(cls, secret: str) -> Curve:
+    def of(cls, secret: str) -> CurvePair:
         """Returns the pair of a secret key; a new pair if it is empty."""
         if not secret:
             public, made = zmq.curve_keypair()

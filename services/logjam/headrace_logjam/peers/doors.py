@@ -24,9 +24,9 @@ from headrace_common.operations.health.crowd import UnprovenConnection
 from zmq.utils.monitor import parse_monitor_message
 
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import CONNECTIONS, Context, Refusal, monitor
+from headrace_logjam.peers.access import CONNECTIONS, AccessRefusal, Context, monitor
 from headrace_logjam.peers.descriptor import Descriptor
-from headrace_logjam.peers.holding import READ_AT_ONCE, Heard, Limits, Peer
+from headrace_logjam.peers.holding import READ_AT_ONCE, HeldConnection, HoldingLimits, ReceivedMessage
 from headrace_logjam.peers.memory import used
 
 LOOK: Final = 0.1
@@ -56,8 +56,8 @@ _PROTOCOL: Final = int(zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED)
 """The first of libzmq's numbers for what a peer's handshake did wrong; below are those of errno."""
 
 _PROBLEMS: Final = {
-    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): Refusal.MECHANISM,
-    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): Refusal.KEY,
+    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): AccessRefusal.MECHANISM,
+    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): AccessRefusal.KEY,
 }
 """libzmq's reasons for refusing a handshake about which it did not ask."""
 
@@ -77,7 +77,7 @@ class Door:
         """
         self.events = events
         self.family = family
-        self.guests: dict[int, Peer] = {}
+        self.guests: dict[int, HeldConnection] = {}
         self.failed: int | None = None
         """libzmq's number of the fault in the handshake of the connection that ends next."""
         self.come_and_gone: Callable[[], None] = lambda: None
@@ -96,7 +96,7 @@ class Door:
         """See `__init__`."""
         return self._empty is not None and self._empty()
 
-    def half_close(self) -> set[Peer]:
+    def half_close(self) -> set[HeldConnection]:
         """Makes the clients leave. Sends FIN to each without unread bytes in the kernel: libzmq drops these when both
         sides have sent FIN. Returns all that are connected.
 
@@ -109,7 +109,7 @@ class Door:
                 guest.descriptor.shut(socket.SHUT_WR)
         return set(self.guests.values())
 
-    def heard(self, messages: Sequence[Heard]) -> None:
+    def heard(self, messages: Sequence[ReceivedMessage]) -> None:
         """Notes messages that were read. libzmq had reported their connections before."""
         if cast("int", self.events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self.come_and_gone()
@@ -127,7 +127,7 @@ class Doors:
         self._context = context
         self._receiver = receiver
         self._metrics = metrics
-        self._may_hold = Limits.of(receiver.limits, peer_messages)
+        self._may_hold = HoldingLimits.of(receiver.limits, peer_messages)
         self._loop = asyncio.get_running_loop()
         self._doors: list[Door] = []
         self._taken = 0
@@ -174,7 +174,7 @@ class Doors:
         most = receiver.most_connections
         descriptor = Descriptor(number, door.family)
         place = UnprovenConnection(lambda: None, descriptor.address, now)
-        door.guests[number] = guest = Peer(place=place, descriptor=descriptor, since=now)
+        door.guests[number] = guest = HeldConnection(place=place, descriptor=descriptor, since=now)
         place.leave = partial(self._leave, guest, "silent")
         taken = receiver.addresses.take(place.peer)  # first, since a refused client makes no other leave
         if taken is None and (silent := receiver.crowd.leaving_of(counted_as(place.peer))) is not None:
@@ -194,11 +194,11 @@ class Doors:
         receiver.crowd.enter(place)
         receiver.metrics.connections_opened.inc()
 
-    def _refuse(self, guest: Peer, limit: str) -> None:
+    def _refuse(self, guest: HeldConnection, limit: str) -> None:
         guest.left = True
         guest.descriptor.shut()
         self._receiver.metrics.limit_hits.labels(limit).inc()
-        self._metrics.refused.labels(Refusal.CONNECTIONS.value).inc()
+        self._metrics.refused.labels(AccessRefusal.CONNECTIONS.value).inc()
         self._receiver.limited.warning("too many connections", limit=limit, peer=guest.place.peer)
 
     def _make_way(self, who: UnprovenConnection, limit: str) -> None:
@@ -206,12 +206,12 @@ class Doors:
         self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
         who.leave()
 
-    def _leave(self, guest: Peer, why: str) -> None:
+    def _leave(self, guest: HeldConnection, why: str) -> None:
         """Ends a connection. Its whole messages are still read. `why`: as the metric names it."""
         self._free(guest, why)
         guest.descriptor.shut()
 
-    def _free(self, guest: Peer, why: str) -> None:
+    def _free(self, guest: HeldConnection, why: str) -> None:
         if not guest.left:
             guest.left = True
             self._receiver.metrics.connections_closed.labels(why).inc()
@@ -231,10 +231,10 @@ class Doors:
             self._failed(guest, failed)
         self._free(guest, "peer")
 
-    def _failed(self, guest: Peer, problem: int) -> None:
+    def _failed(self, guest: HeldConnection, problem: int) -> None:
         receiver, peer = self._receiver, guest.place.peer
         if problem >= _PROTOCOL:
-            why = _PROBLEMS.get(problem, Refusal.HANDSHAKE)
+            why = _PROBLEMS.get(problem, AccessRefusal.HANDSHAKE)
             self._metrics.refused.labels(why.value).inc()
             receiver.limited.warning("client refused", peer=peer, why=why.value, problem=f"{problem:#x}")
         elif problem == errno.EAGAIN or self._loop.time() - guest.since >= receiver.limits.handshake_time:
@@ -266,7 +266,7 @@ class Doors:
                 self._look_at(guest, empty=empty, subscriber=door.subscribers)
             await asyncio.sleep(0)
 
-    def _look_at(self, guest: Peer, *, empty: bool, subscriber: bool) -> None:
+    def _look_at(self, guest: HeldConnection, *, empty: bool, subscriber: bool) -> None:
         traffic = None if guest.left else guest.descriptor.traffic()
         if traffic is None:
             return
@@ -288,7 +288,7 @@ class Doors:
         for guest in self._may_hold.leaving(there, used):
             self._end(guest, PROCESS_BUDGET)
 
-    def _end(self, guest: Peer, limit: str) -> None:
+    def _end(self, guest: HeldConnection, limit: str) -> None:
         self._receiver.metrics.limit_hits.labels(limit).inc()
         self._receiver.limited.warning("peer sent too much", limit=limit, peer=guest.place.peer, held=guest.held)
         self._leave(guest, "protocol_error")

@@ -7,14 +7,15 @@ received with the bytes delivered to us: libzmq holds the difference.
 ===================================================  ==========================================================
 bytes held                                           at most
 ===================================================  ==========================================================
-of a peer, right after its socket was read empty:    `Limits.message`, one message
+of a peer, right after its socket was read empty:    `HoldingLimits.message`, one message
 it is one message that is not whole
-of a peer whose socket is not read                   `Limits.ahead`, what libzmq may keep of whole messages
-of all peers                                         `Limits.total`, and `Limits.each` of every peer
+of a peer whose socket is not read                   `HoldingLimits.ahead`, what libzmq may keep of whole messages
+of all peers                                         `HoldingLimits.total`, and `HoldingLimits.each` of every peer
 ===================================================  ==========================================================
 
 An empty frame is two bytes on the wire and 64 in libzmq's memory. So while more is held than is harmless for frames of any
-kind, the memory that the process uses counts, too: it may be twice the total, `Limits.each` and `CONNECTION` of every peer.
+kind, the memory that the process uses counts, too: it may be twice the total, `HoldingLimits.each` and `CONNECTION` of
+every peer.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ AMPLIFIED: Final = 32
 """Bytes of memory that a byte on the wire can become: an empty frame is two bytes, and 64 in libzmq."""
 
 
-class Heard(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A whole message: the number of its connection's descriptor, and its bytes on the wire at most."""
 
     descriptor: int
@@ -53,7 +54,7 @@ class Heard(NamedTuple):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Peer:
+class HeldConnection:
     """A connection. Bytes since it began: `received` by TCP, `delivered` to us, and `held` at the last look.
 
     `since`: when it came (event loop time).
@@ -75,7 +76,7 @@ class Peer:
         self.held = max(0, received - self.delivered - unread)
 
 
-class Limits(NamedTuple):
+class HoldingLimits(NamedTuple):
     """Bytes that may be held at most; see the table above."""
 
     message: int
@@ -84,17 +85,17 @@ class Limits(NamedTuple):
     each: int
 
     @classmethod
-    def of(cls, limits: LimitSettings, peer_messages: int) -> Limits:
+    def of(cls, limits: LimitSettings, peer_messages: int) -> HoldingLimits:
         """Returns the limits by the settings. `peer_messages`: see `LogjamSection`; two more may be on their way."""
         message = limits.frame_bytes + OTHER
         ahead = (peer_messages + 2) * message
         return cls(message, ahead, limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
 
-    def excessive(self, peer: Peer, *, empty: bool) -> bool:
+    def excessive(self, peer: HeldConnection, *, empty: bool) -> bool:
         """Returns whether a peer holds more than it may. `empty`: all that is whole was read."""
         return peer.held > (self.message if empty else self.ahead)
 
-    def leaving(self, peers: Collection[Peer], memory: Callable[[], int]) -> list[Peer]:
+    def leaving(self, peers: Collection[HeldConnection], memory: Callable[[], int]) -> list[HeldConnection]:
         """Returns those that leave because all together hold too much, largest first, until half of it is left.
 
         `memory`: what the process uses.
