@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 from headrace_common.kafka.client import make_producer
 from headrace_common.operations.settings import KafkaSettings
-from headrace_segment.client import Replies
+from headrace_segment.client import SegmentReplies
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
@@ -52,7 +52,7 @@ class Writer:
     def __init__(self, segment: str) -> None:
         self._segment = segment
         self._id = os.urandom(16)
-        self._replies = Replies()
+        self._replies = SegmentReplies()
         self._heard: list[Any] = []
 
     async def run(self, port: int, until: float, latencies: list[float]) -> None:
@@ -118,7 +118,7 @@ class Crowded:
     def __init__(self, writers: int) -> None:
         self._writers = [os.urandom(16) for _ in range(writers)]
         self._level = 0
-        self._replies = Replies()
+        self._replies = SegmentReplies()
 
     async def set_up(self, port: int, segment: str) -> None:
         """All of them."""

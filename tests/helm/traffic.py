@@ -20,7 +20,7 @@ from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import run
 from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.session.client import Answer
-from headrace_segment.client import Replies
+from headrace_segment.client import SegmentReplies
 from headrace_segment.wire import original as segment
 
 EVENTS = 50
@@ -82,7 +82,7 @@ class Segment(Stream):
 
     def stored(self) -> bool:
         assert self._connection is not None
-        replies = Replies()
+        replies = SegmentReplies()
         while True:
             data = self._connection.recv(65_536)
             if not data:

@@ -30,7 +30,7 @@ from headrace_segment.questions import (
 )
 from headrace_segment.serving import ServedSessions
 from headrace_segment.session.dialects import SegmentSession
-from headrace_segment.session.limits import Limits
+from headrace_segment.session.limits import SessionLimits
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Appended, Outcome
@@ -44,7 +44,7 @@ from typing_extensions import override
 from tests import driving
 from tests.driving import NOW_MS, PEER, Seen, parts_of
 
-LIMITS = Limits(frame_bytes=1 << 20, event_bytes=1 << 16, reply_bytes=1 << 20, segment_bytes=1024, writers=100)
+LIMITS = SessionLimits(frame_bytes=1 << 20, event_bytes=1 << 16, reply_bytes=1 << 20, segment_bytes=1024, writers=100)
 
 
 class Hears(Caller):
@@ -223,7 +223,7 @@ class Driven:
     """A session, and what its driver, its publisher and its store do for it, one thing at a time."""
 
     store: InstantStore = field(default_factory=InstantStore)
-    limits: Limits = LIMITS
+    limits: SessionLimits = LIMITS
     peer: Peer = PEER
     outcome: Conversation = field(default_factory=Conversation)
     answer: Callable[[StoreQuestion], object] | None = None

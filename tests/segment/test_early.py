@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_segment.questions import BytesRead, Lost, OpenSession, ReadBytes
+from headrace_segment.questions import BytesRead, OpenSession, OutcomeUnknown, ReadBytes
 from headrace_segment.replica import log_reader
 from headrace_segment.replica import partition as partition_module
 from headrace_segment.replica import tail as tail_module
@@ -351,7 +351,7 @@ async def test_a_read_that_is_given_up_at_once_is_answered() -> None:
     front.segments.ended(caller)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert caller.heard == [(1, Lost())]
+    assert caller.heard == [(1, OutcomeUnknown())]
 
 
 class Away:

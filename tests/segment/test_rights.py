@@ -12,7 +12,7 @@ import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import Peer
 from headrace_segment.session.dialects import SegmentSession
-from headrace_segment.session.rights import ALL, Answer, Right, Rights
+from headrace_segment.session.rights import ALL, Permission, Right, Rights
 from headrace_segment.settings import SegmentSection
 from headrace_segment.wire import messages as said
 
@@ -43,7 +43,7 @@ def token(until: float | None = None, key: bytes = KEY, alg: str = "HS512", **cl
     return (signed + b"." + urlsafe_b64encode(signature).rstrip(b"=")).decode()
 
 
-def may(rights: Rights, right: Right, segment: str, text: str, now: float = NOW_MS / 1000) -> Answer:
+def may(rights: Rights, right: Right, segment: str, text: str, now: float = NOW_MS / 1000) -> Permission:
     return rights.may(AWAY, right, segment, text, int(now * 1000))
 
 
@@ -62,7 +62,7 @@ def may(rights: Rights, right: Right, segment: str, text: str, now: float = NOW_
 )
 def test_without_settings_only_clients_on_this_host_destroy(peer: Peer, may_destroy: bool) -> None:
     rights = Rights({}, b"")
-    given = {right for right in Right if rights.may(peer, right, "a") is Answer.YES}
+    given = {right for right in Right if rights.may(peer, right, "a") is Permission.YES}
     assert given == (ALL if may_destroy else ALL - {Right.DESTROY})
 
 
@@ -76,19 +76,19 @@ def test_rights_of_certificates_and_of_anybody() -> None:
         (Peer("192.0.2.7", 1, "CN=billing"), {Right.READ}),  # an address that looks like a subject is none
         (Peer("192.0.2.7", 1, "*", certified=True), {Right.READ}),
     ):
-        assert {right for right in Right if rights.may(peer, right, "a") is Answer.YES} == expected
+        assert {right for right in Right if rights.may(peer, right, "a") is Permission.YES} == expected
     assert refused[0] == (BILLING, "a", Right.CREATE)
 
 
 def test_a_token_that_pravega_has_made() -> None:
     rights = Rights({}, KEY)
     for right in Right:
-        assert may(rights, right, "s1", OF_PRAVEGA) is Answer.YES
-        assert may(rights, right, "s1/x/0.#epoch.0", OF_PRAVEGA) is Answer.YES
-        assert may(rights, right, "s10", OF_PRAVEGA) is Answer.NO
-        assert may(rights, right, "s1", OF_PRAVEGA, 3707625228) is Answer.EXPIRED
-        assert may(rights, right, "s1", OF_PRAVEGA, 3707625227.9) is Answer.YES
-        assert may(Rights({}, b"another"), right, "s1", OF_PRAVEGA) is Answer.NO
+        assert may(rights, right, "s1", OF_PRAVEGA) is Permission.YES
+        assert may(rights, right, "s1/x/0.#epoch.0", OF_PRAVEGA) is Permission.YES
+        assert may(rights, right, "s10", OF_PRAVEGA) is Permission.NO
+        assert may(rights, right, "s1", OF_PRAVEGA, 3707625228) is Permission.EXPIRED
+        assert may(rights, right, "s1", OF_PRAVEGA, 3707625227.9) is Permission.YES
+        assert may(Rights({}, b"another"), right, "s1", OF_PRAVEGA) is Permission.NO
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_a_token_that_pravega_has_made() -> None:
 def test_what_a_claim_is_about(resource: str, segment: str, matches: bool) -> None:
     text = token(**{resource: "READ"})
     rights = Rights({}, KEY)
-    assert (may(rights, Right.READ, segment, text) is Answer.YES) == matches
-    assert may(rights, Right.APPEND, segment, text) is Answer.NO
+    assert (may(rights, Right.READ, segment, text) is Permission.YES) == matches
+    assert may(rights, Right.APPEND, segment, text) is Permission.NO
 
 
 def test_an_expired_token_of_another_segment_is_no_reason_for_a_younger_one() -> None:
     rights = Rights({}, KEY)
-    assert may(rights, Right.READ, "b", token(until=1, a="READ")) is Answer.NO
-    assert may(rights, Right.READ, "a", token(until=1, a="READ")) is Answer.EXPIRED
+    assert may(rights, Right.READ, "b", token(until=1, a="READ")) is Permission.NO
+    assert may(rights, Right.READ, "a", token(until=1, a="READ")) is Permission.EXPIRED
 
 
 GOOD = token(a="READ_UPDATE")
@@ -140,7 +140,7 @@ GOOD = token(a="READ_UPDATE")
     ],
 )
 def test_what_is_no_token(text: str) -> None:
-    assert may(Rights({}, KEY), Right.READ, "a", text) is Answer.NO
+    assert may(Rights({}, KEY), Right.READ, "a", text) is Permission.NO
 
 
 def test_tokens_of_any_length_take_no_memory() -> None:
@@ -148,13 +148,13 @@ def test_tokens_of_any_length_take_no_memory() -> None:
     rights = Rights({}, KEY)
     with traced():
         for number in range(300):
-            assert may(rights, Right.READ, "a", f"{number}." + "x" * 60_000) is Answer.NO
+            assert may(rights, Right.READ, "a", f"{number}." + "x" * 60_000) is Permission.NO
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
 
 
 @pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])
 def test_digests(alg: str) -> None:
-    assert may(Rights({}, KEY), Right.READ, "a", token(a="READ", alg=alg)) is Answer.YES
+    assert may(Rights({}, KEY), Right.READ, "a", token(a="READ", alg=alg)) is Permission.YES
 
 
 def talk(rights: Rights, peer: Peer = AWAY) -> tuple[InstantStore, Talk]:

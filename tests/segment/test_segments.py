@@ -19,7 +19,7 @@ from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import Runtime
 from headrace_segment import look
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.questions import ChangeSegment, Limited, Lost, OpenSession
+from headrace_segment.questions import ChangeSegment, LimitExceeded, OpenSession, OutcomeUnknown
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.segments import LOOK, STUCK_TIME, Segments
@@ -132,7 +132,7 @@ async def test_who_has_gone_meanwhile_is_not_appended() -> None:
     bench.segments.ask(ChangeSegment(1, "s", Create(b"")), gone)
     bench.segments.ask(ChangeSegment(1, "s", Seal(b"")), other)
     bench.segments.ended(gone)
-    assert gone.heard == [(1, Lost())]
+    assert gone.heard == [(1, OutcomeUnknown())]
     assert [type(record) for record in bench.goes_live()] == [Seal]
 
 
@@ -192,7 +192,7 @@ async def test_who_leaves_at_the_first_answer_is_not_appended_any_more() -> None
     bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
     bench.segments.ask(ChangeSegment(2, "there", Seal(b"")), caller)
     assert bench.goes_live() == []
-    assert caller.heard == [(1, Limited("SEGMENT__SEGMENTS")), (2, Lost())]
+    assert caller.heard == [(1, LimitExceeded("SEGMENT__SEGMENTS")), (2, OutcomeUnknown())]
 
 
 async def test_who_has_waited_for_too_long_hears_so() -> None:
@@ -202,7 +202,7 @@ async def test_who_has_waited_for_too_long_hears_so() -> None:
     bench.segments._end_early(asked - 1)
     assert caller.heard == []
     bench.segments._end_early(asked + 1)
-    assert caller.heard == ["ack_deadline", (1, Lost())]
+    assert caller.heard == ["ack_deadline", (1, OutcomeUnknown())]
     assert bench.goes_live() == []
 
 

@@ -8,7 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from headrace_segment.questions import AppendBlock, ChangeSegment, Lost, OpenSession, SessionLost
+from headrace_segment.questions import AppendBlock, ChangeSegment, OpenSession, OutcomeUnknown, SessionLost
 from headrace_segment.serving import ServedSessions
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused
@@ -146,8 +146,8 @@ def test_a_lost_producer_ends_every_session_and_change(bench: Bench) -> None:
     late = bench.append(me, session, 0, b"one")
     bench.change(2, Seal(b""), other)
     bench.serving.producer_lost()
-    assert me.takes() == ["producer", (1, Lost())]
-    assert other.takes() == ["producer", (2, Lost())]
+    assert me.takes() == ["producer", (1, OutcomeUnknown())]
+    assert other.takes() == ["producer", (2, OutcomeUnknown())]
     assert len(bench.serving) == 0
     bench.reads(late)
     assert me.takes() == []
@@ -162,9 +162,9 @@ def test_a_record_that_is_too_large_ends_its_session_or_change_alone(bench: Benc
     bench.serving.not_produced(None)
     assert me.takes() == changes.takes() == []
     bench.serving.not_produced(session)
-    assert me.takes() == ["too_large", (1, Lost())]
+    assert me.takes() == ["too_large", (1, OutcomeUnknown())]
     bench.serving.not_produced(request)
-    assert changes.takes() == ["too_large", (2, Lost())]
+    assert changes.takes() == ["too_large", (2, OutcomeUnknown())]
     assert other.takes() == []
     assert len(bench.serving) == 1
 
@@ -179,7 +179,7 @@ def test_who_waits_too_long_is_ended_and_its_record_may_still_land(bench: Bench)
     bench.serving.overdue(5)
     assert me.takes() == changes.takes() == []
     bench.serving.overdue(6)
-    assert me.takes() == changes.takes() == ["ack_deadline", (1, Lost())]
+    assert me.takes() == changes.takes() == ["ack_deadline", (1, OutcomeUnknown())]
     assert other.takes() == []
     bench.reads(*late)
     assert me.takes() == changes.takes() == []

@@ -11,8 +11,8 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
 from headrace_segment.questions import (
     AppendBlock,
-    Lost,
     OpenSession,
+    OutcomeUnknown,
     ReadBytes,
     RepliesLeft,
     SessionLost,
@@ -335,7 +335,7 @@ def test_after_a_loss_nothing_more_is_asked_for() -> None:
     slow = begun()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.store()
-    slow.session.answered(slow.questions.popleft().ticket, Lost())
+    slow.session.answered(slow.questions.popleft().ticket, OutcomeUnknown())
     assert slow.store() == b""
     assert not slow.questions
 

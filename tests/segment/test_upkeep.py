@@ -13,11 +13,11 @@ from headrace_common.kafka.client import Topic
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.questions import ChangeSegment, Lost, OpenSession
+from headrace_segment.questions import ChangeSegment, OpenSession, OutcomeUnknown
 from headrace_segment.replica import upkeep
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.topics import MESSAGE_BYTES
-from headrace_segment.replica.upkeep import LAST_PAUSE, MOST, Upkeep
+from headrace_segment.replica.upkeep import LAST_PAUSE, MOST, PartitionUpkeep
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Seal, Truncate, decode
 from typing_extensions import override
@@ -46,7 +46,7 @@ class Bench(Front):
         )
         self.segments._producer = self.producer
         self.now = NOW
-        self.upkeep = Upkeep(
+        self.upkeep = PartitionUpkeep(
             self.partition,
             KafkaSettings(),
             SegmentSection.model_validate(section),
@@ -199,7 +199,7 @@ async def test_changes_that_nobody_waits_for_do_not_pile_up_while_nothing_is_pro
     bench.producer.forget(0, serving.serves)
     assert len(bench.waiting()) == 2
     serving.overdue(bench.segments._clock() + 1)
-    assert caller.takes()[1::2] == [(1, Lost()), (2, Lost())]
+    assert caller.takes()[1::2] == [(1, OutcomeUnknown()), (2, OutcomeUnknown())]
     bench.producer.forget(0, serving.serves)
     assert bench.waiting() == []
 

@@ -91,8 +91,8 @@ PARTIAL = b"\0\0\0\0\0\0\0\rpartial-event"
 )
 def test_original_blocks(name: str, blocks: list[tuple[bytes, int, bytes]]) -> None:
     found = decoded(OriginalDecoder, ORIGINAL[name]["data"])
-    assert [each for each in found if isinstance(each, original.Block)] == [
-        original.Block(*block, 1 + (len(block[2]) > 14)) for block in blocks
+    assert [each for each in found if isinstance(each, original.CompleteBlock)] == [
+        original.CompleteBlock(*block, 1 + (len(block[2]) > 14)) for block in blocks
     ]
 
 

@@ -17,7 +17,7 @@ from headrace_segment.wire.layout import Table
 from headrace_segment.wire.stream import MessageStream
 
 
-class Replies:
+class SegmentReplies:
     """The service's replies on one connection, in the dialect of `messages`."""
 
     def __init__(self, messages: Table = original.MESSAGES) -> None:
@@ -49,7 +49,7 @@ class SegmentClient(OrderedClient):
         self.level = 0
         """Level at the end of the last frame: the server names it when the frame is stored."""
         self._ends: dict[int, int] = {}
-        self._replies = Replies(self.messages)
+        self._replies = SegmentReplies(self.messages)
 
     @override
     def greeting(self) -> bytes:
@@ -80,7 +80,7 @@ class SegmentClient(OrderedClient):
 
     @override
     def again(self) -> bytes:
-        self._replies = Replies(self.messages)
+        self._replies = SegmentReplies(self.messages)
         return super().again()
 
     @override

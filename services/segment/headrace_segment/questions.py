@@ -17,7 +17,7 @@ OVERHEAD: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class OfSegment:
+class SegmentQuestion:
     """The beginning of most questions."""
 
     ticket: Ticket
@@ -26,9 +26,9 @@ class OfSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSession(OfSegment):
+class OpenSession(SegmentQuestion):
     """Asks whether this writer may append. Answered by `Opened`: blocks count from its level on, in its session and in no other;
-    by `Refused`, `Limited` or `Lost`.
+    by `Refused`, `LimitExceeded` or `OutcomeUnknown`.
 
     A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`.
     """
@@ -41,7 +41,7 @@ class OpenSession(OfSegment):
 @dataclass(slots=True)  # not frozen: one for each block
 class AppendBlock:
     """Asks to append data whose events are stored. Answered by `Appended`, for a repeat with the level up to which all is stored
-    for ever; by `Refused` or `Lost`, in the order of asking within a session.
+    for ever; by `Refused` or `OutcomeUnknown`, in the order of asking within a session.
     """
 
     ticket: Ticket
@@ -61,10 +61,10 @@ class AppendBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBytes(OfSegment):
-    """Asks for bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or `Lost`; at the tail that
-    may take `SegmentSection.tail_wait`. The expected bytes do not count towards the budgets: readers that wait at the tail would
-    use them up, and keep writers waiting. Received bytes count towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
+class ReadBytes(SegmentQuestion):
+    """Asks for bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or
+    `OutcomeUnknown`; at the tail that may take `SegmentSection.tail_wait`. The expected bytes do not count towards the budgets:
+    readers that wait at the tail would use them up, and keep writers waiting. Received bytes count towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
     """
 
     offset: int
@@ -81,8 +81,9 @@ class RepliesLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSegment(OfSegment):
-    """Asks to create, seal, truncate or delete a segment, or to set an attribute. Answered by `Changed`, `Limited` or `Lost`.
+class ChangeSegment(SegmentQuestion):
+    """Asks to create, seal, truncate or delete a segment, or to set an attribute. Answered by `Changed`,
+    `LimitExceeded` or `OutcomeUnknown`.
 
     `change` becomes a record of its own, with a request's id for its empty one. Changes are independent of each other and of the
     sessions: one that needs an order waits.
@@ -92,13 +93,13 @@ class ChangeSegment(OfSegment):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeSegment(OfSegment):
-    """Asks for the present state of a segment. Answered by `SegmentDescription`, `NoSegment` or `Lost`."""
+class DescribeSegment(SegmentQuestion):
+    """Asks for the present state of a segment. Answered by `SegmentDescription`, `NoSegment` or `OutcomeUnknown`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAttribute(OfSegment):
-    """Asks for the present value of an attribute. Answered by `AttributeRead`, `NoSegment` or `Lost`."""
+class ReadAttribute(SegmentQuestion):
+    """Asks for the present value of an attribute. Answered by `AttributeRead`, `NoSegment` or `OutcomeUnknown`."""
 
     attribute: bytes
 
@@ -148,14 +149,14 @@ class AttributeRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Limited:
+class LimitExceeded:
     """It would exceed a limit of the service, so it was not done. `setting`: the limit's name."""
 
     setting: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class OutcomeUnknown:
     """It is unknown whether the record will count, or the store cannot be read now; the conversation ends."""
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from headrace_common.connection.backend import Caller
 from headrace_common.session.interface import Ticket
 
-from headrace_segment.questions import AppendBlock, ChangeSegment, Lost, OpenSession, SessionLost
+from headrace_segment.questions import AppendBlock, ChangeSegment, OpenSession, OutcomeUnknown, SessionLost
 from headrace_segment.session.fifo import Fifo
 from headrace_segment.store.outcomes import Appended, Changed, Opened, Outcome, Refusal, Refused
 from headrace_segment.store.records import Block, Change, Open, Renew
@@ -196,7 +196,7 @@ class ServedSessions:
         for request in dropped:
             change = self._changes.pop(request)
             change.caller.end(why)
-            change.caller.answered(change.ticket, Lost())
+            change.caller.answered(change.ticket, OutcomeUnknown())
 
     def _drop(self, dropped: Iterable[_Served], why: str) -> None:
         for served in dropped:
@@ -204,7 +204,7 @@ class ServedSessions:
             self._finish(served)
             served.caller.end(why)
             for each in asked:
-                served.caller.answered(each.ticket, Lost())
+                served.caller.answered(each.ticket, OutcomeUnknown())
 
 
 def _take_out(lists: dict[K, list[_Served]], key: K, served: _Served) -> None:

@@ -9,7 +9,7 @@ from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section
 from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field, SecretStr, model_validator
 
-from headrace_segment.session.limits import Limits
+from headrace_segment.session.limits import SessionLimits
 from headrace_segment.session.rights import Right
 
 PORT: Final = 12345
@@ -104,9 +104,9 @@ class SegmentSection(Section):
         return self
 
 
-def limits_of(limits: LimitSettings, section: SegmentSection) -> Limits:
+def limits_of(limits: LimitSettings, section: SegmentSection) -> SessionLimits:
     """Returns the limits of one client."""
-    return Limits(
+    return SessionLimits(
         min(limits.frame_bytes, FRAME_BYTES), limits.event_bytes,
         section.reply_bytes, section.name_bytes, section.connection_writers,
     )  # fmt: skip

@@ -15,8 +15,8 @@ from headrace_segment.questions import (
     AttributeRead,
     BytesRead,
     DescribeSegment,
-    Lost,
     NoSegment,
+    OutcomeUnknown,
     ReadAttribute,
     ReadBytes,
     RepliesLeft,
@@ -91,7 +91,7 @@ class Readers:
             if not tasks:
                 del self._tasks[caller]
         # here, since a task that is cancelled before its first step does nothing at all
-        caller.answered(question.ticket, Lost() if task.cancelled() else task.result())
+        caller.answered(question.ticket, OutcomeUnknown() if task.cancelled() else task.result())
 
     def ended(self, caller: Caller) -> None:
         """Gives up the reads of a conversation that has ended."""
@@ -130,7 +130,7 @@ class Readers:
         except Exception:
             self._log.exception("read failed", segment=question.segment)
             caller.end("internal")
-        return Lost()
+        return OutcomeUnknown()
 
     async def _describe(self, partition: Partition, question: DescribeSegment | ReadAttribute) -> object:
         async with asyncio.timeout(self._deadline):

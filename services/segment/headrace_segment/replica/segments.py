@@ -21,14 +21,14 @@ from headrace_common.session.interface import Question
 from typing_extensions import override
 
 from headrace_segment.metrics import STORED, SegmentMetrics
-from headrace_segment.questions import AppendBlock, ChangeSegment, Limited, Lost, OpenSession
+from headrace_segment.questions import AppendBlock, ChangeSegment, LimitExceeded, OpenSession, OutcomeUnknown
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.readers import Asked, Readers
 from headrace_segment.replica.replies import ReplyMemory
 from headrace_segment.replica.topics import needed_bytes, problems
-from headrace_segment.replica.upkeep import Upkeep
+from headrace_segment.replica.upkeep import PartitionUpkeep
 from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.outcomes import Appended, Outcome, Refused
@@ -120,7 +120,7 @@ class Segments(Backend, OwnParts):
             self._partitions.append(partition)
             runtime.tasks.start(partition.follow(), f"segments {number}")
             runtime.tasks.start(self._producer.pump(number), f"segments producer {number}")
-            upkeep = Upkeep(
+            upkeep = PartitionUpkeep(
                 partition,
                 settings.kafka,
                 settings.segment,
@@ -225,7 +225,7 @@ class Segments(Backend, OwnParts):
     def _append(self, partition: Partition, question: Appending, caller: Caller, since: float) -> None:
         exceeded = self._limit(partition, question)
         if exceeded is not None:
-            caller.answered(question.ticket, Limited(exceeded))
+            caller.answered(question.ticket, LimitExceeded(exceeded))
             return
         serving = partition.serving
         record: Record | None
@@ -271,7 +271,7 @@ class Segments(Backend, OwnParts):
             self._early[number] = deque(each for each in waiting if each[1] is not caller)
             for question, other, _ in waiting:
                 if other is caller:
-                    caller.answered(question.ticket, Lost())
+                    caller.answered(question.ticket, OutcomeUnknown())
         for partition in self._partitions:
             partition.serving.ended(caller)
 
@@ -329,7 +329,7 @@ class Segments(Backend, OwnParts):
             for question, caller, since in waiting:
                 if since < before:
                     caller.end("ack_deadline")
-                    caller.answered(question.ticket, Lost())
+                    caller.answered(question.ticket, OutcomeUnknown())
 
     def _count(self) -> None:
         metrics = self._metrics

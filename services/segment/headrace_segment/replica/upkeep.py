@@ -52,7 +52,7 @@ MOST: Final = 500
 """Records of one kind that one look appends. Hundreds of thousands may be due at once: those of a day are due in one moment."""
 
 
-class Upkeep:
+class PartitionUpkeep:
     """The upkeep of one partition. `put` appends a record; `waits`: whether one has not left yet; `now_ms`: Unix time."""
 
     def __init__(

@@ -22,18 +22,18 @@ from headrace_segment.questions import (
     AboutSegment,
     AppendBlock,
     BytesRead,
-    Limited,
-    Lost,
+    LimitExceeded,
     OpenSession,
+    OutcomeUnknown,
     ReadBytes,
     RepliesLeft,
     SessionLost,
 )
 from headrace_segment.session.fifo import Fifo
-from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, Limits
+from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
 from headrace_segment.session.order import SegmentOrder
-from headrace_segment.session.requests import Asked, Costly, fault_of
-from headrace_segment.session.writers import B, Publishing, Setup, Waiting, Writer
+from headrace_segment.session.requests import CostlyReply, OpenQuestion, fault_of
+from headrace_segment.session.writers import B, Publishing, Setup, WaitingRequest, Writer
 from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.decoder import Decoder
@@ -44,7 +44,7 @@ class Conversation(ByteSession, Generic[B]):
     """See `headrace_common.session.interface.Session`. A dialect defines the meaning of messages, and the form of answers."""
 
     def __init__(
-        self, peer: Peer, limits: Limits, decoder: Decoder[Any], messages: Table, numbering: Numbering
+        self, peer: Peer, limits: SessionLimits, decoder: Decoder[Any], messages: Table, numbering: Numbering
     ) -> None:
         self._peer = peer
         self._limits = limits
@@ -59,8 +59,8 @@ class Conversation(ByteSession, Generic[B]):
         self._publishing: Publishing[B] = Publishing(peer, limits)
         self._question_tickets = itertools.count()
         self._questions: Fifo[Question] = Fifo()
-        self._asked: dict[Ticket, Asked[B]] = {}
-        self._reads: Fifo[Asked[B]] = Fifo()
+        self._asked: dict[Ticket, OpenQuestion[B]] = {}
+        self._reads: Fifo[OpenQuestion[B]] = Fifo()
         self._read_bytes = 0  # of the reads that are asked for, at most
         self._reply_bytes = 0  # of replies to them that have not left
         self._leaving = 0  # of these, what the transport has got
@@ -77,7 +77,7 @@ class Conversation(ByteSession, Generic[B]):
             return
         while not self._abandoned and (oldest := writer.publishing.pop_whole()) is not None:
             note = oldest.note
-            self._ask(Asked(note.question(next(self._question_tickets)), note.number, note.request, writer))
+            self._ask(OpenQuestion(note.question(next(self._question_tickets)), note.number, note.request, writer))
 
     @override
     def abandon(self, ticket: Ticket) -> None:
@@ -93,7 +93,7 @@ class Conversation(ByteSession, Generic[B]):
             self._read_bytes -= _cost(asked.question)
             if isinstance(answer, BytesRead):
                 self._reply_bytes += len(answer.data)
-        if isinstance(answer, Lost):  # the service ends the conversation; nothing more of it is handed out
+        if isinstance(answer, OutcomeUnknown):  # the service ends the conversation; nothing more of it is handed out
             self._abandoned = True
             return
         fault = fault_of(self._hear, asked, answer)
@@ -104,7 +104,7 @@ class Conversation(ByteSession, Generic[B]):
             self._ending = True
             raise fault
 
-    def _hear(self, asked: Asked[B], answer: object) -> None:
+    def _hear(self, asked: OpenQuestion[B], answer: object) -> None:
         """Takes an answer. Raises `ProtocolError`; requests that wait for the answer go on all the same."""
         if asked.writer is None:
             self._segment_answered(asked, answer)
@@ -112,27 +112,27 @@ class Conversation(ByteSession, Generic[B]):
             asked.writer.under_way -= 1
             self._writer_answered(asked, asked.writer, answer)
 
-    def _may_go_on(self, asked: Asked[B]) -> list[Writer[B]]:
+    def _may_go_on(self, asked: OpenQuestion[B]) -> list[Writer[B]]:
         """Returns the writers that may have waited for this answer: its own; after a change of a segment, all."""
         order = self._orders.get(asked.question.segment)
         if order is not None and order.done(asked.number):
             return list(self._writers.values())
         return [] if asked.writer is None else [asked.writer]
 
-    def _writer_answered(self, asked: Asked[B], writer: Writer[B], answer: object) -> None:
+    def _writer_answered(self, asked: OpenQuestion[B], writer: Writer[B], answer: object) -> None:
         question = asked.question
         if isinstance(answer, Opened):
             writer.opened(answer.session, answer.level, answer.place, answer.era)
             self._replies.append(self._append_setup(question.segment, asked.request, writer))
         elif isinstance(answer, Appended):
             self._acknowledge(writer, answer, asked.request)
-        elif isinstance(answer, Limited):
+        elif isinstance(answer, LimitExceeded):
             raise ProtocolError(f"SetupAppend exceeds {answer.setting}", limit=answer.setting)
         else:
             assert isinstance(answer, Refused), answer
             self._not_done(asked, writer, answer.why)
 
-    def _not_done(self, asked: Asked[B], writer: Writer[B], why: Refusal) -> None:
+    def _not_done(self, asked: OpenQuestion[B], writer: Writer[B], why: Refusal) -> None:
         question = asked.question
         if why is Refusal.NO_SEGMENT:
             writer.session = None
@@ -171,7 +171,7 @@ class Conversation(ByteSession, Generic[B]):
         size = 0
         while self._replies and size < WRITE_BYTES:
             reply = self._replies.popleft()
-            if isinstance(reply, Costly):
+            if isinstance(reply, CostlyReply):
                 self._leaving += reply.read
                 self._waiting_bytes -= reply.echoed
                 reply = reply.message
@@ -193,11 +193,11 @@ class Conversation(ByteSession, Generic[B]):
         """Answers a block that has its turn and whose writer has no session, or raises `ProtocolError`."""
 
     @abstractmethod
-    def _segment_answered(self, asked: Asked[B], answer: object) -> None:
+    def _segment_answered(self, asked: OpenQuestion[B], answer: object) -> None:
         """Takes the answer to a question of no writer. Raises `ProtocolError`."""
 
     @abstractmethod
-    def _refused(self, asked: Asked[B], writer: Writer[B], why: Refusal) -> None:
+    def _refused(self, asked: OpenQuestion[B], writer: Writer[B], why: Refusal) -> None:
         """Answers a block or a SetupAppend that is refused, or raises `ProtocolError`."""
 
     @abstractmethod
@@ -237,7 +237,7 @@ class Conversation(ByteSession, Generic[B]):
             raise self._decode.refuse("a block of a writer that is not set up")
         number = next(self._numbers)
         self._order(writer.next_segment).append(number)
-        waiting = Waiting(asked, writer.next_segment, number, now_ms)
+        waiting = WaitingRequest(asked, writer.next_segment, number, now_ms)
         writer.waiting.append(waiting)
         self._waiting_bytes += waiting.size
         try:
@@ -270,13 +270,13 @@ class Conversation(ByteSession, Generic[B]):
                 writer.sets_up(asked, self._numbering.first)
                 ticket = next(self._question_tickets)
                 question = OpenSession(ticket, asked.segment, writer.id, self._numbering, create=asked.create)
-                self._ask(Asked(question, waiting.number, asked.request, writer))
+                self._ask(OpenQuestion(question, waiting.number, asked.request, writer))
             elif writer.session is None:
                 self._not_set_up(writer, asked, waiting.number)
             else:
                 self._hand_out(writer, asked, waiting.number, waiting.received_ms)
 
-    def _has_its_turn(self, writer: Writer[B], waiting: Waiting[B]) -> bool:
+    def _has_its_turn(self, writer: Writer[B], waiting: WaitingRequest[B]) -> bool:
         if not self._orders[waiting.segment].may_append(waiting.number):
             return False
         return not writer.under_way or not (writer.alone or writer.session is None or self._alone(waiting.asked))
@@ -307,7 +307,7 @@ class Conversation(ByteSession, Generic[B]):
         self._check_name(segment)
         if len(self._reads) >= READS:
             raise self._decode.refuse(f"more than {READS} reads wait for their turn")
-        self._order(segment).hold(Asked(question, next(self._numbers), request))
+        self._order(segment).hold(OpenQuestion(question, next(self._numbers), request))
         self._waiting_bytes += WAITING
         self._release(segment)
 
@@ -335,7 +335,7 @@ class Conversation(ByteSession, Generic[B]):
             self._read_bytes += _cost(question)
             self._ask(self._reads.popleft())
 
-    def _ask(self, asked: Asked[B]) -> None:
+    def _ask(self, asked: OpenQuestion[B]) -> None:
         self._asked[asked.question.ticket] = asked
         self._questions.append(asked.question)
 

@@ -11,7 +11,7 @@ from headrace_common.session.closed import CLOSED_SESSION
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
-from headrace_segment.session.limits import Limits
+from headrace_segment.session.limits import SessionLimits
 from headrace_segment.session.original import OriginalSession
 from headrace_segment.session.rights import EVERYTHING, Rights
 from headrace_segment.session.today import TodaySession
@@ -24,7 +24,7 @@ class SegmentSession(ByteSession):
     """One client's conversation, in the dialect that it begins with. See `headrace_common.session.interface.Session`."""
 
     def __init__(
-        self, peer: Peer, limits: Limits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
+        self, peer: Peer, limits: SessionLimits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
     ) -> None:
         """`flags_in_bytes`: see `OriginalSession`."""
         self._peer = peer

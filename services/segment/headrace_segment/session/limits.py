@@ -38,7 +38,7 @@ READS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SessionLimits:
     """Limits on the requests of one client. Sizes in bytes.
 
     `frame_bytes`: a message or a block; `event_bytes`: an event on the events topic; `reply_bytes`: the data of one SegmentRead;

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Generic
 
 from headrace_segment.questions import ChangeSegment
-from headrace_segment.session.requests import Asked
+from headrace_segment.session.requests import OpenQuestion
 from headrace_segment.session.writers import B
 
 
@@ -28,7 +28,7 @@ class SegmentOrder(Generic[B]):
     def __init__(self) -> None:
         self._open: OrderedDict[int, None] = OrderedDict()  # appends and changes
         self._changes: OrderedDict[int, None] = OrderedDict()
-        self._held: deque[Asked[B]] = deque()
+        self._held: deque[OpenQuestion[B]] = deque()
 
     def __bool__(self) -> bool:
         """Whether a request is not done."""
@@ -38,7 +38,7 @@ class SegmentOrder(Generic[B]):
         """Queues a request of a writer."""
         self._open[number] = None
 
-    def hold(self, asked: Asked[B]) -> None:
+    def hold(self, asked: OpenQuestion[B]) -> None:
         """Queues another request. `released` gives it back when its turn has come."""
         if isinstance(asked.question, ChangeSegment):
             self._open[asked.number] = self._changes[asked.number] = None
@@ -55,7 +55,7 @@ class SegmentOrder(Generic[B]):
             kept.pop(number, None)
         return changed
 
-    def released(self) -> Iterator[Asked[B]]:
+    def released(self) -> Iterator[OpenQuestion[B]]:
         """Yields the requests that wait no more."""
         while self._held and (not self._open or next(iter(self._open)) >= self._held[0].number):
             yield self._held.popleft()

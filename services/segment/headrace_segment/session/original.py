@@ -26,9 +26,9 @@ from typing_extensions import override
 from headrace_segment.events import ByteRun
 from headrace_segment.questions import BytesRead, NoSegment, ReadBytes, Truncated
 from headrace_segment.session.conversation import Conversation
-from headrace_segment.session.limits import WAITING, Limits
-from headrace_segment.session.requests import Asked, Costly
-from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
+from headrace_segment.session.limits import WAITING, SessionLimits
+from headrace_segment.session.requests import CostlyReply, OpenQuestion
+from headrace_segment.session.rights import EVERYTHING, Permission, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Appended, Refusal
 from headrace_segment.store.records import Numbering
@@ -38,7 +38,7 @@ from headrace_segment.wire.original import (
     MESSAGES,
     AppendSetup,
     BeginAppendBlock,
-    Block,
+    CompleteBlock,
     DataAppended,
     KeepAlive,
     NoSuchSegment,
@@ -54,11 +54,11 @@ NO_REQUEST = 0
 """This dialect's requests have no numbers."""
 
 
-class OriginalSession(Conversation[Block]):
+class OriginalSession(Conversation[CompleteBlock]):
     """See `headrace_common.session.interface.Session`."""
 
     def __init__(
-        self, peer: Peer, limits: Limits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
+        self, peer: Peer, limits: SessionLimits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
     ) -> None:
         """`flags_in_bytes`: see `SegmentRead`."""
         self._rights = rights
@@ -70,7 +70,7 @@ class OriginalSession(Conversation[Block]):
     def receive(self, data: bytes, now_ms: int) -> None:
         for request in self._decoder.receive(data):
             if isinstance(request, KeepAlive):
-                echo = Costly(request, echoed=WAITING + len(request.data))
+                echo = CostlyReply(request, echoed=WAITING + len(request.data))
                 self._waiting_bytes += echo.echoed
                 self._replies.append(echo)
             elif isinstance(request, ReadSegment):
@@ -83,18 +83,18 @@ class OriginalSession(Conversation[Block]):
                     raise self._decoder.refuse("a block of a writer that is not set up")
             elif isinstance(request, SetupAppend):
                 self._check(Right.APPEND, request.segment)
-                create = self._rights.may(self._peer, Right.CREATE, request.segment) is Answer.YES
+                create = self._rights.may(self._peer, Right.CREATE, request.segment) is Permission.YES
                 self._arrives(Setup(request.writer, request.segment, create=create), now_ms)
             else:
                 self._arrives(request, now_ms)
 
     def _check(self, right: Right, segment: str) -> None:
         """Raises `ProtocolError` if the client has no right to do it: this dialect has no reply for that."""
-        if self._rights.may(self._peer, right, segment) is not Answer.YES:
+        if self._rights.may(self._peer, right, segment) is not Permission.YES:
             raise self._decoder.refuse(f"no right to {right.value}")
 
     @override
-    def _hand_out(self, writer: Writer[Block], block: Block, number: int, received_ms: int) -> None:
+    def _hand_out(self, writer: Writer[CompleteBlock], block: CompleteBlock, number: int, received_ms: int) -> None:
         if block.offset > writer.sent:
             raise ProtocolError(f"a block at {block.offset}, but its writer is at {writer.sent}")
         run: ByteRun | None = ByteRun.of(writer.segment, writer.id, block.offset, block.data, block.events)
@@ -114,32 +114,32 @@ class OriginalSession(Conversation[Block]):
             self._publish(writer, run, number, NO_REQUEST, received_ms)
 
     @override
-    def _not_set_up(self, writer: Writer[Block], block: Block, number: int) -> None:
+    def _not_set_up(self, writer: Writer[CompleteBlock], block: CompleteBlock, number: int) -> None:
         raise ProtocolError("a block of a writer that is not set up")
 
     @override
-    def _refused(self, asked: Asked[Block], writer: Writer[Block], why: Refusal) -> None:
+    def _refused(self, asked: OpenQuestion[CompleteBlock], writer: Writer[CompleteBlock], why: Refusal) -> None:
         raise ProtocolError(f"an append is refused: {why.value}")
 
     @override
-    def _taken_over(self, writer: Writer[Block]) -> None:
+    def _taken_over(self, writer: Writer[CompleteBlock]) -> None:
         raise ProtocolError("another connection has set up the same append")
 
     # What we answer
 
     @override
-    def _acknowledge(self, writer: Writer[Block], stored: Appended, request: int) -> None:
+    def _acknowledge(self, writer: Writer[CompleteBlock], stored: Appended, request: int) -> None:
         writer.level = stored.level
         self._say_level(writer)
 
-    def _say_level(self, writer: Writer[Block]) -> None:
+    def _say_level(self, writer: Writer[CompleteBlock]) -> None:
         last = self._replies.newest
         if isinstance(last, DataAppended) and last.writer == writer.id and last.level < writer.level:
             self._replies.pop()
         self._replies.append(DataAppended(writer.id, writer.level))
 
     @override
-    def _append_setup(self, segment: str, request: int, writer: Writer[Block]) -> object:
+    def _append_setup(self, segment: str, request: int, writer: Writer[CompleteBlock]) -> object:
         return AppendSetup(segment, writer.id, writer.level)
 
     @override
@@ -151,7 +151,7 @@ class OriginalSession(Conversation[Block]):
         return SegmentIsSealed(segment)
 
     @override
-    def _segment_answered(self, asked: Asked[Block], answer: object) -> None:
+    def _segment_answered(self, asked: OpenQuestion[CompleteBlock], answer: object) -> None:
         question = asked.question
         assert isinstance(question, ReadBytes)
         if isinstance(answer, BytesRead):
@@ -159,7 +159,7 @@ class OriginalSession(Conversation[Block]):
             if self._flags_in_bytes:
                 flags, data = int(answer.at_tail), bytes((answer.end_of_segment,)) + data
             read = SegmentRead(question.segment, question.offset, flags, data)
-            self._replies.append(Costly(read, len(answer.data)))
+            self._replies.append(CostlyReply(read, len(answer.data)))
         elif isinstance(answer, Truncated):
             self._replies.append(SegmentIsTruncated(question.segment, answer.start))
         else:

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 
 @dataclass(slots=True)  # not frozen: one for each block
-class Asked(Generic[B]):
+class OpenQuestion(Generic[B]):
     """A question without an answer. `number`: the request's own on the connection; `request`: the client's number for it."""
 
     question: OpenSession | AppendBlock | AboutSegment
@@ -25,7 +25,7 @@ class Asked(Generic[B]):
 
 
 @dataclass(frozen=True, slots=True)
-class Costly:
+class CostlyReply:
     """A reply that costs bytes until it leaves: `read` of a segment, and `echoed` from the client's request."""
 
     message: object

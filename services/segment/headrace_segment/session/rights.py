@@ -54,7 +54,7 @@ ALL: Final = frozenset(Right)
 _BY_PERMISSION: Final = {"READ": frozenset({Right.READ}), "READ_UPDATE": ALL}
 
 
-class Answer(StrEnum):
+class Permission(StrEnum):
     """Whether a client has a right."""
 
     YES = "yes"
@@ -92,19 +92,19 @@ class Rights:
         self._key = token_key
         self._read = lru_cache(_KNOWN_TOKENS)(self._verify)
 
-    def may(self, peer: Peer, right: Right, segment: str, token: str = "", now_ms: int = 0) -> Answer:
+    def may(self, peer: Peer, right: Right, segment: str, token: str = "", now_ms: int = 0) -> Permission:
         """Returns whether the client may do this now."""
         if right in self._of(peer):
-            return Answer.YES
+            return Permission.YES
         read = self._read if len(token) <= _LONGEST_KNOWN else self._verify
         known = read(token) if self._key and token else None
         if known is not None and known.gives(right, segment):
             if known.until is None or now_ms < known.until * 1000:
-                return Answer.YES
+                return Permission.YES
             self._refused(peer, segment, right)
-            return Answer.EXPIRED
+            return Permission.EXPIRED
         self._refused(peer, segment, right)
-        return Answer.NO
+        return Permission.NO
 
     def _of(self, peer: Peer) -> frozenset[Right]:
         if not self._rights and not self._key:

@@ -46,9 +46,9 @@ from typing_extensions import override
 from headrace_segment import questions as ask
 from headrace_segment.events import EventRun
 from headrace_segment.session.conversation import Conversation
-from headrace_segment.session.limits import Limits
-from headrace_segment.session.requests import Asked, Costly
-from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
+from headrace_segment.session.limits import SessionLimits
+from headrace_segment.session.requests import CostlyReply, OpenQuestion
+from headrace_segment.session.rights import EVERYTHING, Permission, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Appended, Changed, Refusal
 from headrace_segment.store.records import Change, Create, Delete, Numbering, Seal, SetAttribute, Truncate
@@ -86,7 +86,7 @@ _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
 class TodaySession(Conversation[Append]):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(self, peer: Peer, limits: Limits, rights: Rights = EVERYTHING) -> None:
+    def __init__(self, peer: Peer, limits: SessionLimits, rights: Rights = EVERYTHING) -> None:
         self._decoder = TodayDecoder(limits.frame_bytes)
         self._rights = rights
         super().__init__(peer, limits, self._decoder, said.MESSAGES, Numbering.EVENTS)
@@ -112,9 +112,9 @@ class TodaySession(Conversation[Append]):
 
     def _may(self, right: Right, request: Any, now_ms: int) -> bool:
         answer = self._rights.may(self._peer, right, request.segment, request.token, now_ms)
-        if answer is Answer.YES:
+        if answer is Permission.YES:
             return True
-        code = said.TOKEN_EXPIRED if answer is Answer.EXPIRED else said.TOKEN_CHECK_FAILED
+        code = said.TOKEN_EXPIRED if answer is Permission.EXPIRED else said.TOKEN_CHECK_FAILED
         self._replies.append(said.AuthTokenCheckFailed(request.request, _NO_TRACE, code))
         return False
 
@@ -182,7 +182,7 @@ class TodaySession(Conversation[Append]):
             block.data,
             expected,
         )
-        self._ask(Asked(question, number, block.request, writer))
+        self._ask(OpenQuestion(question, number, block.request, writer))
 
     def _check_failed(self, writer: Writer[Append], level: int, request: int) -> None:
         writer.sent = writer.level
@@ -211,7 +211,7 @@ class TodaySession(Conversation[Append]):
         self._answered_here(writer, number)
 
     @override
-    def _refused(self, asked: Asked[Append], writer: Writer[Append], why: Refusal) -> None:
+    def _refused(self, asked: OpenQuestion[Append], writer: Writer[Append], why: Refusal) -> None:
         question = asked.question
         if why is Refusal.CONDITION and isinstance(question, ask.AppendBlock):
             writer.place -= question.events
@@ -261,15 +261,15 @@ class TodaySession(Conversation[Append]):
         return said.SegmentIsSealed(request, segment, _NO_TRACE, level)
 
     @override
-    def _segment_answered(self, asked: Asked[Append], answer: object) -> None:
+    def _segment_answered(self, asked: OpenQuestion[Append], answer: object) -> None:
         question, request = asked.question, asked.request
         assert not isinstance(question, ask.OpenSession | ask.AppendBlock)
-        if isinstance(answer, ask.Limited):
+        if isinstance(answer, ask.LimitExceeded):
             assert isinstance(question, ask.ChangeSegment)
             what = "CreateSegment" if isinstance(question.change, Create) else "UpdateSegmentAttribute"
             raise ProtocolError(f"{what} exceeds {answer.setting}", limit=answer.setting)
         reply = _reply(question, request, answer)
-        self._replies.append(Costly(reply, len(answer.data)) if isinstance(answer, ask.BytesRead) else reply)
+        self._replies.append(CostlyReply(reply, len(answer.data)) if isinstance(answer, ask.BytesRead) else reply)
 
 
 def _reply(question: ask.AboutSegment, request: int, answer: object) -> object:

@@ -17,11 +17,11 @@ from headrace_common.session.ledger import Ledger
 from headrace_segment.events import NEXT_OVERHEAD, BlockFrame, Run, envelope
 from headrace_segment.questions import AppendBlock
 from headrace_segment.session.fifo import Fifo
-from headrace_segment.session.limits import AHEAD, LITTLE, TOGETHER, WAITING, Limits
-from headrace_segment.wire.original import Block
+from headrace_segment.session.limits import AHEAD, LITTLE, TOGETHER, WAITING, SessionLimits
+from headrace_segment.wire.original import CompleteBlock
 from headrace_segment.wire.today import Append
 
-B = TypeVar("B", bound=Block | Append)
+B = TypeVar("B", bound=CompleteBlock | Append)
 """A client's block, in its dialect."""
 
 
@@ -36,7 +36,7 @@ class Setup:
 
 
 @dataclass(slots=True)  # not frozen: one for each block
-class Waiting(Generic[B]):
+class WaitingRequest(Generic[B]):
     """A request that waits for its turn. `number`: its own on the connection; `segment`: the one that it is about."""
 
     asked: Setup | B
@@ -92,7 +92,7 @@ class Writer(Generic[B]):
     era: int = 0
     sealed: bool = False
     """Its segment was sealed when a block came: nothing more of this session can be stored."""
-    waiting: Fifo[Waiting[B]] = field(default_factory=Fifo)
+    waiting: Fifo[WaitingRequest[B]] = field(default_factory=Fifo)
     under_way: int = 0  # requests that had their turn and have no answer yet; blocks that go together are one
     held: HandedOut | None = None
     """Blocks that had their turn, and wait until fewer requests are under way."""
@@ -117,7 +117,7 @@ class Publishing(Generic[B]):
 
     __slots__ = ("_envelopes", "_limits", "_peer", "_ready", "_writers", "held_bytes")
 
-    def __init__(self, peer: Peer, limits: Limits) -> None:
+    def __init__(self, peer: Peer, limits: SessionLimits) -> None:
         self._peer = peer
         self._limits = limits
         self._ready: Fifo[BlockFrame] = Fifo()

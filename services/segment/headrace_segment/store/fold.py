@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from headrace_segment.store import records
 from headrace_segment.store.outcomes import Appended, Changed, Opened, Outcome, Refusal, Refused, Tended
 from headrace_segment.store.records import ANY_LENGTH, NO_VALUE, Create, Delete, LogError, Numbering, Open
-from headrace_segment.store.state import Segment, Writer
+from headrace_segment.store.state import Segment, WriterState
 
 
 class Fold:
@@ -79,7 +79,7 @@ class Fold:
         if writer is None:
             first = record.numbering.first
             era = self.era if record.numbering is Numbering.EVENTS else 0
-            segment.writers[record.writer] = Writer(record.session, first, record.numbering, time_ms, era=era)
+            segment.writers[record.writer] = WriterState(record.session, first, record.numbering, time_ms, era=era)
             return Opened(name, record.writer, record.session, first, era=era)
         if writer.numbering is not record.numbering:
             return Refused(name, record.writer, record.session, None, Refusal.NUMBERING)
@@ -106,7 +106,7 @@ class Fold:
         return Appended(name, record.writer, record.session, record.after, segment.length)
 
     @staticmethod
-    def _judge(segment: Segment, writer: Writer | None, record: records.Block) -> Refusal | None:
+    def _judge(segment: Segment, writer: WriterState | None, record: records.Block) -> Refusal | None:
         """Returns why a block does not count. For its session a repeat comes first: stored blocks are stored, sealed or not."""
         if writer is None or writer.session != record.session:
             return Refusal.SESSION

@@ -29,7 +29,7 @@ class LogError(HeadraceError):
     """The log has a record that we cannot read: no later one can be judged, and the partition stops."""
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """The effect of a record."""
 
     OPEN = 1
@@ -94,7 +94,14 @@ class Block:
         """Returns the record's value."""
         return (
             _BLOCK.pack(
-                VERSION, Kind.BLOCK, self.writer, self.session, self.before, self.after, self.events, self.expected
+                VERSION,
+                RecordKind.BLOCK,
+                self.writer,
+                self.session,
+                self.before,
+                self.after,
+                self.events,
+                self.expected,
             )
             + self.data
         )
@@ -161,15 +168,15 @@ Change = Create | Seal | Truncate | Delete | SetAttribute
 Record = Open | Block | Change | Forget | Renew
 
 _REQUEST: Final = struct.Struct(">BB16s")
-_LAYOUTS: Final[dict[type[Any], tuple[Kind, struct.Struct]]] = {
-    Open: (Kind.OPEN, _OPEN),
-    Create: (Kind.CREATE, _REQUEST),
-    Seal: (Kind.SEAL, _REQUEST),
-    Truncate: (Kind.TRUNCATE, struct.Struct(">BB16sq")),
-    Delete: (Kind.DELETE, _REQUEST),
-    Forget: (Kind.FORGET, struct.Struct(">BB16s16sqq")),
-    Renew: (Kind.RENEW, struct.Struct(">BB16s16s")),
-    SetAttribute: (Kind.ATTRIBUTE, struct.Struct(">BB16s16sqq")),
+_LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
+    Open: (RecordKind.OPEN, _OPEN),
+    Create: (RecordKind.CREATE, _REQUEST),
+    Seal: (RecordKind.SEAL, _REQUEST),
+    Truncate: (RecordKind.TRUNCATE, struct.Struct(">BB16sq")),
+    Delete: (RecordKind.DELETE, _REQUEST),
+    Forget: (RecordKind.FORGET, struct.Struct(">BB16s16sqq")),
+    Renew: (RecordKind.RENEW, struct.Struct(">BB16s16s")),
+    SetAttribute: (RecordKind.ATTRIBUTE, struct.Struct(">BB16s16sqq")),
 }
 _BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
     kind: (record_type, layout) for record_type, (kind, layout) in _LAYOUTS.items()
@@ -192,10 +199,10 @@ def decode(value: bytes | None) -> Record:
     if version != VERSION:
         raise LogError(f"a record of version {version}; this service knows {VERSION}")
     try:
-        if kind == Kind.BLOCK:
+        if kind == RecordKind.BLOCK:
             _, _, writer, session, before, after, events, expected = _BLOCK.unpack_from(value)
             return Block(writer, session, before, after, events, value[_BLOCK.size :], expected)
-        if kind == Kind.OPEN:
+        if kind == RecordKind.OPEN:
             _, _, writer, session, numbering, create = _OPEN.unpack(value)
             return Open(writer, session, Numbering(numbering), bool(create))
         if kind not in _BY_KIND:

@@ -15,7 +15,7 @@ import msgspec
 
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.records import Numbering
-from headrace_segment.store.state import Segment, Writer
+from headrace_segment.store.state import Segment, WriterState
 
 VERSION: Final = 3
 """The newest version of a set. Each has the version of its newest kind of row, so that older services read what they can."""
@@ -158,7 +158,7 @@ def _restore(offset: int, values: list[bytes]) -> Fold:
             elif kind == _WRITER:
                 writer_id, session, level, numbering, touched = row
                 counts = Numbering(numbering)
-                segment.writers[writer_id] = Writer(session, level, counts, touched, _usual_place(counts, level))
+                segment.writers[writer_id] = WriterState(session, level, counts, touched, _usual_place(counts, level))
             elif kind == _PLACE:
                 writer_id, place, era = row
                 segment.writers[writer_id].place, segment.writers[writer_id].era = place, era

@@ -56,7 +56,7 @@ class Index:
 
 
 @dataclass(slots=True)
-class Writer:
+class WriterState:
     """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted.
 
     `place`: of the last of its events, among all of them; `era`: the fold's when the writer was new. Both are known only for
@@ -79,7 +79,7 @@ class Segment:
     length: int = 0
     sealed: bool = False
     modified: int = 0
-    writers: dict[bytes, Writer] = field(default_factory=dict)
+    writers: dict[bytes, WriterState] = field(default_factory=dict)
     index: Index = field(default_factory=Index)
     refused: array[int] = field(default_factory=_longs)
     """Log offsets, rising, of blocks that do not count."""

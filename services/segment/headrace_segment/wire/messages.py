@@ -29,7 +29,7 @@ EVENT = Annotated[bytes, Field(_read_event, lambda data: HEADER.pack(Kind.EVENT,
 
 
 @dataclass(frozen=True, slots=True)
-class OfSegment:
+class SegmentMessage:
     """The beginning of most messages about a segment. `request`: a reply repeats its request's."""
 
     request: I64
@@ -60,7 +60,7 @@ class SetupAppend:
 
 
 @wire(MESSAGES, Kind.APPEND_SETUP)
-class AppendSetup(OfSegment):
+class AppendSetup(SegmentMessage):
     """`level`: the writer's last event number that is stored."""
 
     writer: UUID
@@ -134,14 +134,14 @@ class SegmentRead:
 
 
 @wire(MESSAGES, Kind.GET_SEGMENT_INFO)
-class GetSegmentInfo(OfSegment):
+class GetSegmentInfo(SegmentMessage):
     """Asks for the state of a segment."""
 
     token: TEXT = ""
 
 
 @wire(MESSAGES, Kind.SEGMENT_INFO)
-class SegmentInfo(OfSegment):
+class SegmentInfo(SegmentMessage):
     """`modified`: Unix time in milliseconds."""
 
     exists: BOOLEAN
@@ -153,7 +153,7 @@ class SegmentInfo(OfSegment):
 
 
 @wire(MESSAGES, Kind.CREATE_SEGMENT)
-class CreateSegment(OfSegment):
+class CreateSegment(SegmentMessage):
     """Its scaling is the controller's business."""
 
     rate: I32
@@ -163,24 +163,24 @@ class CreateSegment(OfSegment):
 
 
 @wire(MESSAGES, Kind.SEGMENT_CREATED)
-class SegmentCreated(OfSegment):
+class SegmentCreated(SegmentMessage):
     """Done."""
 
 
 @wire(MESSAGES, Kind.SEAL_SEGMENT)
-class SealSegment(OfSegment):
+class SealSegment(SegmentMessage):
     """Asks to end appending."""
 
     token: TEXT = ""
 
 
 @wire(MESSAGES, Kind.SEGMENT_SEALED)
-class SegmentSealed(OfSegment):
+class SegmentSealed(SegmentMessage):
     """Done."""
 
 
 @wire(MESSAGES, Kind.TRUNCATE_SEGMENT)
-class TruncateSegment(OfSegment):
+class TruncateSegment(SegmentMessage):
     """Asks to remove the bytes before `offset`."""
 
     offset: I64
@@ -188,12 +188,12 @@ class TruncateSegment(OfSegment):
 
 
 @wire(MESSAGES, Kind.SEGMENT_TRUNCATED)
-class SegmentTruncated(OfSegment):
+class SegmentTruncated(SegmentMessage):
     """Done."""
 
 
 @wire(MESSAGES, Kind.GET_SEGMENT_ATTRIBUTE)
-class GetSegmentAttribute(OfSegment):
+class GetSegmentAttribute(SegmentMessage):
     """Asks for the value of an attribute of a segment."""
 
     attribute: UUID
@@ -209,7 +209,7 @@ class SegmentAttribute:
 
 
 @wire(MESSAGES, Kind.UPDATE_SEGMENT_ATTRIBUTE)
-class UpdateSegmentAttribute(OfSegment):
+class UpdateSegmentAttribute(SegmentMessage):
     """Asks to set an attribute to `value`, if it has the `expected` one."""
 
     attribute: UUID
@@ -227,19 +227,19 @@ class SegmentAttributeUpdated:
 
 
 @wire(MESSAGES, Kind.DELETE_SEGMENT)
-class DeleteSegment(OfSegment):
+class DeleteSegment(SegmentMessage):
     """Asks to delete a segment."""
 
     token: TEXT = ""
 
 
 @wire(MESSAGES, Kind.SEGMENT_DELETED)
-class SegmentDeleted(OfSegment):
+class SegmentDeleted(SegmentMessage):
     """Done."""
 
 
 @wire(MESSAGES, Kind.WRONG_HOST)
-class WrongHost(OfSegment):
+class WrongHost(SegmentMessage):
     """Another host serves this segment."""
 
     host: TEXT
@@ -247,7 +247,7 @@ class WrongHost(OfSegment):
 
 
 @wire(MESSAGES, Kind.SEGMENT_IS_SEALED)
-class SegmentIsSealed(OfSegment):
+class SegmentIsSealed(SegmentMessage):
     """Nothing can be appended any more."""
 
     trace: TEXT = ""
@@ -255,14 +255,14 @@ class SegmentIsSealed(OfSegment):
 
 
 @wire(MESSAGES, Kind.SEGMENT_ALREADY_EXISTS)
-class SegmentAlreadyExists(OfSegment):
+class SegmentAlreadyExists(SegmentMessage):
     """It cannot be created again."""
 
     trace: TEXT = ""
 
 
 @wire(MESSAGES, Kind.NO_SUCH_SEGMENT)
-class NoSuchSegment(OfSegment):
+class NoSuchSegment(SegmentMessage):
     """It was not created, or is deleted."""
 
     trace: TEXT = ""
@@ -270,7 +270,7 @@ class NoSuchSegment(OfSegment):
 
 
 @wire(MESSAGES, Kind.SEGMENT_IS_TRUNCATED)
-class SegmentIsTruncated(OfSegment):
+class SegmentIsTruncated(SegmentMessage):
     """The bytes before `start` are gone."""
 
     start: I64

@@ -158,7 +158,7 @@ class SegmentIsTruncated:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CompleteBlock:
     """A complete block: `data` are its whole Event messages, `events` their number; `offset` is its writer's before them."""
 
     writer: bytes
@@ -167,7 +167,7 @@ class Block:
     events: int
 
 
-Request = SetupAppend | BeginAppendBlock | Block | ReadSegment | KeepAlive
+Request = SetupAppend | BeginAppendBlock | CompleteBlock | ReadSegment | KeepAlive
 
 
 class _State(Enum):
@@ -277,7 +277,7 @@ class OriginalDecoder(Decoder[Request]):
         self._block, self._used, self._state, self._began = block, 0, _State.BLOCK, self._stream.offset
         return block
 
-    def _end(self, end: EndAppendBlock) -> Block | None:
+    def _end(self, end: EndAppendBlock) -> CompleteBlock | None:
         block = self._block
         if end.writer != block.writer:
             raise ProtocolError("an EndAppendBlock of another writer")
@@ -291,15 +291,15 @@ class OriginalDecoder(Decoder[Request]):
         self._state = _State.TAIL
         return None
 
-    def _complete(self) -> Block:
+    def _complete(self) -> CompleteBlock:
         if len(self._data) != self._wanted:
             raise ProtocolError(f"a block of {len(self._data)} bytes that ends as one of {self._wanted}")
-        block = Block(self._block.writer, self._block.offset, bytes(self._data), self._events)
+        block = CompleteBlock(self._block.writer, self._block.offset, bytes(self._data), self._events)
         self._data, self._events = bytearray(), 0
         self._state = _State.IDLE
         return block
 
-    def _part(self, part: PartialMessage) -> Block | None:
+    def _part(self, part: PartialMessage) -> CompleteBlock | None:
         if part.place not in (0, 1, 2):
             raise ProtocolError(f"a PartialMessage of kind {part.place}")
         if (part.place == 0) != (self._parts is None):
