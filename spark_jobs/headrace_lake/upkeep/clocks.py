@@ -62,7 +62,7 @@ def doubted(clocks: Clocks) -> list[Witness]:
     return sorted(wrong)
 
 
-class Brokers(Protocol):
+class BrokerTime(Protocol):
     """A source of the time of Kafka's clock."""
 
     def time(self) -> int | None:
@@ -73,7 +73,7 @@ class ClockGuard:
     """Looks at the clocks, and says once when they begin or cease to disagree. Any thread may call it."""
 
     def __init__(
-        self, brokers: Brokers, metrics: LakeMetrics, log: Log, now: Callable[[], float] = lambda: time.time()
+        self, brokers: BrokerTime, metrics: LakeMetrics, log: Log, now: Callable[[], float] = lambda: time.time()
     ) -> None:
         self._brokers = brokers
         self._metrics = metrics

@@ -14,8 +14,8 @@ from typing_extensions import override
 
 from headrace_lake.commands.mirror.catalog import opened
 from headrace_lake.commands.mirror.metrics import MirrorMetrics
-from headrace_lake.commands.mirror.source import Source, Tables
-from headrace_lake.commands.mirror.target import Target
+from headrace_lake.commands.mirror.source import DeltaSource, Tables
+from headrace_lake.commands.mirror.target import IcebergTarget
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import route_names
@@ -34,7 +34,7 @@ class Follower(Health):
         self._every = settings.iceberg_every
         self._metrics = metrics
         self._log = log
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, IcebergTarget] = {}
         self._trouble = "it has not looked yet"
         self._stopping = threading.Event()
 
@@ -79,10 +79,10 @@ class Follower(Health):
         self._metrics.current.set_to_current_time()
         self._trouble = ""
 
-    def _behind(self, name: str) -> Source | None:
+    def _behind(self, name: str) -> DeltaSource | None:
         """Reads the Delta table, if its Iceberg table shows another version. Raises `ConfigError` if it shows another table."""
         table = self._tables.opened(name)
-        target = self._targets.setdefault(name, Target(self._catalog, (*self._namespace, name)))
+        target = self._targets.setdefault(name, IcebergTarget(self._catalog, (*self._namespace, name)))
         identity, path = target.mirrored()
         if identity not in (None, str(table.metadata().id)):
             raise ConfigError(
@@ -93,7 +93,7 @@ class Follower(Health):
         self._metrics.lag.labels(name).set(max(0, behind))
         return self._tables.source(name) if behind or path != self._tables.path(name) else None
 
-    def _mirror(self, source: Source) -> None:
+    def _mirror(self, source: DeltaSource) -> None:
         added, removed = self._targets[source.name].write(source, self._tables.lake)
         self._metrics.files_added.labels(source.name).inc(added)
         self._metrics.files_removed.labels(source.name).inc(removed)

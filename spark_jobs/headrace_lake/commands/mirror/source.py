@@ -20,7 +20,7 @@ _OPTIONS: Final = {"max_retries": "3", "retry_timeout": "30s", "connect_timeout"
 
 
 @dataclass(frozen=True)
-class Source:
+class DeltaSource:
     """A Delta table at one version."""
 
     name: str
@@ -63,7 +63,7 @@ class Tables:
         """Returns the table `name` as `newest` last found it."""
         return self._open[name]
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> DeltaSource:
         """Returns the content of the table `name`, as `newest` last found it. Raises `HaltError` if its files hold other rows
         than its log says, and `ConfigError` if Iceberg has no such columns.
         """
@@ -89,7 +89,7 @@ class Tables:
         values = [[_plain(each) for each in listed.column(f"partition.{key}").to_pylist()] for key in keys]
         partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)
         counted = about.configuration.get("delta.dataSkippingStatsColumns", "")
-        return Source(
+        return DeltaSource(
             name, path, str(about.id), table.version(), columns, keys,
             tuple(part.strip("` ") for part in counted.split(",") if part.strip("` ")),
             {f"{path}/{each}": values for each, values in zip(paths, partitions, strict=True)},

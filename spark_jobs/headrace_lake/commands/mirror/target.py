@@ -38,7 +38,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from headrace_lake.commands.mirror.source import Source
+from headrace_lake.commands.mirror.source import DeltaSource
 from headrace_lake.configuration.places import within
 
 VERSION: Final = "headrace.delta-version"
@@ -77,7 +77,7 @@ _READERS: Final = 8
 """Threads that read the ends of Parquet files."""
 
 
-class Target:
+class IcebergTarget:
     """The Iceberg table of one Delta table. Every call blocks on the catalog and may raise what pyiceberg does."""
 
     def __init__(self, catalog: Catalog, identifier: tuple[str, ...]) -> None:
@@ -98,7 +98,7 @@ class Target:
         self.version = int(said.get(VERSION) or -1)
         return said.get(IDENTITY), said.get(PATH)
 
-    def write(self, source: Source, lake: str) -> tuple[int, int]:
+    def write(self, source: DeltaSource, lake: str) -> tuple[int, int]:
         """Commits a snapshot that lists the files of `source`; returns how many it added and removed.
 
         Raises `ConfigError` if the catalog puts the table into the folder `lake`: there Delta's vacuum would delete it.
@@ -131,7 +131,7 @@ class Target:
         self._files |= {file.file_path: _bare(file) for file in added}
         return len(added), len(removed)
 
-    def _table(self, source: Source) -> Table:
+    def _table(self, source: DeltaSource) -> Table:
         try:
             return self._catalog.load_table(self._identifier)
         except NoSuchTableError:
@@ -163,7 +163,7 @@ def _said(snapshot: Snapshot | None) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
 
 
-def _describe(transaction: Transaction, source: Source) -> None:
+def _describe(transaction: Transaction, source: DeltaSource) -> None:
     """Adds new columns, and sets the properties that the table lacks."""
     with transaction.update_schema() as update:
         update.union_by_name(_schema(source))
@@ -178,14 +178,14 @@ def _describe(transaction: Transaction, source: Source) -> None:
         transaction.set_properties(missing)
 
 
-def _schema(source: Source) -> Schema:
+def _schema(source: DeltaSource) -> Schema:
     fields: list[NestedField] = []
     for number, (name, kind) in enumerate(source.columns.items()):
         fields.append(NestedField(2 * number + 1, name, _type(source, name, kind, 2 * number + 2), required=False))
     return Schema(*fields)
 
 
-def _type(source: Source, name: str, kind: Any, element: int) -> IcebergType:
+def _type(source: DeltaSource, name: str, kind: Any, element: int) -> IcebergType:
     if isinstance(kind, dict) and kind.get("type") == "array":
         return ListType(element, _type(source, name, kind["elementType"], 0), element_required=False)
     if isinstance(kind, str) and kind.startswith("decimal"):
