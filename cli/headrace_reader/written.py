@@ -23,7 +23,7 @@ _AT_ONCE: Final = 10_000
 """Rows that are fetched together."""
 
 
-class Format(StrEnum):
+class TableFormat(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
@@ -34,14 +34,14 @@ class Format(StrEnum):
 class Output:
     """`format`: None for a table on a terminal, else values with tabs between them. `file`: for Parquet."""
 
-    format: Format | None = None
+    format: TableFormat | None = None
     file: Path | None = None
 
 
 def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
     """Write the rows of `sql` as CSV, JSON or Parquet while they come; return how many. Raises `CommandError`."""
     with connect(lake) as connection:
-        if output.format is not Format.PARQUET:
+        if output.format is not TableFormat.PARQUET:
             with asked(connection, sql) as (names, result):
                 return write_rows(
                     names,
@@ -59,7 +59,7 @@ def write_rows(names: Sequence[str], found: Iterable[Row], output: Output) -> in
     """Write `found` as CSV or JSON; return how many. Raises `CommandError` for Parquet, whose types rows of our own lack."""
     if output.file is not None:
         raise CommandError("These rows can be CSV or JSON, not Parquet.", status=2)
-    return (_write_csv if output.format is Format.CSV else _write_json)(sys.stdout, names, found)
+    return (_write_csv if output.format is TableFormat.CSV else _write_json)(sys.stdout, names, found)
 
 
 def _fetched(names: Sequence[str], more: Callable[[], Sequence[Any]]) -> Iterator[Row]:

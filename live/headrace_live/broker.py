@@ -17,7 +17,7 @@ from headrace_common.kafka.client import client_arguments, explain, make_consume
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_live.looks import KafkaLook, Partition
+from headrace_live.looks import KafkaLook, PartitionLook
 
 ANSWER: Final = 1.5
 """Time that Kafka has for an answer."""
@@ -34,7 +34,7 @@ class KafkaWatch:
         self._settings = settings.model_copy(update={"request_timeout": 2 * ANSWER})
         self._admin: AIOKafkaAdminClient | None = None
         self._consumer: AIOKafkaConsumer | None = None
-        self._partitions: list[Partition] = []
+        self._partitions: list[PartitionLook] = []
         self._brokers: int | None = None
         self._missing: Sequence[int] = ()
         self._described = 0.0
@@ -103,7 +103,7 @@ class KafkaWatch:
                 number = int(entry["partition"])
                 named |= set(entry["replicas"])
                 made.append(
-                    Partition(
+                    PartitionLook(
                         name, number, ends.get((name, number), 0), leader, len(entry["replicas"]), len(entry["isr"])
                     )
                 )

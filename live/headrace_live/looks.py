@@ -9,7 +9,7 @@ from headrace_cli.operating.exposition import Scrape
 
 
 @dataclass(frozen=True)
-class Partition:
+class PartitionLook:
     """A partition as Kafka describes it. `end`: the next offset; `leader` is None if it has none; `landed`: the position of the
     landing job's group, None if that is not known.
     """
@@ -30,11 +30,11 @@ class KafkaLook:
     problem: str = ""
     brokers: int | None = None
     missing: Sequence[int] = ()
-    partitions: Sequence[Partition] = ()
+    partitions: Sequence[PartitionLook] = ()
 
 
 @dataclass(frozen=True)
-class Gap:
+class GapTotal:
     """Missing offsets (`retention`, `recreated`) or numbers of devices, over all rows of one reason."""
 
     reason: str
@@ -49,7 +49,7 @@ class TablesLook:
     problem: str = ""
     rows: Mapping[str, int] = field(default_factory=dict)
     landed: float | None = None
-    gaps: Sequence[Gap] = ()
+    gaps: Sequence[GapTotal] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class Receiver:
+class ReceiverLook:
     """A receiver over its replicas. None: it has no such figure, or nothing happened in the last seconds.
 
     `quarantined` and `lost` count since the replicas started.
@@ -153,7 +153,7 @@ class Figures:
 
     at: float
     time: float
-    receivers: Sequence[Receiver]
+    receivers: Sequence[ReceiverLook]
     lanes: Sequence[Lane]
     lake: Lake
     kafka: KafkaLook | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from headrace_cli.operating.records import Filters, Kept, event, reject, shown_value
+from headrace_cli.operating.records import Filters, StoredRecord, event, reject, shown_value
 from headrace_cli.operating.topic import newest, reading
 from headrace_common.operations.settings import KafkaSettings
 
@@ -26,7 +26,7 @@ async def messages(settings: KafkaSettings, filters: Filters, text: str, *, quar
     """
     decode, sought = reject if quarantine else event, text.encode()
 
-    def wanted(record: Kept) -> bool:
+    def wanted(record: StoredRecord) -> bool:
         return sought in (record.value or b"") and (not filters or filters.passes(decode(record)))
 
     async with asyncio.timeout(SECONDS + 10), reading(settings, quarantine=quarantine) as reader:
@@ -40,7 +40,7 @@ async def messages(settings: KafkaSettings, filters: Filters, text: str, *, quar
     }
 
 
-def _shown(record: Kept, row: dict[str, Any]) -> dict[str, Any]:
+def _shown(record: StoredRecord, row: dict[str, Any]) -> dict[str, Any]:
     shown = {
         name: str(value) if name == "received_time" else shown_value(value)
         for name, value in row.items()

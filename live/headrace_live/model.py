@@ -15,7 +15,7 @@ from headrace_live.looks import (
     Lane,
     Look,
     Outage,
-    Receiver,
+    ReceiverLook,
     Replica,
     added,
 )
@@ -127,7 +127,7 @@ class Model:
             for name in _STORED
         )
 
-    def _judge_kafka(self, look: Look, receivers: Sequence[Receiver], *, stored: bool) -> None:
+    def _judge_kafka(self, look: Look, receivers: Sequence[ReceiverLook], *, stored: bool) -> None:
         """Note when an outage begins and ends. It ends when Kafka answers and stores again what waits."""
         why = look.kafka.problem if look.kafka is not None else ""
         pending = sum(receiver.pending for receiver in receivers)
@@ -145,7 +145,7 @@ class Model:
         elif self._outage is not None and (self._outage.ended or 0) < look.at - SPAN:
             self._outage = None
 
-    def _receivers(self, look: Look) -> list[Receiver]:
+    def _receivers(self, look: Look) -> list[ReceiverLook]:
         earlier = self._earlier(look, WINDOW)
         found: dict[str, list[Scrape]] = {}
         for scrape in look.scrapes:
@@ -153,7 +153,7 @@ class Model:
                 found.setdefault(scrape.service, []).append(scrape)
         return [self._receiver(name, scrapes, earlier, look.time) for name, scrapes in found.items()]
 
-    def _receiver(self, name: str, scrapes: Sequence[Scrape], earlier: Look | None, time: float) -> Receiver:
+    def _receiver(self, name: str, scrapes: Sequence[Scrape], earlier: Look | None, time: float) -> ReceiverLook:
         answering = [scrape for scrape in scrapes if not scrape.problem]
         pairs = _pairs(earlier, answering)
         buckets = between(pairs, "headrace_ack_seconds")
@@ -161,7 +161,7 @@ class Model:
         def total(metric: str) -> int:
             return int(sum(scrape.total(metric) for scrape in answering))
 
-        return Receiver(
+        return ReceiverLook(
             name,
             self._replicas(scrapes, time),
             events=rate(pairs, "headrace_events_stored_total"),

@@ -16,7 +16,7 @@ from typing import Any, Final
 import duckdb
 from aiokafka.errors import KafkaError
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.records import Kept, Row, event, reject
+from headrace_cli.operating.records import Row, StoredRecord, event, reject
 from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_common.kafka.client import explain
 from headrace_common.operations.errors import HeadraceError
@@ -25,7 +25,7 @@ from headrace_reader.address import LakeAddress, without_secrets
 from headrace_reader.tables import connect, first_line
 from headrace_reader.text import printable
 
-from headrace_live.looks import Gap, TablesLook
+from headrace_live.looks import GapTotal, TablesLook
 from headrace_live.messages import MESSAGE_BYTES
 
 ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
@@ -40,7 +40,7 @@ Place = tuple[str, int]
 
 
 @dataclass
-class Way:
+class EventTrace:
     """The places of the event. `record`: its place on Kafka; `row`: in the tables; `said`: the unknown places, and why."""
 
     id: str
@@ -49,7 +49,7 @@ class Way:
     said: list[str] = field(default_factory=list)
 
 
-async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddress | None) -> Way:
+async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddress | None) -> EventTrace:
     """Look in the tables first, then among the records that have not landed. Reads only; takes half a minute at most.
 
     Raises `CommandError` for an invalid id.
@@ -58,7 +58,7 @@ async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddres
         raise CommandError(
             "An id is d. or u. and 32 hex digits, as in column event_id and in what tap shows.", status=2
         )
-    way = Way(identity)
+    way = EventTrace(identity)
     landed: Mapping[Place, int] | None = None
     if lake is not None and identity != NEWEST:
         landed = await _in_tables(way, lake)
@@ -81,7 +81,7 @@ async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddres
     return way
 
 
-async def _in_tables(way: Way, lake: LakeAddress) -> Mapping[Place, int] | None:
+async def _in_tables(way: EventTrace, lake: LakeAddress) -> Mapping[Place, int] | None:
     try:
         way.row = await asyncio.to_thread(find, lake, way.id)
         return await asyncio.to_thread(landed_to, lake) if way.row is None else None
@@ -90,7 +90,7 @@ async def _in_tables(way: Way, lake: LakeAddress) -> Mapping[Place, int] | None:
         return None
 
 
-async def _on_kafka(way: Way, settings: KafkaSettings, landed: Mapping[Place, int] | None) -> None:
+async def _on_kafka(way: EventTrace, settings: KafkaSettings, landed: Mapping[Place, int] | None) -> None:
     """Look on the events topic, then among the quarantine."""
     for quarantine in (False, True):
         if way.record is None and not (quarantine and way.id == NEWEST):
@@ -101,9 +101,9 @@ async def _on_kafka(way: Way, settings: KafkaSettings, landed: Mapping[Place, in
                     await _at(way, reader, way.row["partition"], way.row["offset"])
 
 
-async def _at(way: Way, reader: TopicReader, partition: int, offset: int) -> None:
+async def _at(way: EventTrace, reader: TopicReader, partition: int, offset: int) -> None:
     await reader.begin_from({partition: offset})
-    records: list[Kept] = []
+    records: list[StoredRecord] = []
     while not records and not await reader.at_the_end():
         records = await reader.step()
     for record in records:
@@ -113,14 +113,14 @@ async def _at(way: Way, reader: TopicReader, partition: int, offset: int) -> Non
     way.said.append("Kafka has deleted its record since it landed, as its retention says.")
 
 
-async def _among(way: Way, reader: TopicReader, landed: Mapping[Place, int]) -> None:
+async def _among(way: EventTrace, reader: TopicReader, landed: Mapping[Place, int]) -> None:
     """Look among the records that have not landed, for the id or for the newest."""
     share = 1 if way.id == NEWEST else RECORDS // reader.partitions
     places = {number: max(landed.get((reader.topic, number), 0), end - share) for number, end in reader.ends.items()}
     await reader.begin_from(places)
     sought = way.id.encode()
 
-    def wanted(record: Kept) -> bool:
+    def wanted(record: StoredRecord) -> bool:
         return way.id == NEWEST or any(key in _ID_HEADERS and value == sought for key, value in record.headers)
 
     found = await newest(reader, 1, wanted, MESSAGE_BYTES, SECONDS)
@@ -130,7 +130,7 @@ async def _among(way: Way, reader: TopicReader, landed: Mapping[Place, int]) -> 
         way.said.append("There is too much on Kafka that has not landed: it was not looked through to the end.")
 
 
-def _note(way: Way, record: Kept) -> None:
+def _note(way: EventTrace, record: StoredRecord) -> None:
     quarantined = any(key == "reason" for key, _ in record.headers)
     row: Row = (reject if quarantined else event)(record)
     way.id = str(row.get("event_id") or row.get("id") or way.id) if way.id == NEWEST else way.id
@@ -187,7 +187,7 @@ def look(lake: LakeAddress) -> TablesLook:
         with _open(lake) as connection:
             events, quarantined, landed = connection.execute(_ROWS).fetchone() or (0, 0, None)
             gaps = [
-                Gap(reason, int(rows), None if lost is None else int(lost))
+                GapTotal(reason, int(rows), None if lost is None else int(lost))
                 for reason, rows, lost in connection.execute(_GAPS).fetchall()
             ]
             return TablesLook("", {"events": int(events), "quarantine": int(quarantined)}, landed, gaps)

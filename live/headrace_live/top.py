@@ -19,7 +19,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from headrace_live.looks import Figures, Lake, Look, Receiver
+from headrace_live.looks import Figures, Lake, Look, ReceiverLook
 from headrace_live.model import Model
 from headrace_live.words import short
 
@@ -81,11 +81,11 @@ def rows(figures: Figures) -> list[Row]:
     """Return a row for each service over all its replicas, the landing job's last. None: it has no such figure, or nothing
     happened.
     """
-    services: list[Receiver | Lake] = [*figures.receivers, figures.lake]
+    services: list[ReceiverLook | Lake] = [*figures.receivers, figures.lake]
     return [_row(found) for found in services if found.replicas]
 
 
-def _row(found: Receiver | Lake) -> Row:
+def _row(found: ReceiverLook | Lake) -> Row:
     replicas = found.replicas
     several = len(replicas) > 1
     row: Row = {

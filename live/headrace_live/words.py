@@ -9,7 +9,7 @@ from typing import Final
 from headrace_cli.verbs.console import duration, format_size, span
 from headrace_common.session.explain import count
 
-from headrace_live.looks import Figures, Receiver
+from headrace_live.looks import Figures, ReceiverLook
 
 GOOD: Final = "good"
 WATCH: Final = "watch"
@@ -26,7 +26,7 @@ FULL: Final = 0.45
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Assessment:
     """`level`: good, watch or bad. `title` is one sentence, `lines` are more, the most important first."""
 
     level: str
@@ -34,12 +34,12 @@ class Verdict:
     lines: tuple[str, ...] = ()
 
 
-def verdict(figures: Figures) -> Verdict:
+def verdict(figures: Figures) -> Assessment:
     """Say how the headrace does, the worst first."""
     found = list(_all(figures))
     level = max((level for level, _ in found), key=_ORDER.index, default=GOOD)
     title, *lines = [text for wanted in reversed(_ORDER) for is_, text in found if is_ == wanted]
-    return Verdict(level, title, tuple(lines[:8]))
+    return Assessment(level, title, tuple(lines[:8]))
 
 
 def _all(figures: Figures) -> Iterator[tuple[str, str]]:
@@ -118,7 +118,7 @@ def _receivers(figures: Figures) -> Iterator[tuple[str, str]]:
             yield WATCH, f"{receiver.service}: {_in_flight(receiver)}. Near half, it stops reading."
 
 
-def _in_flight(receiver: Receiver) -> str:
+def _in_flight(receiver: ReceiverLook) -> str:
     return f"{format_size(receiver.used)} of {format_size(receiver.budget)} in flight"
 
 

@@ -24,7 +24,7 @@ from headrace_cli.machine.child import ProcessSpec
 from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import reach, supervisor
 from headrace_cli.stack.reach import http_probe
-from headrace_cli.stack.stack import Endpoint, Stack
+from headrace_cli.stack.stack import ReceiverAddresses, Stack
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs.console import Reporter, unheard
@@ -99,7 +99,7 @@ def stack(state: StateFolder, kinds: list[str], kafka: int) -> Stack:
     for number, kind in enumerate(kinds):
         made, port = spec(state, f"{kind}{number}", kind)
         address = f"127.0.0.1:{port}"
-        receivers.append((made, Endpoint(address, {"tcp": address}, address, "send to {listen}")))
+        receivers.append((made, ReceiverAddresses(address, {"tcp": address}, address, "send to {listen}")))
     lake, port = spec(state, "lake", "well")
     return Stack(
         state=state,

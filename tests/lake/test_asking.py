@@ -17,7 +17,7 @@ from headrace_cli.verbs.query import QUERIES
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comments
 from headrace_lake.tables.shape import Shape
 from headrace_reader.address import located, trouble
-from headrace_reader.written import Format
+from headrace_reader.written import TableFormat
 
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.test_query import MOMENT, append, batch, columns_of, event, make
@@ -41,7 +41,7 @@ def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str
     assert found[1:] == [[f"d.{n}", "/w==", MOMENT.isoformat(), "", 'a,"'] for n in range(3)]
     assert query.query(sql, lake=lake, format_="json") == 0
     assert [row["event_id"] for row in json.loads(capsys.readouterr().out)] == ["d.0", "d.1", "d.2"]
-    for format_, empty in ((Format.CSV, "event_id\n"), (Format.JSON, "[]\n")):
+    for format_, empty in ((TableFormat.CSV, "event_id\n"), (TableFormat.JSON, "[]\n")):
         assert query.query("select event_id from events where false", lake=lake, format_=format_) == 0
         assert capsys.readouterr().out == empty
 

@@ -25,7 +25,7 @@ from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, 
 from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, ROUTES, STRAYS
 from headrace_reader import against_kafka
 from headrace_reader.tables import TABLES, connect, rows
-from headrace_reader.written import Format, Output, write_query
+from headrace_reader.written import Output, TableFormat, write_query
 from pyspark.sql.types import StructType
 from rich.console import Console
 
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_a_query_that_runs(lake: Path) -> None:
 def test_ctrl_c_ends_a_query_that_is_written_as_parquet(lake: Path, tmp_path: Path) -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        write_query(ENDLESS, lake, Output(Format.PARQUET, tmp_path / "x.parquet"))
+        write_query(ENDLESS, lake, Output(TableFormat.PARQUET, tmp_path / "x.parquet"))
     assert [each for each in tmp_path.iterdir() if each != lake] == []
 
 

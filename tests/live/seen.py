@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace_cli.operating.exposition import Scrape
-from headrace_live.looks import KafkaLook, Look, Partition, TablesLook
+from headrace_live.looks import KafkaLook, Look, PartitionLook, TablesLook
 
 UNIX = 1_795_000_000.0
 INF = float("inf")
@@ -59,7 +59,7 @@ def lake(at: float, records: float = 0, *, lag: float = 0, last: float = UNIX, r
 def kafka(
     end: int = 0, *, problem: str = "", landed: int | None = None, leader: int | None = 1, missing: tuple[int, ...] = ()
 ) -> KafkaLook:
-    partition = Partition("headrace.events", 0, end, leader, landed=landed)
+    partition = PartitionLook("headrace.events", 0, end, leader, landed=landed)
     return KafkaLook(problem, None if problem else 1, missing, (partition,))
 
 

@@ -10,7 +10,7 @@ from headrace_cli.operating.records import Filters
 from headrace_live import messages as shown
 from headrace_live import tables
 from headrace_live.messages import messages
-from headrace_live.tables import Way
+from headrace_live.tables import EventTrace
 
 from tests.cli.operating.topics import event_headers, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
@@ -53,7 +53,7 @@ def test_an_event_is_followed_to_its_record(kafka: EmbeddedKafka, monkeypatch: p
     put(topics, topics.quarantine_topic, [(b"{", reject_headers("bad_json"))])
 
     def place(identity: str, **landed: Any) -> tuple[Any, ...]:
-        way = Way(identity, **landed)
+        way = EventTrace(identity, **landed)
         asyncio.run(tables._on_kafka(way, topics, None))
         found = way.record or {}
         return found.get("topic"), found.get("offset"), way.said

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from headrace_cli.operating.exposition import Scrape
-from headrace_live.looks import Figures, Gap, Look, Partition, TablesLook
+from headrace_live.looks import Figures, GapTotal, Look, PartitionLook, TablesLook
 from headrace_live.model import FIELDS, POINTS, REPLICAS, SPAN, Model
 from headrace_live.service import _plain, document, rounded
 from headrace_live.words import BAD, GOOD, WATCH, verdict
@@ -61,7 +61,7 @@ class TestFigures:
         assert (lane.rate, lane.lag, figures.lake.lag) == (100, 300, 300)
 
     def test_part_of_a_lag_is_no_lag(self) -> None:
-        two = (Partition("headrace.events", 0, 100, 1, landed=90), Partition("headrace.events", 1, 100, 1))
+        two = (PartitionLook("headrace.events", 0, 100, 1, landed=90), PartitionLook("headrace.events", 1, 100, 1))
         figures = last(look(0, receiver(0), lake(0), kafka=replace(kafka(), partitions=two)))
         assert ([lane.lag for lane in figures.lanes], figures.lake.lag) == ([10, None], None)
 
@@ -262,7 +262,7 @@ class TestWords:
         assert not any("All is ready" in line for line in (told.title, *told.lines))
 
     def test_doubts(self) -> None:
-        gaps = TablesLook("", {"events": 1}, None, [Gap("logjam", 2, 9), Gap("retention", 1, 70)])
+        gaps = TablesLook("", {"events": 1}, None, [GapTotal("logjam", 2, 9), GapTotal("retention", 1, 70)])
         told = verdict(last(
             look(0, quarantined(0, bad_json=0), tables=gaps),
             look(3, quarantined(3, bad_json=2), tables=gaps),

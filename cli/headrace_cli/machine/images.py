@@ -29,7 +29,7 @@ CA_IN_BUILD: Final = "/run/secrets/ca.pem"
 """Where the Dockerfiles mount the secret ``ca.pem``."""
 
 
-class Target(StrEnum):
+class ImageTarget(StrEnum):
     """Where built images go, beside the builder's own store."""
 
     DOCKER = "docker"
@@ -80,11 +80,11 @@ def build_command(
     return ["docker", "build", *load, "-f", str(ROOT / image.dockerfile), "-t", reference, *given, *secrets, str(ROOT)]
 
 
-def load_command(target: Target, references: Sequence[str], cluster: str) -> list[str] | None:
+def load_command(target: ImageTarget, references: Sequence[str], cluster: str) -> list[str] | None:
     """Return the command that copies images into a cluster; None for Docker, which has built them."""
-    if target is Target.KIND:
+    if target is ImageTarget.KIND:
         return ["kind", "load", "docker-image", *references, *(["--name", cluster] if cluster else [])]
-    if target is Target.K3D:
+    if target is ImageTarget.K3D:
         return ["k3d", "image", "import", *references, *(["--cluster", cluster] if cluster else [])]
     return None
 

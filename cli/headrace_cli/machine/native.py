@@ -26,19 +26,19 @@ LONGEST: Final = 900.0
 """Seconds that a build may take."""
 
 
-class Built(NamedTuple):
+class NativeStatus(NamedTuple):
     """Whether the native core is installed in this environment, and one line about it."""
 
     there: bool
     line: str
 
 
-def install() -> Built:
+def install() -> NativeStatus:
     """Build the core unless that was done before, and install it in this Python's environment. Never raises."""
     if not (SOURCES / "Cargo.toml").is_file():
-        return Built(False, "not built: this is no checkout")
+        return NativeStatus(False, "not built: this is no checkout")
     if shutil.which("cargo") is None:
-        return Built(False, "not built: there is no cargo; receivers run without it, at a higher cost")
+        return NativeStatus(False, "not built: there is no cargo; receivers run without it, at a higher cost")
     try:
         kept = cache() / "native" / fingerprint() / MODULE
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -46,11 +46,11 @@ def install() -> Built:
             fresh = not kept.is_file()
             problem = _build(kept) if fresh else ""
         if problem:
-            return Built(False, f"not built: {problem}; receivers run without it, at a higher cost")
+            return NativeStatus(False, f"not built: {problem}; receivers run without it, at a higher cost")
         _copy(kept, Path(sysconfig.get_path("platlib")) / MODULE)
     except (OSError, CommandError, subprocess.SubprocessError) as error:
-        return Built(False, f"not built: {error}; receivers run without it, at a higher cost")
-    return Built(True, "built with cargo" if fresh else "built before")
+        return NativeStatus(False, f"not built: {error}; receivers run without it, at a higher cost")
+    return NativeStatus(True, "built with cargo" if fresh else "built before")
 
 
 def fingerprint() -> str:

@@ -52,7 +52,7 @@ def as_environment(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(kept)
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """From harmless to harmful."""
 
     FINE = "fine"
@@ -61,24 +61,24 @@ class Verdict(StrEnum):
     WRONG = "wrong"
 
 
-_MARKS: Final = {Verdict.FINE: "good", Verdict.UNKNOWN: "note", Verdict.DOUBT: "bad", Verdict.WRONG: "bad"}
+_MARKS: Final = {Severity.FINE: "good", Severity.UNKNOWN: "note", Severity.DOUBT: "bad", Severity.WRONG: "bad"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One check's result. `next`: what to do, or to look at; empty if nothing."""
 
     check: str
-    verdict: Verdict
+    verdict: Severity
     reason: str
     next: str = ""
 
     @property
     def bad(self) -> bool:
-        return self.verdict in (Verdict.DOUBT, Verdict.WRONG)
+        return self.verdict in (Severity.DOUBT, Severity.WRONG)
 
 
-def show(findings: Sequence[Finding], verdict: str, *, fine: bool, as_json: bool) -> None:
+def show(findings: Sequence[CheckResult], verdict: str, *, fine: bool, as_json: bool) -> None:
     if as_json:
         document = {"verdict": verdict, "fine": fine, "checks": [asdict(found) for found in findings]}
         sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")

@@ -171,7 +171,7 @@ _PART: Final = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRecord:
     """A record as Kafka keeps it. `timestamp`: Unix time in milliseconds, when it was stored."""
 
     topic: str
@@ -195,7 +195,7 @@ class Kept:
 Row = dict[str, Any]
 
 
-def event(record: Kept) -> Row:
+def event(record: StoredRecord) -> Row:
     """Return a row of the events topic; `body` is parsed JSON, `payload` that of other content. `fault`: why it is none."""
     texts, fault = _texts(record, EVENT_RULES, REQUIRED_HEADERS)
     json = texts.get("content-type") == JSON.decode()
@@ -224,7 +224,7 @@ def event(record: Kept) -> Row:
     )
 
 
-def reject(record: Kept) -> Row:
+def reject(record: StoredRecord) -> Row:
     """Return a row of the quarantine topic; `raw` are the bytes of this part."""
     texts, fault = _texts(record, QUARANTINE_RULES, QUARANTINE_HEADERS)
     part = _PART.fullmatch(texts.get("part") or "")
@@ -261,13 +261,13 @@ def as_json(row: Row) -> bytes:
     return orjson.dumps(json_value(row), option=orjson.OPT_NON_STR_KEYS)
 
 
-def _without_nothing(columns: Row, content: Row, record: Kept) -> Row:
+def _without_nothing(columns: Row, content: Row, record: StoredRecord) -> Row:
     place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     return {name: value for name, value in columns.items() if value not in (None, {})} | content | place
 
 
 def _texts(
-    record: Kept, rules: Mapping[Any, Rule], required: Sequence[str]
+    record: StoredRecord, rules: Mapping[Any, Rule], required: Sequence[str]
 ) -> tuple[dict[str, str | None], RecordFault | None]:
     """Return the headers' texts by name, and the first fault in the order of the landing job."""
     counts = Counter(key for key, _ in record.headers)

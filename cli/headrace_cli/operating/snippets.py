@@ -32,7 +32,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Client:
+class SnippetClient:
     """A client of a receiver (`protocol`, by its name)."""
 
     protocol: str
@@ -52,9 +52,9 @@ _SNIPPETS: Final[Mapping[str, Snippets]] = {
 }
 PORTS: Final[Mapping[str, int]] = {each.name: each.listeners[0].port for each in installed()}
 """Port by protocol."""
-CLIENTS: Final = tuple(Client(name, each) for name, found in _SNIPPETS.items() for each in found.clients)
+CLIENTS: Final = tuple(SnippetClient(name, each) for name, found in _SNIPPETS.items() for each in found.clients)
 """In the order in which they are listed."""
-NAMED: Final[Mapping[str, Client]] = {client.snippet.name: client for client in CLIENTS}
+NAMED: Final[Mapping[str, SnippetClient]] = {client.snippet.name: client for client in CLIENTS}
 
 
 def how_to(protocol: str) -> str:
@@ -65,7 +65,7 @@ def how_to(protocol: str) -> str:
     return "\n".join([*texts, *filter(None, [_SNIPPETS[protocol].more if protocol in _SNIPPETS else ""])])
 
 
-def _indented(client: Client, address: Address) -> str:
+def _indented(client: SnippetClient, address: Address) -> str:
     head, *rest = client.text(address).splitlines()
     return "\n".join([f"  {client.snippet.name:<13} {head}", *(f"{'':<16}{line}" for line in rest)]) + "\n"
 
@@ -116,7 +116,7 @@ def snippet(
     return 0
 
 
-def _address(record: dict[str, Any], client: Client, state: StateFolder, host: str) -> Address:
+def _address(record: dict[str, Any], client: SnippetClient, state: StateFolder, host: str) -> Address:
     if not record:
         return Address(host or "127.0.0.1", PORTS[client.protocol])
     service = record["services"].get(client.protocol)

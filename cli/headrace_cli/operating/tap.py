@@ -22,8 +22,8 @@ from headrace_cli.operating.records import (
     BEGINNING,
     NOW,
     Filters,
-    Kept,
     Row,
+    StoredRecord,
     as_json,
     event,
     parse_moment,
@@ -40,7 +40,7 @@ LAST_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of records that `--last` holds."""
 
 
-class Format(StrEnum):
+class TapFormat(StrEnum):
     PRETTY = "pretty"
     JSON = "json"
     RAW = "raw"
@@ -88,7 +88,7 @@ def tap(
     ] = True,
 ) -> int:
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
-    check_known("--format", [style], Format)
+    check_known("--format", [style], TapFormat)
     check_known("--protocol", protocol or (), [each.name for each in installed()])
     if quarantine and any(text.startswith("body") for text in where or ()):
         raise CommandError("--where body.…: what is in quarantine has no body; attributes.… has a value.", status=2)
@@ -98,7 +98,7 @@ def tap(
     moment: datetime | str | None = begin or (NOW if last is None else BEGINNING if filters else None)
     if moment not in (None, NOW, BEGINNING):
         moment = parse_moment(begin, "--from", datetime.now(UTC))
-    tapping = _Tap(reject if quarantine else event, filters, Format(style), limit, follow)
+    tapping = _Tap(reject if quarantine else event, filters, TapFormat(style), limit, follow)
     try:
         asyncio.run(tapping.run(kafka_settings(state, kafka), moment, last, quarantine=quarantine))
     except KeyboardInterrupt:
@@ -114,9 +114,9 @@ def tap(
 class _Tap:
     """Shows records, and counts them. `limit`: of records that are shown; `follow`: go on at the topic's end."""
 
-    decode: Callable[[Kept], Row]
+    decode: Callable[[StoredRecord], Row]
     filters: Filters
-    style: Format
+    style: TapFormat
     limit: int | None
     follow: bool
     shown: int = 0
@@ -171,19 +171,19 @@ class _Tap:
             self._show(record, self.decode(record))
         sys.stdout.flush()
 
-    def _wanted(self, record: Kept) -> Row | None:
+    def _wanted(self, record: StoredRecord) -> Row | None:
         self.read += 1
         row = self.decode(record)
         return row if self.filters.passes(row) else None
 
-    def _show(self, record: Kept, row: Row) -> None:
+    def _show(self, record: StoredRecord, row: Row) -> None:
         self.shown += 1
-        if self.style is Format.PRETTY:
+        if self.style is TapFormat.PRETTY:
             with console.OUT.capture() as captured:  # rich would end the process itself on a closed pipe
                 console.OUT.print(pretty(row))
             sys.stdout.write(captured.get())
             return
-        sys.stdout.buffer.write((as_json(row) if self.style is Format.JSON else record.value or b"") + b"\n")
+        sys.stdout.buffer.write((as_json(row) if self.style is TapFormat.JSON else record.value or b"") + b"\n")
 
 
 def output_closed() -> bool:

@@ -21,18 +21,18 @@ from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.records import BEGINNING, NOW, Kept
+from headrace_cli.operating.records import BEGINNING, NOW, StoredRecord
 from headrace_cli.stack.reach import check_reachable
 
 
 @dataclass
-class Newest:
+class LatestRecords:
     """The records that were found, the oldest first. `read`: records that were read; `held`: bytes of the kept ones.
 
     `cut`: some fit and were left out, for their bytes. `late`: the time was over before the end was reached.
     """
 
-    records: list[Kept] = field(default_factory=list)
+    records: list[StoredRecord] = field(default_factory=list)
     read: int = 0
     held: int = 0
     cut: bool = False
@@ -40,10 +40,14 @@ class Newest:
 
 
 async def newest(
-    reader: TopicReader, count: int, wanted: Callable[[Kept], bool], most_bytes: int, seconds: float = float("inf")
-) -> Newest:
+    reader: TopicReader,
+    count: int,
+    wanted: Callable[[StoredRecord], bool],
+    most_bytes: int,
+    seconds: float = float("inf"),
+) -> LatestRecords:
     """Read to where the topic ended when the reader opened; keep the newest `count` of the wanted records, or fewer."""
-    found, kept = Newest(), list[tuple[tuple[int, int, int], Kept]]()
+    found, kept = LatestRecords(), list[tuple[tuple[int, int, int], StoredRecord]]()
     stop = monotonic() + seconds
     while not found.late and not await reader.at_the_end():
         for record in await reader.step():
@@ -129,11 +133,11 @@ class TopicReader:
         for place in self._partitions:
             self._consumer.seek(place, max(first[place], places.get(place.partition, self._ends[place])))
 
-    async def step(self) -> list[Kept]:
+    async def step(self) -> list[StoredRecord]:
         """Return the next records, in order of their time; none if none has come for half a second."""
         found = await self._consumer.getmany(timeout_ms=STEP_MS, max_records=RECORDS)
         kept = [
-            Kept(record.topic, record.partition, record.offset, record.timestamp, record.headers, record.value)
+            StoredRecord(record.topic, record.partition, record.offset, record.timestamp, record.headers, record.value)
             for records in found.values()
             for record in records
         ]
@@ -144,7 +148,7 @@ class TopicReader:
         seen, self._trouble.seen = self._trouble.seen, False
         return seen
 
-    def before_the_end(self, record: Kept) -> bool:
+    def before_the_end(self, record: StoredRecord) -> bool:
         """Return whether it was there when the reader opened."""
         return record.offset < self._ends[TopicPartition(record.topic, record.partition)]
 

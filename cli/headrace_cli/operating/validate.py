@@ -35,7 +35,7 @@ from headrace_common.operations.variables import misspelt
 from headrace_common.topics import changes, plans
 
 from headrace_cli.ground import check_known
-from headrace_cli.operating.parts import NAMES, Finding, Verdict, settings_class, show
+from headrace_cli.operating.parts import NAMES, CheckResult, Severity, settings_class, show
 from headrace_cli.stack.reach import check_reachable
 from headrace_cli.verbs.console import format_size
 from headrace_cli.verbs.options import examples
@@ -46,12 +46,12 @@ RECORD_BYTES: Final = 64 * 1024
 SOON: Final = timedelta(days=30)
 CHECK: Final = "certificate"
 
-_limits_doubt = partial(Finding, "limits", Verdict.DOUBT)
-_topics_wrong = partial(Finding, "topics", Verdict.WRONG)
-_topics_doubt = partial(Finding, "topics", Verdict.DOUBT)
+_limits_doubt = partial(CheckResult, "limits", Severity.DOUBT)
+_topics_wrong = partial(CheckResult, "topics", Severity.WRONG)
+_topics_doubt = partial(CheckResult, "topics", Severity.DOUBT)
 
 
-def of_machine(limits: LimitSettings) -> Iterator[Finding]:
+def of_machine(limits: LimitSettings) -> Iterator[CheckResult]:
     """Yield limits that contradict the files and the memory of this machine. Only of use where the part runs."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files != resource.RLIM_INFINITY and files < limits.connections + OWN_FILES:
@@ -68,7 +68,7 @@ def of_machine(limits: LimitSettings) -> Iterator[Finding]:
         )
 
 
-def of_kafka(kafka: KafkaSettings) -> Iterator[Finding]:
+def of_kafka(kafka: KafkaSettings) -> Iterator[CheckResult]:
     """Yield times that contradict one another."""
     if kafka.ack_deadline < kafka.request_timeout:
         yield _limits_doubt(
@@ -78,7 +78,7 @@ def of_kafka(kafka: KafkaSettings) -> Iterator[Finding]:
         )
 
 
-def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
+def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[CheckResult]:
     """Yield the findings on a topic: its settings for the promise, and its room for the largest event."""
     for what in topic.weak:
         yield _topics_wrong(
@@ -93,7 +93,7 @@ def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
         )
 
 
-def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, Topic]) -> Iterator[Finding]:
+def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, Topic]) -> Iterator[CheckResult]:
     """Yield the changes that `python -m headrace_common.topics` would make."""
     for plan in plans(kafka, topics):
         topic = found.get(plan.name)
@@ -113,7 +113,7 @@ def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, To
             )
 
 
-def check_certificates(settings: TlsSettings, now: datetime | None = None) -> list[Finding]:
+def check_certificates(settings: TlsSettings, now: datetime | None = None) -> list[CheckResult]:
     """Return faults and doubts; without any, one line about the certificate. Reads the files; raises nothing."""
     if settings.cert is None or settings.key is None:
         return []
@@ -136,11 +136,11 @@ def check_certificates(settings: TlsSettings, now: datetime | None = None) -> li
         return found
     names = ", ".join(_subject_names(chain[0]))
     until = chain[0].not_valid_after_utc.date().isoformat()
-    return [Finding(CHECK, Verdict.FINE, f"{settings.cert}: for {names}, until {until}")]
+    return [CheckResult(CHECK, Severity.FINE, f"{settings.cert}: for {names}, until {until}")]
 
 
-def _wrong(setting: str, path: Path, what: str, mend: str, verdict: Verdict = Verdict.WRONG) -> Finding:
-    return Finding(CHECK, verdict, f"{setting} {path} {what}", mend)
+def _wrong(setting: str, path: Path, what: str, mend: str, verdict: Severity = Severity.WRONG) -> CheckResult:
+    return CheckResult(CHECK, verdict, f"{setting} {path} {what}", mend)
 
 
 def _first(error: BaseException) -> str:
@@ -151,7 +151,7 @@ def _no_password() -> str:
     raise ValueError("it is encrypted")
 
 
-def _pair(cert: Path, key: Path) -> Iterator[Finding]:
+def _pair(cert: Path, key: Path) -> Iterator[CheckResult]:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
     except (OSError, ssl.SSLError, ValueError) as error:
@@ -160,7 +160,7 @@ def _pair(cert: Path, key: Path) -> Iterator[Finding]:
         yield _wrong("TLS__KEY", key, what, "give the certificate and the key that were made together, unencrypted")
 
 
-def _dates(setting: str, path: Path, chain: Sequence[x509.Certificate], now: datetime) -> Iterator[Finding]:
+def _dates(setting: str, path: Path, chain: Sequence[x509.Certificate], now: datetime) -> Iterator[CheckResult]:
     for number, certificate in enumerate(chain):
         which = "" if len(chain) == 1 else f" (certificate {number + 1} of {len(chain)} in it)"
         begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -174,7 +174,7 @@ def _dates(setting: str, path: Path, chain: Sequence[x509.Certificate], now: dat
             )
         elif ends - now < SOON:
             days = (ends - now).days
-            yield _wrong(setting, path, f"expires in {days} days{which}", "replace the file in time", Verdict.DOUBT)
+            yield _wrong(setting, path, f"expires in {days} days{which}", "replace the file in time", Severity.DOUBT)
 
 
 def _subject_names(certificate: x509.Certificate) -> list[str]:
@@ -185,7 +185,7 @@ def _subject_names(certificate: x509.Certificate) -> list[str]:
     return [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
 
 
-def _names(path: Path, certificate: x509.Certificate) -> Iterator[Finding]:
+def _names(path: Path, certificate: x509.Certificate) -> Iterator[CheckResult]:
     if not _subject_names(certificate):
         yield _wrong(
             "TLS__CERT",
@@ -195,7 +195,7 @@ def _names(path: Path, certificate: x509.Certificate) -> Iterator[Finding]:
         )
 
 
-def _use(path: Path, certificate: x509.Certificate) -> Iterator[Finding]:
+def _use(path: Path, certificate: x509.Certificate) -> Iterator[CheckResult]:
     try:
         uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (x509.ExtensionNotFound, ValueError):
@@ -204,7 +204,7 @@ def _use(path: Path, certificate: x509.Certificate) -> Iterator[Finding]:
         yield _wrong("TLS__CERT", path, "is not for servers", "make one with the extended key usage serverAuth")
 
 
-def _order(path: Path, chain: Sequence[x509.Certificate]) -> Iterator[Finding]:
+def _order(path: Path, chain: Sequence[x509.Certificate]) -> Iterator[CheckResult]:
     for lower, upper in itertools.pairwise(chain):
         try:
             lower.verify_directly_issued_by(upper)
@@ -214,7 +214,7 @@ def _order(path: Path, chain: Sequence[x509.Certificate]) -> Iterator[Finding]:
             return
 
 
-def _authority(path: Path, now: datetime) -> Iterator[Finding]:
+def _authority(path: Path, now: datetime) -> Iterator[CheckResult]:
     try:
         found = x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -255,14 +255,14 @@ def validate(
     """Check settings, certificates, limits, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
     check_known("part", parts or (), NAMES)
     findings = list(_all(parts or NAMES, config, offline=offline))
-    bad = [found for found in findings if found.verdict is Verdict.WRONG or (strict and found.bad)]
-    doubts = sum(found.verdict is Verdict.DOUBT for found in findings)
+    bad = [found for found in findings if found.verdict is Severity.WRONG or (strict and found.bad)]
+    doubts = sum(found.verdict is Severity.DOUBT for found in findings)
     verdict = f"{len(bad)} to mend" if bad else "valid" + (f", {doubts} in doubt" if doubts else "")
     show(findings, verdict, fine=not bad, as_json=as_json)
     return EXIT_CONFIG if bad else 0
 
 
-def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterator[Finding]:
+def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterator[CheckResult]:
     loaded: dict[str, Settings] = {}
     said: set[str] = set()
     for part in parts:
@@ -271,22 +271,24 @@ def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterato
         except ConfigError as error:
             for line in str(error).splitlines():
                 if line not in said:  # what parts share is wrong in each of them
-                    yield Finding("settings", Verdict.WRONG, line, "docs/settings.md says what it may be")
+                    yield CheckResult("settings", Severity.WRONG, line, "docs/settings.md says what it may be")
                 said.add(line)
     refused = {line.partition(":")[0] for line in said}
     for sentence in misspelt(os.environ):
         if sentence.partition(":")[0] not in refused:
-            yield Finding("settings", Verdict.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out")
+            yield CheckResult(
+                "settings", Severity.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out"
+            )
     if loaded:
-        yield Finding("settings", Verdict.FINE, f"of {', '.join(loaded)}")
+        yield CheckResult("settings", Severity.FINE, f"of {', '.join(loaded)}")
     yield from _of_machine(loaded.values())
     if offline:
-        yield Finding("kafka", Verdict.UNKNOWN, "not asked")
+        yield CheckResult("kafka", Severity.UNKNOWN, "not asked")
     elif loaded:
         yield from _of_kafka(loaded)
 
 
-def _of_machine(loaded: Iterable[Settings]) -> list[Finding]:
+def _of_machine(loaded: Iterable[Settings]) -> list[CheckResult]:
     """Return the findings about files and limits, each once: parts share most of them."""
     found = [
         finding
@@ -297,7 +299,7 @@ def _of_machine(loaded: Iterable[Settings]) -> list[Finding]:
     return list(dict.fromkeys(found))
 
 
-def _of_kafka(loaded: dict[str, Settings]) -> Iterator[Finding]:
+def _of_kafka(loaded: dict[str, Settings]) -> Iterator[CheckResult]:
     kafka = dict(next(iter(loaded.values())))["kafka"]  # each part's settings have it; their base class has not
     assert isinstance(kafka, KafkaSettings)
     also = (kafka.segments_topic, kafka.snapshots_topic) if "segment" in loaded else ()
@@ -309,32 +311,32 @@ def _of_kafka(loaded: dict[str, Settings]) -> Iterator[Finding]:
             if "is missing" in str(error)
             else "check KAFKA__… and the brokers"
         )
-        yield Finding("kafka", Verdict.WRONG, str(error), mend)
+        yield CheckResult("kafka", Severity.WRONG, str(error), mend)
         return
-    yield Finding(
-        "kafka", Verdict.FINE, f"{kafka.bootstrap_servers} answers; {', '.join(t.name for t in topics)} exist"
+    yield CheckResult(
+        "kafka", Severity.FINE, f"{kafka.bootstrap_servers} answers; {', '.join(t.name for t in topics)} exist"
     )
     unread = [topic.name for topic in topics if not topic.configuration]
     if unread:
-        yield Finding(
+        yield CheckResult(
             "kafka",
-            Verdict.DOUBT,
+            Severity.DOUBT,
             f"the settings of {', '.join(unread)} may not be read, so nothing can say whether they keep the promise",
             "allow DESCRIBE_CONFIGS on the topics",
         )
     yield from _of_topics(loaded, topics)
 
 
-def _of_topics(loaded: dict[str, Settings], topics: Sequence[Topic]) -> Iterator[Finding]:
+def _of_topics(loaded: dict[str, Settings], topics: Sequence[Topic]) -> Iterator[CheckResult]:
     receivers = [settings for settings in loaded.values() if isinstance(settings, ServiceSettings)]
     largest = max((settings.limits for settings in receivers), key=lambda each: each.event_bytes, default=None)
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     for number, topic in enumerate(topics):
         found += of_topic(topic, largest if number < 2 else None)
     process = loaded.get("topics")
     if isinstance(process, TopicsProcessSettings):
         found += of_plans(process.kafka, process.topics, {topic.name: topic for topic in topics})
-    yield from found or [Finding("topics", Verdict.FINE, "keep the promise, and hold the largest event")]
+    yield from found or [CheckResult("topics", Severity.FINE, "keep the promise, and hold the largest event")]
 
 
 async def _ask(kafka: KafkaSettings, also: Sequence[str]) -> list[Topic]:

@@ -69,7 +69,7 @@ class StackOptions:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ReceiverAddresses:
     """Addresses of a receiver and the hint for its users. `ca`: the authority that its TLS needs; `keys`: its CURVE keys."""
 
     listen: str
@@ -91,7 +91,7 @@ class Stack:
     bootstrap: str
     kafka: ProcessSpec | None
     topics: tuple[Sequence[str], Mapping[str, str]]
-    receivers: list[tuple[ProcessSpec, Endpoint]]
+    receivers: list[tuple[ProcessSpec, ReceiverAddresses]]
     lake: ProcessSpec
     lake_ops: str
     disk_bytes: int | None = field(default=None)
@@ -212,7 +212,7 @@ def _receiver(
     state: StateFolder,
     base: Mapping[str, str],
     certificates: Certificates | None,
-) -> tuple[ProcessSpec, Endpoint]:
+) -> tuple[ProcessSpec, ReceiverAddresses]:
     variables = {**base, **environment("listen", host=host), **environment("ops", host=HOST, port=ops)}
     without: tuple[str, ...] = ()
     if certificates is not None and service.curve:
@@ -226,7 +226,7 @@ def _receiver(
         addresses[listener.name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     probe = http_probe(HOST, ops)
     spec = ProcessSpec(service.name, module(service.module), variables, state.log(service.name), probe, without=without)
-    endpoint = Endpoint(
+    endpoint = ReceiverAddresses(
         addresses[service.listeners[0].name], addresses, f"{HOST}:{ops}", service.hint.replace("{transport}", "tcp")
     )
     if certificates is None:

@@ -13,7 +13,7 @@ from headrace_common import __version__
 
 from headrace_cli.ground import CommandError, check_checkout, check_known
 from headrace_cli.machine.images import (
-    Target,
+    ImageTarget,
     build_command,
     cargo_options,
     check_docker,
@@ -59,7 +59,7 @@ def images(
 ) -> int:
     """Build the container images with Docker. pip's index, proxy and CA, and cargo's, are those of this machine."""
     check_checkout("images")
-    check_known("--load", [load], Target)
+    check_known("--load", [load], ImageTarget)
     selected = select(names or ())
     tag = tag or __version__
     if tag == "latest":
@@ -87,7 +87,7 @@ def images(
             references.append(reference)
             took = time.monotonic() - began
             console.line(image.name, "good", f"{reference}, {console.format_size(size(reference))}, {took:.0f} s")
-        loading = load_command(Target(load), references, cluster)
+        loading = load_command(ImageTarget(load), references, cluster)
         if loading is not None:
             run(loading, Path(folder) / "load.log")
             console.line("load", "good", f"{load} has them")
@@ -104,7 +104,7 @@ def next_steps(load: str, registry: str, tag: str) -> str:
             f"  docker images --format '{{{{.Repository}}}}:{{{{.Tag}}}}' '{registry.rstrip('/')}/headrace-*:{tag}' \\",
         ]
         lines += ["    | xargs -n 1 docker push"]
-    if load == Target.DOCKER and not registry:
+    if load == ImageTarget.DOCKER and not registry:
         given = f"HEADRACE_TAG={tag} " if changed else ""
         lines += ["Next:", f"  {given}docker compose up --wait"]
     else:

@@ -12,7 +12,7 @@ import typer
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
 from headrace_reader.text import printable, text
-from headrace_reader.written import Format, Output, write_query, write_rows
+from headrace_reader.written import Output, TableFormat, write_query, write_rows
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
@@ -24,13 +24,13 @@ from headrace_cli.verbs.options import LakeOption, StateOption, examples
 
 def _output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
     """Check the options against each other. Raises `CommandError`."""
-    check_known("--format", [format_] if format_ is not None else (), Format)
-    if as_json and format_ not in (None, Format.JSON):
+    check_known("--format", [format_] if format_ is not None else (), TableFormat)
+    if as_json and format_ not in (None, TableFormat.JSON):
         raise CommandError(f"--json and --format {format_} contradict each other.", status=2)
-    wanted = Format.JSON if as_json else Format(format_) if format_ is not None else None
-    if file is not None and wanted is None and file.suffix == f".{Format.PARQUET}":
-        wanted = Format.PARQUET
-    if (wanted is Format.PARQUET) != (file is not None):
+    wanted = TableFormat.JSON if as_json else TableFormat(format_) if format_ is not None else None
+    if file is not None and wanted is None and file.suffix == f".{TableFormat.PARQUET}":
+        wanted = TableFormat.PARQUET
+    if (wanted is TableFormat.PARQUET) != (file is not None):
         raise CommandError("--format parquet and --output FILE belong together: redirect other formats.", status=2)
     return Output(wanted, file)
 
@@ -98,7 +98,7 @@ def query(
 
 def _ask(sql: str, lake: Path | str, output: Output) -> int:
     """Write the rows of `sql`; return how many."""
-    if output.format in (None, Format.TABLE):
+    if output.format in (None, TableFormat.TABLE):
         found = run(sql, lake)
         _show(found, output)
         return len(found)
@@ -158,7 +158,7 @@ def _last_landing(lake: Path | str) -> str:
 
 def _show(found: Sequence[Row], output: Output) -> None:
     """Write rows that are there already."""
-    if output.format not in (None, Format.TABLE):
+    if output.format not in (None, TableFormat.TABLE):
         write_rows(list(found[0]), found, output)
     elif output.format is None and not console.OUT.is_terminal:
         for row in found:

@@ -27,12 +27,12 @@ from headrace_reader.tables import Row
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError, check_known
 from headrace_cli.operating.exposition import Parts, Scrape, parts_of, scrape_all
-from headrace_cli.operating.parts import Finding, Verdict, show
+from headrace_cli.operating.parts import CheckResult, Severity, show
 from headrace_cli.operating.records import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import query
 from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
-from headrace_cli.wire.quarantined.items import Item, Reader, Wanted, items_of
+from headrace_cli.wire.quarantined.items import Item, ItemFilter, ItemReader, items_of
 from headrace_cli.wire.quarantined.replay import landed
 
 # ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
@@ -95,10 +95,10 @@ def check_loss(
         raise CommandError(str(error), status=EXIT_DOUBT) from error  # 1 says that something was lost
     findings.sort(key=lambda found: CHECKS.index(found.check))
     bad = [found for found in findings if found.bad and found.check not in (ignore or ())]
-    lost = any(found.verdict is Verdict.WRONG for found in bad)
+    lost = any(found.verdict is Severity.WRONG for found in bad)
     verdict = f"{'lost' if lost else 'in doubt'}: {', '.join(found.check for found in bad)}"
     if not bad:
-        unseen = [found.check for found in findings if found.verdict is Verdict.UNKNOWN]
+        unseen = [found.check for found in findings if found.verdict is Severity.UNKNOWN]
         verdict = "nothing was lost" + (f", without a look at {', '.join(unseen)}" if unseen else "")
     show(findings, verdict, fine=not bad, as_json=as_json)
     return (EXIT_FAILED if lost else EXIT_DOUBT) if bad else 0
@@ -113,7 +113,7 @@ def _parts(path: Path, urls: Sequence[str]) -> Parts:
         return []
 
 
-def of_tables(lake: LakeAddress, since: datetime | None = None) -> list[Finding]:
+def of_tables(lake: LakeAddress, since: datetime | None = None) -> list[CheckResult]:
     """Return the findings of the tables alone. Raises `CommandError` if they cannot be read."""
     recent = f"landed_at >= timestamptz '{since.isoformat()}'" if since is not None else "true"
     return [
@@ -124,17 +124,17 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> list[Finding]
     ]
 
 
-def _proof(rows: Sequence[Row]) -> Finding:
+def _proof(rows: Sequence[Row]) -> CheckResult:
     wrong = [row for row in rows[:-1] if not row["ok"]]
     if not wrong:
-        return Finding(PROOF, Verdict.FINE, rows[-1]["detail"])
+        return CheckResult(PROOF, Severity.FINE, rows[-1]["detail"])
     reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
-    return Finding(
-        PROOF, Verdict.WRONG, reason, "docs/lake-query.md, 'Useful queries', says what each line of the proof means"
+    return CheckResult(
+        PROOF, Severity.WRONG, reason, "docs/lake-query.md, 'Useful queries', says what each line of the proof means"
     )
 
 
-def _gaps(lake: LakeAddress, recent: str) -> Finding:
+def _gaps(lake: LakeAddress, recent: str) -> CheckResult:
     (found,) = query.run(
         'select count(*) as n, coalesce(sum("to" - "from" - "rows"), 0)::bigint as lost, min(landed_at) as first,'
         " count(*) filter (where \"to\" is null) as whole, string_agg(distinct reason, ', ') as reasons"
@@ -143,15 +143,15 @@ def _gaps(lake: LakeAddress, recent: str) -> Finding:
         lake,
     )
     if not found["n"]:
-        return Finding(GAPS, Verdict.FINE, "Kafka deleted nothing that had not landed")
+        return CheckResult(GAPS, Severity.FINE, "Kafka deleted nothing that had not landed")
     whole = f", and partitions of a topic that was recreated: {found['whole']}" if found["whole"] else ""
     reason = f"{found['lost']:,} offsets were lost before they landed ({found['reasons']}){whole}"
-    return Finding(
-        GAPS, Verdict.WRONG, reason, "./headrace query --named gaps has the ranges; clients may hold them still"
+    return CheckResult(
+        GAPS, Severity.WRONG, reason, "./headrace query --named gaps has the ranges; clients may hold them still"
     )
 
 
-def _logjam(lake: LakeAddress, recent: str) -> Finding:
+def _logjam(lake: LakeAddress, recent: str) -> CheckResult:
     first = f"(reason = '{GapReason.JOINED}' or (from_sequence = 1 and detail not like '%\"{GapField.AFTER}\":%'))"
     missing = f"reason = '{GapReason.LOGJAM}' and covered is not true and not coalesce({first}, false)"
     (found,) = query.run(
@@ -162,14 +162,14 @@ def _logjam(lake: LakeAddress, recent: str) -> Finding:
     )
     if not found["n"]:
         before = f"; what {found['joined']:,} published before we heard them is not counted" if found["joined"] else ""
-        return Finding(LOGJAM, Verdict.FINE, f"no number of a Logjam device is missing{before}")
+        return CheckResult(LOGJAM, Severity.FINE, f"no number of a Logjam device is missing{before}")
     reason = f"{found['numbers']:,} numbers of {found['devices']} Logjam devices never came, in {found['n']:,} gaps"
-    return Finding(
-        LOGJAM, Verdict.WRONG, reason, "docs/runbooks.md says why devices drop; a second consumer covers gaps"
+    return CheckResult(
+        LOGJAM, Severity.WRONG, reason, "docs/runbooks.md says why devices drop; a second consumer covers gaps"
     )
 
 
-def _quarantine(lake: LakeAddress, recent: str, since: datetime | None) -> Finding:
+def _quarantine(lake: LakeAddress, recent: str, since: datetime | None) -> CheckResult:
     """Count items, not records: several parts or copies of an item are one. Replayed items that have landed do not count."""
     place = """concat(topic, '-', "partition", '-', "offset")"""
     rows = query.run(
@@ -178,17 +178,17 @@ def _quarantine(lake: LakeAddress, recent: str, since: datetime | None) -> Findi
         lake,
     )
     if not rows:
-        return Finding(QUARANTINE, Verdict.FINE, "everything was understood")
+        return CheckResult(QUARANTINE, Severity.FINE, "everything was understood")
     settled = replayed(lake, since)
     left = Counter({(row["reason"], row["protocol"]): row["n"] for row in rows}) - settled
     again = f"{settled.total():,} were replayed, and have landed"
     if not left:
-        return Finding(QUARANTINE, Verdict.FINE, f"what was not understood is landed by now: {again}")
+        return CheckResult(QUARANTINE, Severity.FINE, f"what was not understood is landed by now: {again}")
     named = ", ".join(f"{n:,} {reason} by {protocol or 'unknown'}" for (reason, protocol), n in left.most_common(3))
     reason = f"{left.total():,} were not understood, and are kept byte for byte: {named}"
-    return Finding(
+    return CheckResult(
         QUARANTINE,
-        Verdict.DOUBT,
+        Severity.DOUBT,
         f"{reason}; {again}" if settled else reason,
         "./headrace quarantine list and show have them; docs/operations.md explains",
     )
@@ -199,10 +199,10 @@ def replayed(lake: LakeAddress, since: datetime | None = None) -> Counter[tuple[
 
     Limits of this process do not matter: the bytes are read with wide ones, since a replay may have had those.
     """
-    reader = Reader(wide=True)
+    reader = ItemReader(wide=True)
     events: dict[str, list[str]] = {}
     items: dict[str, Item] = {}
-    for item in islice(items_of(lake, Wanted(landed_since=since), content=True), READ_AGAIN):
+    for item in islice(items_of(lake, ItemFilter(landed_since=since), content=True), READ_AGAIN):
         found = reader.read(item)
         if found.events and not found.rejects and not found.impossible:
             key = f"{item.name} {item.sha256}"
@@ -231,14 +231,14 @@ def unacknowledged(lake: LakeAddress, since: datetime | None = None) -> dict[str
     return {row["protocol"]: row["n"] for row in rows}
 
 
-def _of_kafka(state: Path, named: str | None, lake: LakeAddress) -> list[Finding]:
+def _of_kafka(state: Path, named: str | None, lake: LakeAddress) -> list[CheckResult]:
     try:
         settings = kafka_settings(state, named)
     except CommandError as error:
         if named is not None or error.status != EXIT_NOTHING_RUNS:
             raise
         return [
-            Finding(name, Verdict.UNKNOWN, "not compared: no Kafka is known", "name it with --kafka HOST:PORT")
+            CheckResult(name, Severity.UNKNOWN, "not compared: no Kafka is known", "name it with --kafka HOST:PORT")
             for name in (KAFKA, LAG)
         ]
     asyncio.run(check_reachable(settings))
@@ -253,15 +253,17 @@ def of_kafka(
     settings: KafkaSettings,
     landed: Mapping[against_kafka.Place, int],
     offsets: Mapping[against_kafka.Place, tuple[int, int]],
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Compare where the tables end with what Kafka holds, and with how long it will."""
     *checks, left = against_kafka.compare(landed, offsets)
     wrong = [row for row in checks if not row["ok"]]
     if wrong:
         reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
-        ends = Finding(KAFKA, Verdict.WRONG, reason, "the landing job's log says which offsets (./headrace logs lake)")
+        ends = CheckResult(
+            KAFKA, Severity.WRONG, reason, "the landing job's log says which offsets (./headrace logs lake)"
+        )
     else:
-        ends = Finding(KAFKA, Verdict.FINE, f"the tables end where its partitions allow; {left['detail']}")
+        ends = CheckResult(KAFKA, Severity.FINE, f"the tables end where its partitions allow; {left['detail']}")
     behind = asyncio.run(waiting(settings, landed, offsets))
     low = [each for each in behind if each.doubtful]
     if low:
@@ -272,12 +274,12 @@ def of_kafka(
         )
         return [
             ends,
-            Finding(LAG, Verdict.DOUBT, reason, "raise the topic's retention now; then see why landing is slow"),
+            CheckResult(LAG, Severity.DOUBT, reason, "raise the topic's retention now; then see why landing is slow"),
         ]
-    return [ends, Finding(LAG, Verdict.FINE, f"{sum(each.count for each in behind):,} offsets wait to be landed")]
+    return [ends, CheckResult(LAG, Severity.FINE, f"{sum(each.count for each in behind):,} offsets wait to be landed")]
 
 
-def of_parts(scrapes: Sequence[Scrape], landed_unasked: Mapping[str, int] | None = None) -> Finding:
+def of_parts(scrapes: Sequence[Scrape], landed_unasked: Mapping[str, int] | None = None) -> CheckResult:
     """Compare the receivers' counts since they started with what had landed before. Those that do not answer cannot be asked."""
     receivers = [found for found in scrapes if found.problem or found.has("headrace_events_unacknowledgeable_total")]
     silent = [found for found in receivers if found.problem and found.service != "lake"]
@@ -287,24 +289,24 @@ def of_parts(scrapes: Sequence[Scrape], landed_unasked: Mapping[str, int] | None
     if told:
         reason = f"events came from clients that ask for no acknowledgement: they would not notice a loss ({', '.join(told)})"
         advice = "let them ask: ./headrace snippet has configurations that do"
-        return Finding(UNACKNOWLEDGED, Verdict.DOUBT, reason, advice)
+        return CheckResult(UNACKNOWLEDGED, Severity.DOUBT, reason, advice)
     if silent:
         who = "; ".join(f"{found.service}: {found.problem}" for found in silent)
-        return Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, f"some receivers could not be asked: {who}")
+        return CheckResult(UNACKNOWLEDGED, Severity.UNKNOWN, f"some receivers could not be asked: {who}")
     if not receivers:
-        return Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, "no receiver is known", "name them with --url")
+        return CheckResult(UNACKNOWLEDGED, Severity.UNKNOWN, "no receiver is known", "name them with --url")
     starts = [found.most("process_start_time_seconds") for found in receivers]
     youngest = max((start for start in starts if start is not None), default=None)
     when = f" at {datetime.fromtimestamp(youngest, UTC):%Y-%m-%d %H:%M:%S}Z" if youngest is not None else ""
-    return Finding(
+    return CheckResult(
         UNACKNOWLEDGED,
-        Verdict.FINE,
+        Severity.FINE,
         f"every client has asked for acknowledgements since the last receiver started{when}",
     )
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Backlog:
     """Records of a partition that have not landed. `doubtful`: Kafka may soon delete the oldest."""
 
     place: Place
@@ -314,7 +316,7 @@ class Waiting:
 
 async def waiting(
     settings: KafkaSettings, landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]]
-) -> list[Waiting]:
+) -> list[Backlog]:
     """Return the partitions with records that have not landed. `offsets`: first and end of each partition in Kafka.
 
     Raises `CommandError`, `DeliveryError`.
@@ -333,7 +335,7 @@ async def waiting(
         first, end = offsets[place]
         by_time = place in young and young[place] > oldest[place]
         full = first > 0 and int(topics.get(place[0], {}).get("retention.bytes", "-1")) >= 0
-        found.append(Waiting(place, end - oldest[place], by_time or (full and is_near(first, oldest[place], end))))
+        found.append(Backlog(place, end - oldest[place], by_time or (full and is_near(first, oldest[place], end))))
     return found
 
 

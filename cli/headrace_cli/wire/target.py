@@ -20,7 +20,7 @@ from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 
 SYSTEM: Final = "system"
-"""Value of `Security.ca`: the authorities that this machine trusts."""
+"""Value of `ClientSecurity.ca`: the authorities that this machine trusts."""
 FILE_BYTES: Final = 64 << 10
 """Most bytes of a file with secrets."""
 SECRETS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
@@ -44,7 +44,7 @@ class Target:
     port: int
     tls: ssl.SSLContext | None = None
     login: Login | None = None
-    curve: Curve | None = None
+    curve: CurveLogin | None = None
 
     @property
     def address(self) -> str:
@@ -59,7 +59,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def target_of(protocol: str, state: Path, named: str, security: Security) -> Target:
+def target_of(protocol: str, state: Path, named: str, security: ClientSecurity) -> Target:
     """Return the address `named`, or that of the stack in `state`, which says its authority and keys. Raises `CommandError`."""
     security.check(protocol)
     if named:
@@ -107,7 +107,7 @@ class Login:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CurveLogin:
     """ZeroMQ's CURVE, each key in Z85: the server's public one, and our own pair."""
 
     server: bytes
@@ -116,7 +116,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Security:
+class ClientSecurity:
     """The user's options. `ca`: a PEM file of authorities, or `SYSTEM`; `cert`: a PEM file with our certificate and its key.
 
     `login_file`: one of ``name=value`` lines, so that no list of processes shows a secret; see `SECRETS`.
@@ -175,7 +175,7 @@ class Security:
         given = self.secrets
         return Login(**given) if "shared_key" in given else None
 
-    def curve(self, stack: str = "") -> Curve | None:
+    def curve(self, stack: str = "") -> CurveLogin | None:
         """Return Logjam's keys; None: plain. `stack`: the folder with a stack's, if the user names none. Raises
         `CommandError`.
         """
@@ -188,7 +188,7 @@ class Security:
         else:
             return None
         try:
-            found = Curve(server.encode(), zmq.curve_public(own.encode()), own.encode())
+            found = CurveLogin(server.encode(), zmq.curve_public(own.encode()), own.encode())
             z85.decode(found.server)
             sound = len(found.server) == len(found.public)
         except (ValueError, KeyError, zmq.ZMQError):

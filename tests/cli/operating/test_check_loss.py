@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from headrace_cli.ground import EXIT_DOUBT
 from headrace_cli.operating.exposition import Scrape, parts_of
-from headrace_cli.operating.parts import Finding, Verdict
+from headrace_cli.operating.parts import CheckResult, Severity
 from headrace_cli.wire import loss
-from headrace_cli.wire.loss import LOW, Waiting, waiting
-from headrace_cli.wire.quarantined.items import Reader
+from headrace_cli.wire.loss import LOW, Backlog, waiting
+from headrace_cli.wire.quarantined.items import ItemReader
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.session.again import PublishedEvent
@@ -33,11 +33,11 @@ def named(**values: object) -> dict[str, Any]:
     return {"topic": "t", "number": 1, **values}
 
 
-def verdicts(findings: list[Finding]) -> dict[str, Verdict]:
+def verdicts(findings: list[CheckResult]) -> dict[str, Severity]:
     return {found.check: found.verdict for found in findings}
 
 
-FINE = dict.fromkeys((loss.PROOF, loss.GAPS, loss.LOGJAM, loss.QUARANTINE), Verdict.FINE)
+FINE = dict.fromkeys((loss.PROOF, loss.GAPS, loss.LOGJAM, loss.QUARANTINE), Severity.FINE)
 WHOLE: dict[str, list[Any]] = {
     "batches": [named(**batch(0, 2, 2))],
     "events": [event(0), event(1)],
@@ -52,30 +52,30 @@ def test_a_whole_lake_is_fine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "check", "verdict", "said"),
     [
-        ({"events": [event(0)]}, loss.PROOF, Verdict.WRONG, "the events table has what batches says"),
+        ({"events": [event(0)]}, loss.PROOF, Severity.WRONG, "the events table has what batches says"),
         (
             {"gaps": [gap(2, 7)]},
             loss.GAPS,
-            Verdict.WRONG,
+            Severity.WRONG,
             "5 offsets were lost before they landed (retention)",
         ),
         (
             {"gaps": [{**gap(0, 0, reason="logjam"), "from": None, "to": None, "device": 7, "source": "/logjam/d",
                        "from_sequence": 10, "to_sequence": 14}]},
             loss.LOGJAM,
-            Verdict.WRONG,
+            Severity.WRONG,
             "4 numbers of 1 Logjam devices never came, in 1 gaps",
         ),
         (
             {"batches": [named(**batch(0, 3, 2, 1))], "quarantine": [reject(2)]},
             loss.QUARANTINE,
-            Verdict.DOUBT,
+            Severity.DOUBT,
             "1 were not understood, and are kept byte for byte: 1 bad_json by unknown",
         ),
     ],
 )  # fmt: skip
 def test_a_loss_is_found_by_its_check_alone(
-    tmp_path: Path, rows: dict[str, list[Any]], check: str, verdict: Verdict, said: str
+    tmp_path: Path, rows: dict[str, list[Any]], check: str, verdict: Severity, said: str
 ) -> None:
     make(tmp_path, **{**WHOLE, **rows})
     findings = loss.of_tables(tmp_path)
@@ -98,17 +98,17 @@ def test_an_item_in_parts_that_was_sent_again_counts_once(tmp_path: Path) -> Non
 def test_what_was_replayed_and_has_landed_is_no_doubt(tmp_path: Path) -> None:
     client = ASKED["forward"]()
     items = [item for _ in range(2) for item in rejected("forward", client, client.frame(EVENTS))]
-    (first,), (second,) = (Reader(wide=True).read(item).events for item in items)
+    (first,), (second,) = (ItemReader(wide=True).read(item).events for item in items)
     assert first.id != second.id
 
-    def found(folder: str, *landed: PublishedEvent) -> Finding:
+    def found(folder: str, *landed: PublishedEvent) -> CheckResult:
         lake = lake_of(tmp_path / folder, items, landed)
         return next(each for each in loss.of_tables(lake) if each.check == loss.QUARANTINE)
 
     assert found("none").reason.startswith("2 were not understood")
     half = found("half", first)
-    assert (half.verdict, half.reason[:22]) == (Verdict.DOUBT, "1 were not understood,")
-    assert found("both", first, second).verdict is Verdict.FINE
+    assert (half.verdict, half.reason[:22]) == (Severity.DOUBT, "1 were not understood,")
+    assert found("both", first, second).verdict is Severity.FINE
 
 
 @pytest.mark.parametrize(("days", "count"), [(None, 1), (3, 2), (1, 1)])
@@ -124,7 +124,7 @@ def test_the_tables_know_whose_clients_asked_for_nothing(tmp_path: Path, days: i
     make(tmp_path, events=rows)
     unasked = loss.unacknowledged(tmp_path, None if days is None else now - timedelta(days=days))
     assert unasked == {"forward": count}
-    assert loss.of_parts([receiver(0)], unasked).verdict is Verdict.DOUBT
+    assert loss.of_parts([receiver(0)], unasked).verdict is Severity.DOUBT
 
 
 def test_a_gap_that_another_consumer_covers_is_none(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def receiver(count: float = 0, problem: str = "") -> Scrape:
 @pytest.mark.parametrize(
     ("scrapes", "verdict"),
     [
-        ([receiver(0), receiver(3)], Verdict.DOUBT),
-        ([receiver(0), receiver(problem="does not answer")], Verdict.UNKNOWN),
-        ([receiver(0), Scrape("lake", "http://h:2", 0, problem="does not answer")], Verdict.FINE),
-        ([], Verdict.UNKNOWN),
+        ([receiver(0), receiver(3)], Severity.DOUBT),
+        ([receiver(0), receiver(problem="does not answer")], Severity.UNKNOWN),
+        ([receiver(0), Scrape("lake", "http://h:2", 0, problem="does not answer")], Severity.FINE),
+        ([], Severity.UNKNOWN),
     ],
 )
-def test_clients_that_ask_for_nothing_are_a_doubt(scrapes: list[Scrape], verdict: Verdict) -> None:
+def test_clients_that_ask_for_nothing_are_a_doubt(scrapes: list[Scrape], verdict: Severity) -> None:
     assert loss.of_parts(scrapes).verdict is verdict
 
 
@@ -190,10 +190,10 @@ def test_what_has_not_landed_is_measured_against_the_topics_retention(
     put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(2)], timestamp=stored)
     put(topics, topics.events_topic, [(b"{}", event_headers(2))])
     place = (topics.events_topic, 0)
-    assert asyncio.run(waiting(topics, {place: 1}, {place: (0, 3)})) == [Waiting(place, 2, doubtful)]
+    assert asyncio.run(waiting(topics, {place: 1}, {place: (0, 3)})) == [Backlog(place, 2, doubtful)]
     assert asyncio.run(waiting(topics, {place: 3}, {place: (0, 3)})) == []
     endings = loss.of_kafka(topics, {place: 4}, {place: (0, 3)})
-    assert verdicts(endings) == {loss.KAFKA: Verdict.WRONG, loss.LAG: Verdict.FINE}
+    assert verdicts(endings) == {loss.KAFKA: Severity.WRONG, loss.LAG: Severity.FINE}
 
 
 @pytest.mark.kafka

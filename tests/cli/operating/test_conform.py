@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.conform import bench
-from headrace_cli.wire.conform.bench import Line, Storage, connected
+from headrace_cli.wire.conform.bench import Line, StorageSwitch, connected
 from headrace_cli.wire.conform.verb import PROBES, conform
 from headrace_cli.wire.target import ASKED
 from headrace_lumberjack.wire import V1, acknowledgement
@@ -182,7 +182,7 @@ def test_the_storage_is_let_go_whatever_happens(tmp_path: Path) -> None:
     (tmp_path / "held").touch()
 
     async def interrupted() -> None:
-        async with Storage("true", f"rm {tmp_path}/held").held():
+        async with StorageSwitch("true", f"rm {tmp_path}/held").held():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

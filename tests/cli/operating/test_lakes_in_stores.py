@@ -86,7 +86,7 @@ def test_quarantine(tmp_path: Path) -> None:
 
 
 def test_send_finds_its_events_there() -> None:
-    assert verb.look(URL, RUN, Tally(sent=1, acknowledged=1)) == verb.Landed(1, 0, 0, [], [])
+    assert verb.look(URL, RUN, Tally(sent=1, acknowledged=1)) == verb.LandedEvents(1, 0, 0, [], [])
 
 
 def test_the_live_page_has_its_rows_and_their_age(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from headrace_cli.wire.quarantined.items import Item, Reader
+from headrace_cli.wire.quarantined.items import Item, ItemReader
 from headrace_cli.wire.quarantined.replay import Total, replay
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
@@ -63,7 +63,7 @@ def rejected(protocol: str, client: Client, data: bytes) -> list[Item]:
 
 
 def read(item: Item) -> ReplayOutcome:
-    return Reader().read(item)
+    return ItemReader().read(item)
 
 
 @pytest.mark.parametrize("protocol", sorted(ASKED))

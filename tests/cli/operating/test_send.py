@@ -26,9 +26,9 @@ from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.send import connections, source, verb
 from headrace_cli.wire.send.connections import Connection, Tally
-from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
+from headrace_cli.wire.send.source import LINE_BYTES, EventSource, RateSource
 from headrace_cli.wire.send.verb import send, sent
-from headrace_cli.wire.target import CLIENTS, Security, Target, target_of
+from headrace_cli.wire.target import CLIENTS, ClientSecurity, Target, target_of
 
 from tests.cli.operating.serving import HOST, serving
 from tests.contract import receiver as real
@@ -93,9 +93,9 @@ class Stored:
         return answer
 
 
-def to(protocol: str, address: str, source: Source, security: Security | None = None, **how: Any) -> int:
+def to(protocol: str, address: str, source: EventSource, security: ClientSecurity | None = None, **how: Any) -> int:
     """Sends as `send` does; its exit status."""
-    return sent(target_of(protocol, Path("nowhere"), address, security or Security()), source, **how)
+    return sent(target_of(protocol, Path("nowhere"), address, security or ClientSecurity()), source, **how)
 
 
 def patient_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_an_event_has_about_the_size_that_was_asked_for() -> None:
     assert len(json.dumps(RateSource(1, 1, 1).event(7))) > 1
 
 
-async def taken(made: Source) -> list[range]:
+async def taken(made: EventSource) -> list[range]:
     found = []
     while numbers := await made.take(10):
         found.append(numbers)
@@ -220,12 +220,12 @@ def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificates = ensure(tmp_path / "certificates", HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificates.server)
-    stored, ours = Stored("lumberjack"), Security(str(certificates.ca))
+    stored, ours = Stored("lumberjack"), ClientSecurity(str(certificates.ca))
     with Server(stored, context).running() as server:
         assert to("lumberjack", server.target, RateSource(100, 0.1, 300), ours) == 0
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
-            to("lumberjack", server.target, RateSource(10, 1, 300), Security("system"))
+            to("lumberjack", server.target, RateSource(10, 1, 300), ClientSecurity("system"))
     monkeypatch.setattr(verb, "ANSWER_SECONDS", 2.0)
     with Server(silent).running() as server, pytest.raises(CommandError, match=server.target):
         to("lumberjack", server.target, RateSource(10, 1, 300), ours)
@@ -331,7 +331,7 @@ def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest
     make(tmp_path / "lake", events=[row(0, 0), row(1, 1, payload=True), row(2, 3), row(3, 3), row(4, 2, "another")])
     tally = Tally(sent=4, acknowledged=4)
     found = verb.look(tmp_path / "lake", run, tally)
-    assert found == verb.Landed(3, 1, 1, [2], [3])
+    assert found == verb.LandedEvents(3, 1, 1, [2], [3])
     assert not found.fine
     assert [problem.split(":")[1] for problem in found.problems()] == [" number 2.", " number 3."]
     tally = Tally(sent=4, acknowledged=3, open=[range(2, 3)])  # nobody promised number 2

@@ -22,10 +22,9 @@ from headrace_cli.stack import certificates as curve
 from headrace_cli.wire.channel import opened
 from headrace_cli.wire.send import verb
 from headrace_cli.wire.send.source import RateSource
-from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, compression_of, target_of, why_not
+from headrace_cli.wire.target import CLIENTS, ClientSecurity, Login, RefusedError, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
-from headrace_logjam.wire import BodyCompression as Method
-from headrace_logjam.wire import decode_meta
+from headrace_logjam.wire import BodyCompression, decode_meta
 
 from tests.cli.operating.serving import HOST
 from tests.cli.operating.test_send import Server, Stored, patient_to_connect, to
@@ -82,7 +81,7 @@ def test_logjam_is_one_message_an_event_and_202_counts(tmp_path: Path, capfd: py
     found = told(capfd)
     assert (found["sent"], found["acknowledged"], found["frames"]) == (200, 200, 200)
     assert len(heard) == 200
-    assert {decode_meta(message[-1]).compression for message in heard} == set(Method)
+    assert {decode_meta(message[-1]).compression for message in heard} == set(BodyCompression)
     assert all(message[0] == b"" and message[2] == b"logs.demo.shop" for message in heard)
 
 
@@ -126,13 +125,13 @@ def test_a_server_that_is_no_zeromq(monkeypatch: pytest.MonkeyPatch) -> None:
         to("logjam", server.target, RateSource(10, 1, 300))
 
 
-def secrets(folder: Path, **given: str) -> Security:
+def secrets(folder: Path, **given: str) -> ClientSecurity:
     path = folder / f"login-{uuid.uuid4().hex}"
     path.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    return Security(login_file=path)
+    return ClientSecurity(login_file=path)
 
 
-def key_files(folder: Path, keys: curve.CurveKeys) -> Security:
+def key_files(folder: Path, keys: curve.CurveKeys) -> ClientSecurity:
     return secrets(
         folder, curve_server=keys.server[0].read_text().strip(), curve_key=keys.client[1].read_text().strip()
     )
@@ -196,7 +195,7 @@ def test_our_receivers_take_each(protocol: str, text: str, tmp_path: Path) -> No
 def test_each_method_of_logjam(method: str, tmp_path: Path) -> None:
     with device(accepts) as (address, heard):
         assert to("logjam", address, RateSource(100, 0.04, 300), compression=compression_of(method, "logjam")) == 0
-    assert {Method(decode_meta(message[-1]).compression).name.lower() for message in heard} == {method}
+    assert {BodyCompression(decode_meta(message[-1]).compression).name.lower() for message in heard} == {method}
 
 
 # Who we are
@@ -231,7 +230,7 @@ def test_secrets_may_come_through_a_pipe() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"shared_key=k\nuser=web\npassword=p\n")
     os.close(writing)
-    security = Security(login_file=Path(f"/dev/fd/{reading}"))
+    security = ClientSecurity(login_file=Path(f"/dev/fd/{reading}"))
     security.check("forward")
     login = security.login()
     os.close(reading)

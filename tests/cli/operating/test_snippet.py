@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.snippets import CLIENTS, NAMED, Address, Client, snippet
+from headrace_cli.operating.snippets import CLIENTS, NAMED, Address, SnippetClient, snippet
 
 from tests.cli.conftest import Running
 from tests.contract.conftest import DIALECTS
@@ -27,7 +27,7 @@ OPTIONS = re.compile(
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.snippet.name)
-def test_a_client_has_the_address_or_says_why_not(client: Client) -> None:
+def test_a_client_has_the_address_or_says_why_not(client: SnippetClient) -> None:
     for address, found, why in (
         (PLAIN, client.snippet.plain, client.snippet.plain_note),
         (TLS, client.snippet.tls, client.snippet.tls_note),

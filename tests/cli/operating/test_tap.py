@@ -20,7 +20,7 @@ from headrace_cli.operating import tap as verb
 from headrace_cli.operating.records import (
     LINE,
     Filters,
-    Kept,
+    StoredRecord,
     as_json,
     event,
     moment,
@@ -45,8 +45,8 @@ BETWEEN = datetime.fromtimestamp(START / 1000 + 9.5, UTC).isoformat()
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
-def kept(value: bytes | None, headers: Any, offset: int = 2) -> Kept:
-    return Kept("t", 1, offset, 1_700_000_000_123, headers or [], value)
+def kept(value: bytes | None, headers: Any, offset: int = 2) -> StoredRecord:
+    return StoredRecord("t", 1, offset, 1_700_000_000_123, headers or [], value)
 
 
 class TestRecords:
@@ -281,15 +281,15 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
 class Reader:
     """Reads what a test has put there, a few at a time."""
 
-    def __init__(self, records: Sequence[Kept], end: int) -> None:
+    def __init__(self, records: Sequence[StoredRecord], end: int) -> None:
         self._left = list(records)
         self._end = end
 
-    async def step(self) -> list[Kept]:
+    async def step(self) -> list[StoredRecord]:
         step, self._left = self._left[:3], self._left[3:]
         return step
 
-    def before_the_end(self, record: Kept) -> bool:
+    def before_the_end(self, record: StoredRecord) -> bool:
         return record.offset < self._end
 
     async def at_the_end(self) -> bool:

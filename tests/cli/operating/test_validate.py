@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from headrace_cli.operating import validate as checks
-from headrace_cli.operating.parts import NAMES, Finding, Verdict, settings_class
+from headrace_cli.operating.parts import NAMES, CheckResult, Severity, settings_class
 from headrace_cli.operating.validate import SOON, check_certificates, validate
 from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
 from headrace_common.connection.files import OWN_FILES
@@ -41,7 +41,7 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def said(findings: Iterator[Finding] | list[Finding]) -> list[tuple[Verdict, str]]:
+def said(findings: Iterator[CheckResult] | list[CheckResult]) -> list[tuple[Severity, str]]:
     return [(found.verdict, found.reason) for found in findings]
 
 
@@ -73,20 +73,20 @@ class TestCertificates:
 
     def test_a_good_one(self, made: Certificates) -> None:
         (found,) = check_certificates(self.settings(*made.server, made.ca))
-        assert found.verdict is Verdict.FINE
+        assert found.verdict is Severity.FINE
         assert "localhost" in found.reason
         assert check_certificates(TlsSettings()) == []
 
     @pytest.mark.parametrize(
         ("later", "verdict", "reason"),
         [
-            (timedelta(days=CERTIFICATE_DAYS) - SOON - timedelta(hours=1), Verdict.FINE, "until"),
-            (timedelta(days=CERTIFICATE_DAYS) - SOON + timedelta(hours=1), Verdict.DOUBT, "expires in 29 days"),
-            (timedelta(days=CERTIFICATE_DAYS, hours=1), Verdict.WRONG, "has expired"),
-            (timedelta(hours=-2), Verdict.WRONG, "is not valid before"),
+            (timedelta(days=CERTIFICATE_DAYS) - SOON - timedelta(hours=1), Severity.FINE, "until"),
+            (timedelta(days=CERTIFICATE_DAYS) - SOON + timedelta(hours=1), Severity.DOUBT, "expires in 29 days"),
+            (timedelta(days=CERTIFICATE_DAYS, hours=1), Severity.WRONG, "has expired"),
+            (timedelta(hours=-2), Severity.WRONG, "is not valid before"),
         ],
     )
-    def test_dates(self, made: Certificates, later: timedelta, verdict: Verdict, reason: str) -> None:
+    def test_dates(self, made: Certificates, later: timedelta, verdict: Severity, reason: str) -> None:
         (found,) = check_certificates(self.settings(*made.server), datetime.now(UTC) + later)
         assert found.verdict is verdict
         assert reason in found.reason
@@ -104,7 +104,7 @@ class TestCertificates:
         chain, turned = tmp_path / "chain.pem", tmp_path / "turned.pem"
         chain.write_bytes(made.server[0].read_bytes() + made.ca.read_bytes())
         turned.write_bytes(made.server[0].read_bytes() + made.client[0].read_bytes())
-        assert said(check_certificates(self.settings(chain, made.server[1])))[0][0] is Verdict.FINE
+        assert said(check_certificates(self.settings(chain, made.server[1])))[0][0] is Severity.FINE
         (found,) = check_certificates(self.settings(turned, made.server[1]))
         assert "is no chain" in found.reason
 
@@ -118,7 +118,7 @@ class TestCertificates:
         if content is not None:
             path.write_bytes(content)
         (found,) = check_certificates(self.settings(path, made.server[1]))
-        assert found.verdict is Verdict.WRONG
+        assert found.verdict is Severity.WRONG
         assert "cannot be read" in found.reason
         (found,) = check_certificates(self.settings(*made.server, path))
         assert "TLS__CLIENT_CA" in found.reason
@@ -136,7 +136,7 @@ class TestCertificates:
         (checks.of_topic(Topic("t", 1, 4 * MIB, ("fewer than 3 replicas",)), None), 1),
     ],
 )
-def test_limits(monkeypatch: pytest.MonkeyPatch, findings: Iterator[Finding], number: int) -> None:
+def test_limits(monkeypatch: pytest.MonkeyPatch, findings: Iterator[CheckResult], number: int) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 1000))
     assert len(list(findings)) == number
 
@@ -180,7 +180,7 @@ class TestOnKafka:
         assert list(checks.of_plans(made, same, found)) == []
         wanted = TopicSettings(events_partitions=3, segments_partitions=3, events_retention=8 * 86_400)
         findings = list(checks.of_plans(made, wanted, found))
-        assert [finding.verdict for finding in findings] == [Verdict.DOUBT] * 3
+        assert [finding.verdict for finding in findings] == [Severity.DOUBT] * 3
         assert "retention.ms is" in findings[0].reason
         assert "2 partitions, wanted 3" in findings[0].reason
         assert "they never change" in findings[1].next

@@ -59,7 +59,7 @@ class Bench:
     target: Target
     wait: float
     silence: float
-    storage: Storage | None
+    storage: StorageSwitch | None
     largest: int
     inflated: int
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -107,7 +107,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Storage:
+class StorageSwitch:
     """`hold` stalls the storage, `release` ends that: commands for the shell."""
 
     hold: str

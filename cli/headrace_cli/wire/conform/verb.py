@@ -18,8 +18,8 @@ from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import CaOption, StateOption, examples
 from headrace_cli.wire.conform import probes
-from headrace_cli.wire.conform.bench import Bench, Finding, Probe, Storage, Verdict
-from headrace_cli.wire.target import ASKED, Security, target_of, why_not
+from headrace_cli.wire.conform.bench import Bench, Finding, Probe, StorageSwitch, Verdict
+from headrace_cli.wire.target import ASKED, ClientSecurity, target_of, why_not
 
 FORMATS: Final = ("table", "json")
 _COLORS: Final = {Verdict.KEPT: "green", Verdict.BROKEN: "red", Verdict.NOTED: "yellow", Verdict.NOT_ASKED: "dim"}
@@ -55,7 +55,7 @@ PROBES: Final = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedFinding:
     """A probe, its finding, and its duration in seconds."""
 
     probe: Probe
@@ -106,9 +106,9 @@ def conform(
     probes = [probe for probe in PROBES if protocol in probe.protocols]
     check_known("--only", only or (), [probe.name for probe in probes])
     probes = [probe for probe in probes if not only or probe.name in only]
-    storage = Storage(hold, release) if hold else None
+    storage = StorageSwitch(hold, release) if hold else None
     bench = Bench(
-        target_of(protocol, state, target, Security(ca)), wait, silence, storage, largest << 20, inflated << 20
+        target_of(protocol, state, target, ClientSecurity(ca)), wait, silence, storage, largest << 20, inflated << 20
     )
     asked = asyncio.run(_run(bench, probes))
     if style == "json":
@@ -118,7 +118,7 @@ def conform(
     return EXIT_FAILED if any(each.finding.verdict is Verdict.BROKEN for each in asked) else 0
 
 
-async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
+async def _run(bench: Bench, probes: Sequence[Probe]) -> list[TimedFinding]:
     try:
         async with bench.line():
             pass
@@ -130,7 +130,7 @@ async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
             console.ERR.print(f"{number} of {len(probes)}: {probe.name} …", end="\r", markup=False)
         began = time.monotonic()
         finding = await _ask(bench, probe)
-        asked.append(Asked(probe, finding, time.monotonic() - began))
+        asked.append(TimedFinding(probe, finding, time.monotonic() - began))
         if console.ERR.is_terminal:
             console.ERR.print(" " * 60, end="\r")
     return asked
@@ -148,7 +148,7 @@ async def _ask(bench: Bench, probe: Probe) -> Finding:
     return finding
 
 
-def _described(bench: Bench, asked: Sequence[Asked]) -> dict[str, Any]:
+def _described(bench: Bench, asked: Sequence[TimedFinding]) -> dict[str, Any]:
     return {
         "target": bench.target.address,
         "protocol": bench.target.protocol,
@@ -169,7 +169,7 @@ def _described(bench: Bench, asked: Sequence[Asked]) -> dict[str, Any]:
     }
 
 
-def _print(bench: Bench, asked: Sequence[Asked]) -> None:
+def _print(bench: Bench, asked: Sequence[TimedFinding]) -> None:
     table = console.table("probe", "", f"~{bench.target.protocol} at {bench.target.address}")
     for each in asked:
         style = _COLORS[each.finding.verdict]

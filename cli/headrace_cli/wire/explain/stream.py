@@ -76,16 +76,16 @@ class Summary:
         return not self.broken and not self.quarantine
 
 
-def _something(heard: Heard) -> bool:
+def _something(heard: ExplainedBytes) -> bool:
     return bool(heard.error or heard.replies or heard.stored or heard.quarantined)
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedFrame:
     """A frame, None for bytes that belong to none; the receiver's reaction, and its answer to the client."""
 
     unit: Unit | None
-    heard: Heard
+    heard: ExplainedBytes
     said: list[str]
 
 
@@ -116,14 +116,14 @@ class Explainer:
         self.summary = Summary(found)
         self._settings = None if settings is None else settings(found)
 
-    def run(self, now_ms: int) -> Iterator[Explained]:
+    def run(self, now_ms: int) -> Iterator[ExplainedFrame]:
         """Yield frames; the summary is complete after the last."""
         return self._message(now_ms) if self._how.message is not None else self._requests(now_ms)
 
-    def _requests(self, now_ms: int) -> Iterator[Explained]:
+    def _requests(self, now_ms: int) -> Iterator[ExplainedFrame]:
         assert self._how.stream is not None
         walker, session = self._how.stream(self._most, self._settings)
-        receiver = Receiver(session, self._most, self._how.answer)
+        receiver = ExplainedSession(session, self._most, self._how.answer)
         fed = 0
         for piece in self._counted():
             begin = self.summary.size - len(piece)
@@ -145,7 +145,7 @@ class Explainer:
         if _something(heard):
             yield self._told(None, heard)
 
-    def _told(self, unit: Unit | None, heard: Heard) -> Explained:
+    def _told(self, unit: Unit | None, heard: ExplainedBytes) -> ExplainedFrame:
         summary = self.summary
         if unit is not None:
             summary.frames += 1
@@ -159,7 +159,7 @@ class Explainer:
             offset = error.offset
             summary.broken, summary.limit, summary.sample = str(error), error.limit, error.sample
             summary.broken_at = summary.size if offset is None else offset
-        return Explained(unit, heard, said)
+        return ExplainedFrame(unit, heard, said)
 
     def _said(self, replies: Iterable[bytes]) -> list[str]:
         found: list[str] = []
@@ -170,7 +170,7 @@ class Explainer:
                 found.append(f"{len(reply)} bytes")
         return found
 
-    def _message(self, now_ms: int) -> Iterator[Explained]:
+    def _message(self, now_ms: int) -> Iterator[ExplainedFrame]:
         raw = b""
         for piece in self._counted():
             raw += piece
@@ -194,7 +194,7 @@ class Explainer:
 
 
 @dataclass
-class Heard:
+class ExplainedBytes:
     """A receiver's outcome for some bytes. `events` and `rejects`: the first of each; `stored` counts all events by kind."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -253,16 +253,16 @@ def _reject(reject: Reject, number: int) -> dict[str, Any]:
 
 
 @dataclass
-class Receiver:
+class ExplainedSession:
     """Drives one session. `most`: events and rejects of a call that are kept; `answer` answers what the session asks."""
 
     session: ByteSession
     most: int
     answer: Callable[[object], object] | None = None
 
-    def feed(self, data: bytes, now_ms: int) -> Heard:
+    def feed(self, data: bytes, now_ms: int) -> ExplainedBytes:
         """Return its outcome for the next bytes."""
-        heard = Heard()
+        heard = ExplainedBytes()
         try:
             while True:
                 try:
@@ -276,9 +276,9 @@ class Receiver:
             heard.error = error
         return heard
 
-    def end(self) -> Heard:
+    def end(self) -> ExplainedBytes:
         """Return its outcome when the client sends no more."""
-        heard = Heard()
+        heard = ExplainedBytes()
         try:
             self.session.eof()
         except ProtocolError as error:
@@ -287,7 +287,7 @@ class Receiver:
             heard.replies.append(last)
         return heard
 
-    def _serve(self, heard: Heard) -> None:
+    def _serve(self, heard: ExplainedBytes) -> None:
         again = True
         while again:
             again = False
@@ -303,9 +303,9 @@ class Receiver:
                 again = True
 
 
-def hear_message(session: MessageSession, most: int) -> Heard:
+def hear_message(session: MessageSession, most: int) -> ExplainedBytes:
     """Return a receiver's outcome for the one message that the session has received."""
-    heard = Heard()
+    heard = ExplainedBytes()
     session.tick(0.0)
     for frame in session.frames():
         session.stored(frame.ticket, heard.add(frame, most), True)

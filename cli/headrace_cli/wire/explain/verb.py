@@ -19,7 +19,7 @@ from headrace_cli.operating.parts import settings_class
 from headrace_cli.operating.records import as_json, shown_value
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import examples
-from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary, stranger
+from headrace_cli.wire.explain.stream import EXPLANATIONS, ExplainedBytes, ExplainedFrame, Explainer, Summary, stranger
 
 CHUNK: Final = 64 << 10
 """Bytes that are read at once."""
@@ -76,7 +76,7 @@ def read(name: str) -> Iterator[bytes]:
         raise CommandError(f"{name} cannot be read: {error.strerror}.", status=2) from error
 
 
-def _print_json(summary: Summary, found: Iterable[Explained], most: int) -> None:
+def _print_json(summary: Summary, found: Iterable[ExplainedFrame], most: int) -> None:
     """Print a JSON object for each frame, the last one with the totals."""
     for number, each in enumerate(found):
         if number < most:
@@ -96,7 +96,7 @@ def _print_json(summary: Summary, found: Iterable[Explained], most: int) -> None
     sys.stdout.flush()
 
 
-def _described(each: Explained) -> dict[str, Any]:
+def _described(each: ExplainedFrame) -> dict[str, Any]:
     heard = each.heard
     frame = each.unit.described() if each.unit is not None else {}
     return {
@@ -109,7 +109,7 @@ def _described(each: Explained) -> dict[str, Any]:
     }
 
 
-def _print(summary: Summary, found: Iterable[Explained], most: int) -> None:
+def _print(summary: Summary, found: Iterable[ExplainedFrame], most: int) -> None:
     console.OUT.print(summary.protocol, style="bold")
     for number, each in enumerate(found):
         if number < most:
@@ -123,7 +123,7 @@ def _print(summary: Summary, found: Iterable[Explained], most: int) -> None:
         console.OUT.print(line)
 
 
-def lines(each: Explained) -> Iterator[Text]:
+def lines(each: ExplainedFrame) -> Iterator[Text]:
     unit = each.unit
     if unit is not None:
         head = Text(_PLACE.format(unit.offset), style="cyan")
@@ -147,7 +147,7 @@ def _part(part: Part) -> Text:
     return shown
 
 
-def _outcome(heard: Heard) -> Iterator[Text]:
+def _outcome(heard: ExplainedBytes) -> Iterator[Text]:
     for event in heard.events:
         line = Text("  → event ", style="blue")
         line.append(f"{event['id']} stream {printable(event['stream'])} time {event['time']}: ", style="dim")

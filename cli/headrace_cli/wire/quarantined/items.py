@@ -30,7 +30,7 @@ from headrace_cli.verbs.console import format_size
 _WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 1 << 30, "depth": 200}
 
 
-class Reader:
+class ItemReader:
     """Reads items with the settings of the environment and of the YAML file `config`.
 
     `wide`: with the defaults instead, and with limits that no event exceeds; what compressed bytes may inflate to stays limited.
@@ -201,7 +201,7 @@ def _item(key: tuple[str, str], row: Row) -> Item:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ItemFilter:
     """Conditions on rows: all that are given must hold. `name`: of one item."""
 
     reasons: Sequence[str] = ()
@@ -212,12 +212,12 @@ class Wanted:
     landed_since: datetime | None = None
 
 
-def items_of(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Item]:
+def items_of(lake: LakeAddress, wanted: ItemFilter, *, content: bool) -> Iterator[Item]:
     """Return the newest first. Without `content` only their sizes are known. Raises `CommandError`."""
     return gathered(of_lake(lake, wanted, content=content))
 
 
-def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row]:
+def of_lake(lake: LakeAddress, wanted: ItemFilter, *, content: bool) -> Iterator[Row]:
     """Yield the rows of the quarantine table, the newest item first, its parts in order. Without `content` only the sizes of the
     bytes.
 

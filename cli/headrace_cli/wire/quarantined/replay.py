@@ -30,7 +30,7 @@ from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
-from headrace_cli.wire.quarantined.items import Item, Reader, items_of
+from headrace_cli.wire.quarantined.items import Item, ItemReader, items_of
 from headrace_cli.wire.quarantined.verbs import (
     ProtocolOption,
     ReasonOption,
@@ -114,7 +114,7 @@ def replay(
 ) -> int:
     """Read it once more, with this version and the settings now given, and publish what is understood, with the same ids."""
     wanted, tables = wanted_of(reason, protocol, since, until), lake or state / "lake"
-    total, reader = Total(), Reader(config)
+    total, reader = Total(), ItemReader(config)
 
     def read() -> Iterator[tuple[Row, PublishedEvent]]:
         for item in items_of(tables, wanted, content=True):

@@ -22,7 +22,7 @@ from headrace_cli.operating.records import as_json as json_line
 from headrace_cli.operating.records import parse_moment
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import LakeOption, StateOption, examples
-from headrace_cli.wire.quarantined.items import Item, Wanted, items_of
+from headrace_cli.wire.quarantined.items import Item, ItemFilter, items_of
 
 SHOWN_BYTES: Final = 4096
 """Most bytes of an item that `show` prints as a dump."""
@@ -110,7 +110,7 @@ def show(
 ) -> int:
     """Show one item with its bytes. Exit status 1 if a part of it is missing."""
     tables = lake or state / "lake"
-    item = next(items_of(tables, Wanted(name=name), content=True), None)
+    item = next(items_of(tables, ItemFilter(name=name), content=True), None)
     if item is None:
         raise CommandError(f"{tables} has no {name} in quarantine; `quarantine list` shows the names.")
     problem, content = item.problem(), item.content()
@@ -180,12 +180,12 @@ def export(
     return EXIT_FAILED if broken else 0
 
 
-def wanted_of(reasons: list[str] | None, protocols: list[str] | None, since: str, until: str) -> Wanted:
+def wanted_of(reasons: list[str] | None, protocols: list[str] | None, since: str, until: str) -> ItemFilter:
     """Return the options as conditions. Raises `CommandError` for an invalid time, or an unknown reason or protocol."""
     check_known("--reason", reasons or (), [*Reason, *RecordFault])
     check_known("--protocol", protocols or (), [each.name for each in installed()])
     now = datetime.now(UTC)
-    return Wanted(
+    return ItemFilter(
         reasons or (),
         protocols or (),
         parse_moment(since, "--since", now) if since else None,

@@ -12,7 +12,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import Answer, Compression
 
 from headrace_cli.wire.channel import Channel, channel_to
-from headrace_cli.wire.send.source import Source
+from headrace_cli.wire.send.source import EventSource
 from headrace_cli.wire.target import Target, client_of, why_not
 
 WINDOW: Final = 32
@@ -63,7 +63,7 @@ class Tally:
 
 
 @dataclass
-class Waiting:
+class SentFrame:
     """A frame that is not acknowledged as a whole: its events' numbers, when it was sent, and how far it is acknowledged."""
 
     numbers: range
@@ -77,7 +77,7 @@ class Connection:
     def __init__(
         self,
         target: Target,
-        source: Source,
+        source: EventSource,
         tally: Tally,
         batch: int,
         timeout: float,
@@ -88,7 +88,7 @@ class Connection:
         self._tally = tally
         self._timeout = timeout
         self._client = client_of(target.protocol)(compression)
-        self._waiting: dict[int, Waiting] = {}  # by the frames' numbers, in the order in which they were made
+        self._waiting: dict[int, SentFrame] = {}  # by the frames' numbers, in the order in which they were made
         self._progress = time.monotonic()
         self._room = asyncio.Semaphore(WINDOW)
         self._batch = min(batch, self._client.batch)
@@ -128,7 +128,7 @@ class Connection:
             frame = self._client.frame([self._source.event(number) for number in numbers])
             if not self._waiting:
                 self._progress = time.monotonic()
-            self._waiting[name] = Waiting(numbers, time.monotonic())
+            self._waiting[name] = SentFrame(numbers, time.monotonic())
             self._tally.count(len(numbers), frame)
             channel.write(frame)
             await channel.drain()

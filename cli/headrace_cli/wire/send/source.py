@@ -23,7 +23,7 @@ _READ: Final = 64 << 10
 _TICK: Final = 0.02
 
 
-class Source(ABC):
+class EventSource(ABC):
     """Events, numbered from 0. Each has ``{"headrace": {"run": …, "n": …}}``, by which it is found again."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Source(ABC):
         return range(first, self.taken)
 
 
-class RateSource(Source):
+class RateSource(EventSource):
     """`rate` events a second for `seconds`, each of about `size` bytes of JSON."""
 
     def __init__(self, rate: float, seconds: float, size: int) -> None:
@@ -82,7 +82,7 @@ _LEVELS: Final = ("info", "info", "info", "warn", "error")
 _PATHS: Final = ("/", "/login", "/cart", "/checkout", "/search", "/api/v1/orders")
 
 
-class ShopSource(Source):
+class ShopSource(EventSource):
     """The log of a web shop: `total` events, as fast as they are taken, numbered from `first`. They have no mark."""
 
     def __init__(self, total: int, first: int = 0) -> None:
@@ -104,7 +104,7 @@ class ShopSource(Source):
         }
 
 
-class LineSource(Source):
+class LineSource(EventSource):
     """A line an event: its own keys if it is a JSON object, else ``message``. A thread reads, and ends with the process."""
 
     def __init__(self, stream: BufferedReader | None = None) -> None:

@@ -28,8 +28,8 @@ from headrace_cli.operating.records import parse_span
 from headrace_cli.verbs import console, query
 from headrace_cli.verbs.options import CaOption, LakeOption, StateOption, examples
 from headrace_cli.wire.send.connections import Connection, Tally
-from headrace_cli.wire.send.source import LineSource, RateSource, Source
-from headrace_cli.wire.target import Security, Target, client_of, compression_of, target_of
+from headrace_cli.wire.send.source import EventSource, LineSource, RateSource
+from headrace_cli.wire.target import ClientSecurity, Target, client_of, compression_of, target_of
 
 ANSWER_SECONDS: Final = 60.0
 """Time that a receiver has for each acknowledgement."""
@@ -41,7 +41,7 @@ _AGAIN: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedEvents:
     """The events of a run in the lake: `found` events, each counted once; of the acknowledged ones, `missing` are not there.
 
     `double`: events with more than one row. `examples`: some numbers of either.
@@ -85,7 +85,7 @@ def _outside(open_frames: Sequence[range]) -> str:
     return f"not exists (select 1 from (values {values}) u(a, b) where i >= a and i < b)"
 
 
-def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
+def look(lake: LakeAddress, run: str, tally: Tally) -> LandedEvents:
     """Wait until the acknowledged events are in the lake, or no more come for `PATIENCE`. Raises `CommandError`."""
     best, since = -1, time.monotonic()
     waited = _outside(tally.open)
@@ -102,7 +102,7 @@ def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
     double = f"select n as i from ({_of(run)}) group by n having count(*) > 1"
     counts = [query.run(f"select count(*) as n from ({sql})", lake)[0]["n"] for sql in (missing, double)]
     some = [[row["i"] for row in query.run(f"{sql} order by i limit {LISTED}", lake)] for sql in (missing, double)]
-    return Landed(max(found, 0), counts[0], counts[1], some[0], some[1])
+    return LandedEvents(max(found, 0), counts[0], counts[1], some[0], some[1])
 
 
 def _count(lake: LakeAddress, run: str, condition: str = "true") -> int:
@@ -185,7 +185,7 @@ def send(
     if rate is not None and file is not None:
         raise CommandError("--rate and --file: name one of them.", status=2)
     method, seconds = compression_of(compression, protocol), parse_span(duration or "10s", "--for")
-    receiver = target_of(protocol, state, target, Security(ca, cert, login))
+    receiver = target_of(protocol, state, target, ClientSecurity(ca, cert, login))
     tables = located(lake or state / "lake") if then_check else None
     with nullcontext() if file is None else _opened(file) as stream:
         source = LineSource(stream) if rate is None else RateSource(rate, seconds, size or 300)
@@ -201,7 +201,7 @@ def _opened(file: Path) -> BufferedReader:
 
 def sent(
     target: Target,
-    source: Source,
+    source: EventSource,
     connections: int = 1,
     batch: int = 100,
     *,
@@ -236,7 +236,7 @@ def sent(
 
 async def run(
     target: Target,
-    source: Source,
+    source: EventSource,
     tally: Tally,
     stop: asyncio.Event,
     connections: int = 1,
@@ -251,7 +251,7 @@ async def run(
 
 
 async def watched(
-    target: Target, source: Source, connections: int, batch: int = 100, compression: Compression | None = None
+    target: Target, source: EventSource, connections: int, batch: int = 100, compression: Compression | None = None
 ) -> Tally:
     """Send all that `source` has, and show on a terminal how far it is. Ctrl-C ends it."""
     tally, stop = Tally(), asyncio.Event()
@@ -274,7 +274,7 @@ def _line(tally: Tally) -> str:
     )
 
 
-def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, Any]:
+def _described(tally: Tally, run: str, landed: LandedEvents | None) -> Mapping[str, Any]:
     found: dict[str, Any] = {
         "run": run,
         "sent": tally.sent,
@@ -289,7 +289,7 @@ def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, An
     return found if landed is None else {**found, "lake": asdict(landed)}
 
 
-def _print(tally: Tally, run: str, landed: Landed | None) -> None:
+def _print(tally: Tally, run: str, landed: LandedEvents | None) -> None:
     table = console.table("", ">")
     rate = tally.acknowledged / tally.took if tally.took else 0.0
     for name, value in (
