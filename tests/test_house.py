@@ -38,6 +38,7 @@ SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "rich", "yam
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
 ROOMS = 10
+DIALECTS = {"headrace_segment.wire.messages", "headrace_segment.wire.original"}
 USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "explain", "snippets", "again"}
 """What packages have by rule, so it tells nothing of one: what runs it, what it is to Headrace, its client, the front door."""
 
@@ -129,6 +130,17 @@ def test_a_room_shows_at_most_ten_things(name: str, folder: Path) -> None:
     modules = {path.stem for path in folder.glob("*.py")} - USUAL
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     assert len(modules | packages) <= ROOMS, sorted(modules | packages)
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Only the segment service's two dialects share names, those of the protocol's documents."""
+    found: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        if module not in DIALECTS:
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(module)
+    assert [(name, where) for name, where in found.items() if len(where) > 1] == []
 
 
 @pytest.mark.parametrize(("name", "folder"), sorted(rooms()))
