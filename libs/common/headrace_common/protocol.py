@@ -106,8 +106,8 @@ class Protocol(Generic[S]):
     """``module:name`` of the `session.explain.Explanation` with which `explain` shows its bytes."""
 
     again: str = ""
-    """``module:name`` of the function from a `session.again.Rejected` and the receiver's settings to a `Replayed`: it reads an
-    item of quarantine once more.
+    """``module:name`` of the function from a `session.again.QuarantinedItem` and the receiver's settings to a
+    `ReplayOutcome`.
     """
 
     snippets: str = ""

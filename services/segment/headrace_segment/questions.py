@@ -62,9 +62,11 @@ class AppendBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes(SegmentQuestion):
-    """Asks for bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or
-    `OutcomeUnknown`; at the tail that may take `SegmentSection.tail_wait`. The expected bytes do not count towards the budgets:
-    readers that wait at the tail would use them up, and keep writers waiting. Received bytes count towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
+    """Asks for bytes of a segment, up to `length`.
+
+    Answered by `BytesRead`, `Truncated`, `NoSegment` or `OutcomeUnknown`; at the tail that may take `SegmentSection.tail_wait`.
+    The expected bytes do not count towards the budgets: readers that wait at the tail would use them up, and keep writers
+    waiting. Received bytes count towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
     """
 
     offset: int
