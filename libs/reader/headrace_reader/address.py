@@ -49,7 +49,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def located(text: Path | str) -> Path | str:
-    """Return the folder, or the URL as deltalake takes it. Raises `CommandError` for other texts."""
+    """Returns the folder, or the URL as deltalake takes it. Raises `CommandError` for other texts."""
     if isinstance(text, Path):
         return text
     scheme, separator, _ = text.partition("://")
@@ -74,7 +74,7 @@ def located(text: Path | str) -> Path | str:
 
 
 def trouble(url: str, error: BaseException, environment: Mapping[str, str] | None = None) -> str:
-    """Return why the store at `url` failed, in one sentence without secrets."""
+    """Returns why the store at `url` failed, in one sentence without secrets."""
     chain = _COLOURS.sub("", str(error))
     store = _SCHEMES[url.partition("://")[0]]
     for found, meaning in _CAUSES:
@@ -85,7 +85,7 @@ def trouble(url: str, error: BaseException, environment: Mapping[str, str] | Non
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return `text` without the secrets of the environment, and without the queries of URLs, which may sign."""
+    """Returns `text` without the secrets of the environment, and without the queries of URLs, which may sign."""
     for name, value in (os.environ if environment is None else environment).items():
         if len(value) > 3 and _SECRET.search(name):
             text = text.replace(value, "…")

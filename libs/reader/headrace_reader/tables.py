@@ -99,7 +99,7 @@ T = TypeVar("T")
 
 
 def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
-    """Return an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else.
+    """Returns an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else.
 
     `threads` and `memory` (as ``512MB``) bound its use of this machine; by default DuckDB decides.
     """
@@ -146,7 +146,7 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
 
 
 def _add_routes_of_batches(connection: duckdb.DuckDBPyConnection) -> None:
-    """Add the routes to which batches have brought rows, whatever the property of the table says: it may have been lost."""
+    """Adds the routes to which batches have brought rows, whatever the property of the table says: it may have been lost."""
     connection.execute(
         f"insert into {ROUTES} select distinct name from (select unnest(json_keys(try_cast(routed as json))) as name"
         f" from batches where routed is not null) where regexp_full_match(name, '[a-z0-9_]+')"
@@ -155,7 +155,7 @@ def _add_routes_of_batches(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -> bool:
-    """Make the view `name`; return False if the table is missing."""
+    """Makes the view `name`; returns False if the table is missing."""
     path = f"{place}/{name}"
     try:
         table = DeltaTable(path, storage_options=None if isinstance(place, Path) else OPTIONS)
@@ -181,7 +181,7 @@ def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -
 
 
 def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: Sequence[str]) -> str:
-    """Return a query for the rows of `files`."""
+    """Returns a query for the rows of `files`."""
     empty = ", ".join(f"null::{kind} as {quoted(column)}" for column, kind in columns)
     selected = f"select {empty} where false"
     if not files:
@@ -195,7 +195,7 @@ def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: 
 
 
 def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table: DeltaTable) -> str:
-    """Return a query for the rows that deltalake reads."""
+    """Returns a query for the rows that deltalake reads."""
     _refuse_clone(path, table.file_uris())
     there = {field.name for field in table.schema().fields}
     try:
@@ -207,7 +207,7 @@ def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table
 
 
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
-    """Give the view the comments that the landing job has written into the table."""
+    """Gives the view the comments that the landing job has written into the table."""
     if about := table.metadata().description:
         connection.execute(f"comment on view {quoted(name)} is {_literal(about)}")
     for field in table.schema().fields:
@@ -216,7 +216,7 @@ def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable
 
 
 def _files(path: Path, table: DeltaTable) -> list[str]:
-    """Return the files that the table's log lists. deltalake writes their folder as in a URL. Raises `CommandError` if one lies
+    """Returns the files that the table's log lists. deltalake writes their folder as in a URL. Raises `CommandError` if one lies
     elsewhere.
     """
     files = table.file_uris()
@@ -235,7 +235,7 @@ def _refuse_clone(path: str, files: Sequence[str]) -> None:
 
 
 def _refuse_strange(path: str, table: DeltaTable) -> None:
-    """Raise `CommandError` if the table has a feature with which the listed files hold other rows than they say."""
+    """Raises `CommandError` if the table has a feature with which the listed files hold other rows than they say."""
     protocol = table.protocol()
     strange = strange_features(
         {
@@ -252,8 +252,9 @@ def _refuse_strange(path: str, table: DeltaTable) -> None:
 
 
 def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
-    """Fill our own tables from the properties and transactions of the table `name`. Raises `CommandError` for a property that the
-    job did not write.
+    """Fills our own tables from the properties and transactions of the table `name`.
+
+    Raises `CommandError` for a property that the job did not write.
     """
     properties = table.metadata().configuration
 
@@ -293,21 +294,21 @@ def _type(kind: Any) -> str:
 
 
 def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
-    """Return the rows of one query. Raises `CommandError` as `asked` does."""
+    """Returns the rows of one query. Raises `CommandError` as `asked` does."""
     with asked(connection, sql) as (names, result):
         return [dict(zip(names, values, strict=True)) for values in interruptible(connection, result.fetchall)]
 
 
 @contextmanager
 def asked(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[list[str], duckdb.DuckDBPyConnection]]:
-    """Return the names of a query's columns, which are unique, and its result. Raises `CommandError` as `told` does."""
+    """Returns the names of a query's columns, which are unique, and its result. Raises `CommandError` as `told` does."""
     with told(sql):
         result = interruptible(connection, partial(connection.execute, sql))
         yield unique_names([column[0] for column in result.description or []]), result
 
 
 def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """Do `work` of the connection so that Ctrl-C ends it: in the main thread DuckDB hears it late or never."""
+    """Does `work` of the connection so that Ctrl-C ends it: in the main thread DuckDB hears it late or never."""
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(work)
         try:
@@ -319,7 +320,7 @@ def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) 
 
 @contextmanager
 def told(sql: str) -> Iterator[None]:
-    """Raise `CommandError` if `sql` is wrong, more than one, or more than a query, also while its result is read."""
+    """Raises `CommandError` if `sql` is wrong, more than one, or more than a query, also while its result is read."""
     try:
         _only_reads(sql)
         yield
@@ -331,7 +332,7 @@ def told(sql: str) -> Iterator[None]:
 
 
 def _about_keywords(sql: str) -> str:
-    """Return the advice about our columns that are words of SQL."""
+    """Returns the advice about our columns that are words of SQL."""
     words = sorted({word.lower() for word in _KEYWORDS.findall(sql)})
     return f" Words of SQL that are columns need quotes: {', '.join(map(quoted, words))}." if words else ""
 
@@ -354,7 +355,7 @@ def _only_reads(sql: str) -> None:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Return `names`, with a number appended to repeated ones."""
+    """Returns `names`, with a number appended to repeated ones."""
     seen: dict[str, int] = {}
     result = []
     for name in names:
@@ -365,7 +366,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def first_line(message: str) -> str:
-    """Return the part of DuckDB's message that precedes the query, as one line."""
+    """Returns the part of DuckDB's message that precedes the query, as one line."""
     return " ".join(message.split("\n\n", 1)[0].split())
 
 
@@ -374,5 +375,5 @@ def _literal(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return `text` as a name in SQL."""
+    """Returns `text` as a name in SQL."""
     return '"' + text.replace('"', '""') + '"'

@@ -13,7 +13,7 @@ _CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def json_value(value: Any) -> Any:
-    """Convert `value` for JSON: times to ISO 8601, bytes to base64, numbers that JSON lacks to text."""
+    """Converts `value` for JSON: times to ISO 8601, bytes to base64, numbers that JSON lacks to text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -30,7 +30,7 @@ def json_value(value: Any) -> Any:
 
 
 def text(value: Any) -> str:
-    """Return `value` as one text: JSON where it is a list or a mapping."""
+    """Returns `value` as one text: JSON where it is a list or a mapping."""
     plain = json_value(value)
     if plain is None:
         return ""
@@ -38,7 +38,7 @@ def text(value: Any) -> str:
 
 
 def printable(value: str) -> str:
-    """Return the text without characters that move the cursor or turn the reading direction."""
+    """Returns the text without characters that move the cursor or turn the reading direction."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
 
 

@@ -10,7 +10,7 @@ from headrace_reader.text import compact
 
 
 def dropped(table: str, line: str) -> str:
-    """Return SQL: retention may have dropped rows of `table` that a `line` of `batches` covers.
+    """Returns SQL: retention may have dropped rows of `table` that a `line` of `batches` covers.
 
     Lines with a digest are of a version whose job notes its drops in the table's log.
     """
@@ -19,11 +19,11 @@ def dropped(table: str, line: str) -> str:
 
 
 def checked(connection: duckdb.DuckDBPyConnection, check: str, sql: str) -> Row:
-    """Return a row that says whether `check` holds, and what contradicts it first: a row of `sql`."""
+    """Returns a row that says whether `check` holds, and what contradicts it first: a row of `sql`."""
     return judged(check, rows(connection, f"select * from ({sql}) limit 1000"))
 
 
 def judged(check: str, wrong: list[Row]) -> Row:
-    """Return a row that says whether `check` holds: nothing is `wrong`."""
+    """Returns a row that says whether `check` holds: nothing is `wrong`."""
     detail = f"{len(wrong)} contradict it, the first: {compact(wrong[0])}" if wrong else ""
     return {"check": check, "ok": not wrong, "detail": detail}

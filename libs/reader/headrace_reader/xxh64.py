@@ -25,19 +25,19 @@ _STRIPE: Final = 32
 
 
 def of_longs(values: Words, seed: Words) -> Words:
-    """Return the hashes of whole numbers of 64 bits."""
+    """Returns the hashes of whole numbers of 64 bits."""
     mixed = (seed + _P5 + np.uint64(8)) ^ (_turned(values * _P2, 31) * _P1)
     return _avalanche(_turned(mixed, 27) * _P1 + _P4)
 
 
 def of_ints(values: Words, seed: Words) -> Words:
-    """Return the hashes of whole numbers of 32 bits, given as 64."""
+    """Returns the hashes of whole numbers of 32 bits, given as 64."""
     mixed = (seed + _P5 + np.uint64(4)) ^ ((values & np.uint64(0xFFFFFFFF)) * _P1)
     return _avalanche(_turned(mixed, 23) * _P2 + _P3)
 
 
 def of_texts(column: pa.Array, seed: Words) -> Words:
-    """Return the hashes of texts or bytes; a row without a value keeps its seed."""
+    """Returns the hashes of texts or bytes; a row without a value keeps its seed."""
     start, length, data = _laid_out(column)
     order = np.argsort(-length, kind="stable")
     hashed = np.empty_like(seed)
@@ -46,7 +46,7 @@ def of_texts(column: pa.Array, seed: Words) -> Words:
 
 
 def _laid_out(column: pa.Array) -> tuple[Any, Any, Any]:
-    """Return (start, length, bytes) of each value; the bytes go on a little after the last."""
+    """Returns (start, length, bytes) of each value; the bytes go on a little after the last."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int64 if large else np.int32, len(column) + 1, column.offset * (8 if large else 4))
@@ -56,7 +56,7 @@ def _laid_out(column: pa.Array) -> tuple[Any, Any, Any]:
 
 
 def _sorted(data: Any, start: Any, length: Any, seed: Words) -> Words:
-    """Return the hashes of values whose lengths fall."""
+    """Returns the hashes of values whose lengths fall."""
     # each word at each byte: a copy, so that it need not be aligned
     words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     halves = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
@@ -84,7 +84,7 @@ def _sorted(data: Any, start: Any, length: Any, seed: Words) -> Words:
 
 
 def _striped(words: Any, start: Any, length: Any, seed: Words) -> Words:
-    """Hash the stripes of 32 bytes, four words side by side."""
+    """Hashes the stripes of 32 bytes, four words side by side."""
     lanes = seed[:, None] + _LANES
     within = np.arange(0, _STRIPE, 8)
     most = int(length[0]) // _STRIPE if len(length) else 0
@@ -98,7 +98,7 @@ def _striped(words: Any, start: Any, length: Any, seed: Words) -> Words:
 
 
 def _at_least(falling: Any, least: Any) -> Any:
-    """Return how many of the `falling` lengths are at least `least`: a number, or one for each of several."""
+    """Returns how many of the `falling` lengths are at least `least`: a number, or one for each of several."""
     return np.searchsorted(-falling, -least, side="right")
 
 

@@ -29,7 +29,7 @@ _ZERO: Final = "0" * 32
 
 
 def _contradicts(column: str, field: GapField) -> str:
-    """Return SQL: a marker has a whole number at `field`, and `column` has another one."""
+    """Returns SQL: a marker has a whole number at `field`, and `column` has another one."""
     number = f"try_cast(regexp_extract(try_cast(g.detail as json)->>'$.{field}', '^-?[0-9]{{1,18}}$') as bigint)"
     return f"({number} is not null and {number} is distinct from g.{column})"
 
@@ -47,7 +47,7 @@ _MARKERS: Final = f"""
 
 
 def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Return a row for each table that landing fills, one for Logjam's gaps, and one for the ranges without a proof of content,
+    """Returns a row for each table that landing fills, one for Logjam's gaps, and one for the ranges without a proof of content,
     if there are any.
     """
     names = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
@@ -68,7 +68,7 @@ def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def places(connection: duckdb.DuckDBPyConnection) -> None:
-    """Number the partitions that `batches` has, in a table of our own."""
+    """Numbers the partitions that `batches` has, in a table of our own."""
     connection.execute(
         f"""create temp table {_PLACES} as select *, row_number() over (order by topic_id, "partition") - 1 as place
         from (select distinct topic_id, "partition" from batches)"""
@@ -92,7 +92,7 @@ class _Lines:
         self._misdated = np.zeros(len(found), bool)
 
     def read(self, connection: duckdb.DuckDBPyConnection, covered: Covered) -> None:
-        """Add up the hashes of all rows of the table."""
+        """Adds up the hashes of all rows of the table."""
         erased = f"""select unnest(offsets) as "offset", topic_id, "partition" from erasures where "table" = '{self._table}'"""
         named = ", ".join(f"t.{quoted(name)}" for name in covered[0])
         asked = f"""select p.place, epoch_us(t.landed_at) as landed, t."day", {named}
@@ -108,7 +108,7 @@ class _Lines:
             self._misdated[at[misdated]] = True
 
     def _lines_of(self, batch: pa.RecordBatch) -> Any:
-        """Return the line of each row; -1 for rows that no line covers."""
+        """Returns the line of each row; -1 for rows that no line covers."""
         place, offset = batch["place"].to_numpy(), batch["offset"].to_numpy()
         at = np.full(len(place), -1)
         for number in np.unique(place):
@@ -120,7 +120,7 @@ class _Lines:
         return at
 
     def wrong(self) -> list[Row]:
-        """Return the ranges that do not hold what landed."""
+        """Returns the ranges that do not hold what landed."""
         group = self._of["of"].to_numpy()
         sums = [np.zeros(int(group.max(initial=-1)) + 1, np.uint64) for _ in SEEDS]
         for total, own in zip(sums, self._sums, strict=True):
@@ -134,7 +134,7 @@ class _Lines:
         return found
 
     def unknown(self) -> str:
-        """Return how many ranges are without proof, and up to where; empty without any."""
+        """Returns how many ranges are without proof, and up to where; empty without any."""
         lines = np.flatnonzero(~self._known & ~self._excused)
         if not len(lines):
             return ""
@@ -144,7 +144,7 @@ class _Lines:
 
 
 def _lines(table: str) -> str:
-    """Return a query for the lines of `batches` with their digests of `table`, by place and offset.
+    """Returns a query for the lines of `batches` with their digests of `table`, by place and offset.
 
     `of`: lines of one batch that share their sums. If one of them lacks its sums, the others' are unknown.
     """
@@ -183,7 +183,7 @@ def _lines(table: str) -> str:
 
 
 def _hashes(batch: pa.RecordBatch, columns: Sequence[str], seed: int) -> Words:
-    """Return the hashes of rows, as Spark computes them by `hash_sql`."""
+    """Returns the hashes of rows, as Spark computes them by `hash_sql`."""
     hashed = np.full(len(batch), xxh64.SEED)
     for part in taken_in(columns, seed):
         if isinstance(part, str):
