@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
@@ -16,28 +19,59 @@ from headrace_common.operations.errors import CommandError as CommandError
 EXIT_FAILED: Final = 1
 EXIT_NOTHING_RUNS: Final = 3
 EXIT_DOUBT: Final = 4
+EXIT_UNWRITTEN: Final = 74
+"""The verb cannot write its output, so its finding is not known (EX_IOERR of sysexits.h)."""
+EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def run(verbs: Callable[..., Any]) -> None:
     """Run the verb that the arguments name. Print Headrace's own errors as one sentence on standard error."""
-    if isinstance(sys.stdout, TextIOWrapper):  # a terminal need not know ✓, and nothing that clients wrote ends a file
-        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (None: it is closed)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the launcher has held it while Python started
+        if isinstance(
+            sys.stdout, TextIOWrapper
+        ):  # a terminal need not know ✓, and nothing that clients wrote ends a file
+            sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
         _check_current_folder()
-        verbs(prog_name="headrace")
-    except CommandError as error:
-        status, text = error.status, str(error)
-    except ConfigError as error:
-        status, text = EXIT_CONFIG, str(error)
-    except HeadraceError as error:
-        status, text = EXIT_FAILED, str(error)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # `headrace logs | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
-    print(f"headrace: {text}", file=sys.stderr)
+        try:
+            verbs(prog_name="headrace")
+        finally:
+            sys.stdout.flush()
+    except BaseException as error:
+        status, text = _ended(error)
+    if status == EXIT_UNWRITTEN:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python, which flushes it once more, fails
+    if text:
+        with suppress(OSError):
+            print(f"headrace: {text}", file=sys.stderr, flush=True)
     sys.exit(status)
+
+
+def _ended(error: BaseException) -> tuple[int, str]:
+    """Return the exit status of a verb that `error` ended, and what to say. Raises it if it is a bug, or says so itself."""
+    if any(isinstance(cause, KeyboardInterrupt) or str(cause) == "Query interrupted" for cause in _causes(error)):
+        return EXIT_INTERRUPTED, ""  # DuckDB and others make errors of their own of a Ctrl-C
+    if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):  # typer's, or rich's
+        error = error.__context__
+    if isinstance(error, BrokenPipeError):  # `headrace logs | head`
+        return EXIT_UNWRITTEN, ""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return EXIT_UNWRITTEN, f"The output cannot be written ({error.strerror})."
+    if isinstance(error, ConfigError):
+        return EXIT_CONFIG, str(error)
+    if isinstance(error, HeadraceError):
+        return (error.status if isinstance(error, CommandError) else EXIT_FAILED), str(error)
+    raise error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that were being handled when it was raised."""
+    while error is not None:
+        yield error
+        error = error.__context__
 
 
 def _check_current_folder() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings, environment
@@ -72,9 +73,14 @@ async def test_what_cannot_be_done_is_said_in_one_line(own_segments: KafkaSettin
         assert (done.returncode, says in done.stderr.decode()) == (status, True)
 
 
-def test_who_interrupts_it_sees_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, 130), (BrokenPipeError, 74)])
+def test_who_interrupts_it_or_reads_no_more_sees_no_stack(
+    error: type[BaseException], status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def ended(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(module, "_run", interrupted)
-    assert module.main(["ls"]) == 130
+    monkeypatch.setattr(module, "_run", ended)
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert module.main(["ls"]) == status

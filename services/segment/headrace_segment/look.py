@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import datetime
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -43,6 +44,7 @@ PATIENCE: Final = 60.0
 
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
+EXIT_UNWRITTEN: Final = 74
 
 
 class _Asker(Caller):
@@ -85,6 +87,8 @@ async def _followed(settings: SegmentSettings, reader: LogReader, name: str | No
                 problem = each.problem or "no answer"
                 raise DeliveryError(f"partition {each.number}: {problem}", DeliveryPolicy.RETRY) from None
         yield found
+    except BrokenPipeError:  # `… cat NAME | head`: aiokafka says it otherwise
+        raise
     except (KafkaError, OSError) as error:
         raise DeliveryError(f"Kafka: {explain(error)}", DeliveryPolicy.RETRY) from error
     finally:
@@ -132,6 +136,9 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_UNWRITTEN
     return 0
 
 
@@ -149,6 +156,7 @@ async def _run(settings: SegmentSettings, arguments: argparse.Namespace) -> None
     async with _followed(settings, reader, None if arguments.verb == "ls" else arguments.segment) as partitions:
         if arguments.verb == "ls":
             _list(partitions)
+            sys.stdout.flush()
             return
         (partition,) = partitions
         name = arguments.segment

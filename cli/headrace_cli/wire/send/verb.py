@@ -230,6 +230,8 @@ def sent(
         sys.stdout.write(json.dumps(_described(tally, source.run, landed)) + "\n")
     else:
         _print(tally, source.run, landed)
+    if unknown:
+        console.ERR.print(Text("Ctrl-C: the lake was not looked through.", style="red"))
     fine = tally.fine and not unknown and (landed is None or landed.fine)
     return 0 if fine else EXIT_FAILED
 

@@ -1,0 +1,110 @@
+"""How a verb ends: by Ctrl-C at any moment, and where what it says cannot be written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.ground import EXIT_INTERRUPTED, EXIT_UNWRITTEN, ROOT, module, run
+
+HELP = (*module("headrace_cli"), "check-loss", "--help")
+STREAMS = """
+import os, signal
+open = [number for number in range(3) if os.path.exists(f"/dev/fd/{number}")]
+with os.fdopen(os.dup(3), "w") as told:
+    print(open, signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()), file=told)
+"""
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def interrupted_in_duckdb() -> None:
+    raise RuntimeError("Query interrupted")
+
+
+def failed_while_interrupted() -> None:
+    try:
+        interrupted()
+    finally:
+        raise ValueError("a connection that is busy")
+
+
+def left_by_a_reader() -> None:
+    try:
+        raise BrokenPipeError
+    except BrokenPipeError:
+        sys.exit(1)  # as rich and typer do
+
+
+@pytest.mark.parametrize(
+    ("verb", "status"),
+    [
+        (interrupted, EXIT_INTERRUPTED),
+        (interrupted_in_duckdb, EXIT_INTERRUPTED),
+        (failed_while_interrupted, EXIT_INTERRUPTED),
+        (left_by_a_reader, EXIT_UNWRITTEN),
+        (lambda: sys.exit(1), 1),
+    ],
+)
+def test_the_status_says_what_ended_a_verb(
+    verb: Callable[[], None], status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def verbs(**_: Any) -> None:
+        verb()
+
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(SystemExit) as end:
+            run(verbs)
+    assert end.value.code == status
+
+
+def test_a_fault_of_ours_is_shown() -> None:
+    def verbs(**_: Any) -> None:
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        run(verbs)
+
+
+def test_a_full_disk_is_no_finding() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(HELP, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (EXIT_UNWRITTEN, 1)
+
+
+def test_a_pipe_that_nobody_reads_is_no_finding() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(HELP, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (EXIT_UNWRITTEN, "")
+
+
+def test_closed_streams_are_no_fault() -> None:
+    done = subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "verb", *HELP], check=False)
+    assert done.returncode == 0
+
+
+def test_the_launcher_opens_closed_streams_and_holds_a_ctrl_c_until_it_is_heard(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f"#!{sys.executable}\n{STREAMS}")
+    python.chmod(0o700)
+    load = "import sys, runpy; runpy.run_path(sys.argv[1])['run']([])"
+    said = tmp_path / "said"
+    subprocess.run(
+        ["bash", "-c", '"$@" 3>"$SAID" <&- >&- 2>&-', "verb", sys.executable, "-c", load, str(ROOT / "headrace")],
+        env={**os.environ, "HEADRACE_VENV": str(tmp_path), "SAID": str(said)},
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert said.read_text() == "[0, 1, 2] True\n"
