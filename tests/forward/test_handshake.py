@@ -268,7 +268,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"shared_key": "k", "clients": [{"host": "10.0.0.1", "users": ["x"]}]},
         "FORWARD__USERS has no x",
     ),
-    "nobody": ({"shared_key": "k", "allow_anonymous_source": False}, "lets nobody in"),
+    "nobody": ({"shared_key": "k", "allow_anonymous_source": False}, "refuses every client"),
 }
 
 

@@ -38,7 +38,7 @@ def install() -> NativeStatus:
     if not (SOURCES / "Cargo.toml").is_file():
         return NativeStatus(False, "not built: this is no checkout")
     if shutil.which("cargo") is None:
-        return NativeStatus(False, "not built: there is no cargo; receivers run without it, at a higher cost")
+        return NativeStatus(False, "not built: cargo is missing; receivers run without it, at a higher cost")
     try:
         kept = cache() / "native" / fingerprint() / MODULE
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,7 @@ def tap(
         ),
     ] = None,
     quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="Show the quarantine topic instead: what was not understood, and why.")
+        bool, typer.Option("--quarantine", help="Show the quarantine topic instead: rejected input, with the reasons.")
     ] = False,
     begin: Annotated[
         str,
@@ -91,7 +91,7 @@ def tap(
     check_known("--format", [style], TapFormat)
     check_known("--protocol", protocol or (), [each.name for each in installed()])
     if quarantine and any(text.startswith("body") for text in where or ()):
-        raise CommandError("--where body.…: what is in quarantine has no body; attributes.… has a value.", status=2)
+        raise CommandError("--where body.…: records in quarantine have no body; use attributes.….", status=2)
     if last is not None and (begin == NOW or limit is not None):
         raise CommandError("--last counts back from the end: leave out --from now and --limit.", status=2)
     filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])

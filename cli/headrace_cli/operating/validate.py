@@ -109,7 +109,7 @@ def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, To
         if topic.partitions != plan.partitions and not plan.grows:
             yield _topics_doubt(
                 f"{plan.name}: {topic.partitions} partitions, TOPICS__SEGMENTS_PARTITIONS is {plan.partitions}",
-                "they never change: set TOPICS__SEGMENTS_PARTITIONS to what is there",
+                "they never change: set TOPICS__SEGMENTS_PARTITIONS to the topic's number",
             )
 
 
@@ -271,7 +271,7 @@ def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterato
         except ConfigError as error:
             for line in str(error).splitlines():
                 if line not in said:  # what parts share is wrong in each of them
-                    yield CheckResult("settings", Severity.WRONG, line, "docs/settings.md says what it may be")
+                    yield CheckResult("settings", Severity.WRONG, line, "docs/settings.md has the allowed values")
                 said.add(line)
     refused = {line.partition(":")[0] for line in said}
     for sentence in misspelt(os.environ):

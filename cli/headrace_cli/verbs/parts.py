@@ -24,7 +24,7 @@ LAKE: Final = {
 SEGMENT: Final = {
     "ls": "List the segments.",
     "cat": "Write a segment's bytes.",
-    "info": "Say what is known about a segment.",
+    "info": "Show a segment and its writers.",
     "seal": "End a segment.",
     "delete": "Delete a segment.",
 }
@@ -103,7 +103,7 @@ def _group(name: str, module: str, verbs: dict[str, str], about: str) -> typer.T
 
 
 app = typer.Typer()
-app.add_typer(_group("lake", "headrace_lake", LAKE, "Land again, change or erase what is in the tables of the stack."))
+app.add_typer(_group("lake", "headrace_lake", LAKE, "Land again, change or erase rows in the tables of the stack."))
 app.add_typer(_group("segment", "headrace_segment", SEGMENT, "Look at the segments of the stack, and end them."))
 for _name, _help in LIVE.items():
     app.command(_name, help=_help, context_settings=_PASSED)(_own_verb("headrace_live", _name))

@@ -60,7 +60,7 @@ def up(
     live: Annotated[bool, typer.Option("--live/--no-live", help="Serve the live page, on 127.0.0.1.")] = True,
     accept_loss: Annotated[
         bool,
-        typer.Option(ACCEPT, help="Let the landing job note what Kafka deleted before it landed, and go on behind it."),
+        typer.Option(ACCEPT, help="Let the landing job note records that Kafka deleted before they landed, and go on."),
     ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when everything is ready; the stack keeps running.")
@@ -94,7 +94,7 @@ def _prepare(state: StateFolder, options: StackOptions) -> tuple[Stack, int]:
     os.umask(0o077)  # for its processes, too: what they write is for this user alone
     state.make()
     if state.is_open():
-        console.line("state", "bad", f"other users may read what is in {state.path}; `chmod 700 {state.path}` ends it")
+        console.line("state", "bad", f"other users may read {state.path}; `chmod 700 {state.path}` ends it")
     lock = state.lock()
     ended = state.end_processes()
     if ended:
@@ -120,7 +120,7 @@ def _tell_space(stack: Stack) -> None:
         raise CommandError(
             f"Only {console.format_size(free)} are free in {stack.state.path}; the stack needs more to start."
         )
-    grows = f"the lake in {stack.state.lake} grows with what is sent; {console.format_size(free)} are free"
+    grows = f"the lake in {stack.state.lake} grows with the events sent; {console.format_size(free)} are free"
     if stack.disk_bytes is None:
         console.line("disk", "note", grows)
         return

@@ -183,7 +183,7 @@ def _quarantine(lake: LakeAddress, recent: str, since: datetime | None) -> Check
     left = Counter({(row["reason"], row["protocol"]): row["n"] for row in rows}) - settled
     again = f"{settled.total():,} were replayed, and have landed"
     if not left:
-        return CheckResult(QUARANTINE, Severity.FINE, f"what was not understood is landed by now: {again}")
+        return CheckResult(QUARANTINE, Severity.FINE, f"all that was in quarantine has landed by now: {again}")
     named = ", ".join(f"{n:,} {reason} by {protocol or 'unknown'}" for (reason, protocol), n in left.most_common(3))
     reason = f"{left.total():,} were not understood, and are kept byte for byte: {named}"
     return CheckResult(
@@ -269,7 +269,7 @@ def of_kafka(
     if low:
         worst = max(low, key=lambda each: each.count)
         reason = (
-            f"Kafka may soon delete what has not landed: {worst.count:,} records of {worst.place[0]}/{worst.place[1]}"
+            f"Kafka may soon delete unlanded records: {worst.count:,} records of {worst.place[0]}/{worst.place[1]}"
             + (f", and of {len(low) - 1} other partitions" if len(low) > 1 else "")
         )
         return [

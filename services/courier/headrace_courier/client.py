@@ -67,7 +67,7 @@ class CourierClient(KeyedClient):
             return Remark(reply.value)
         answer = self._answer(self._frame_of(reply.nonce), reply.count)
         if reply.count < self._said.get(reply.nonce, 0):
-            raise ProtocolError(f"an ACKN of {reply.count} events behind one of {self._said[reply.nonce]}")
+            raise ProtocolError(f"an ACKN of {reply.count} events after one of {self._said[reply.nonce]}")
         if answer.whole:
             self._said.pop(reply.nonce, None)
         else:

@@ -195,7 +195,7 @@ class ForwardSession(ByteSession):
     def _uninvited(self, offset: int) -> ProtocolError:
         """Refuses a login without a handshake: a topic must not hold its digests, and its client would wait for ever."""
         return ProtocolError(
-            "the client sends a login, but there is no handshake: FORWARD__SHARED_KEY is not set", offset=offset
+            "the client sends a login without a handshake: FORWARD__SHARED_KEY is not set", offset=offset
         )
 
     def _log_in(self, handshake: Handshake, data: bytes) -> bytes:

@@ -93,7 +93,7 @@ class ForwardSection(Section):
             if unknown:
                 raise ValueError(f"FORWARD__CLIENTS {rule.host}: FORWARD__USERS has no {', '.join(unknown)}")
         if not self.allow_anonymous_source and not self.clients:
-            raise ValueError("FORWARD__ALLOW_ANONYMOUS_SOURCE false without FORWARD__CLIENTS lets nobody in")
+            raise ValueError("FORWARD__ALLOW_ANONYMOUS_SOURCE false without FORWARD__CLIENTS refuses every client")
         return self
 
 

@@ -146,7 +146,7 @@ def _sure(segment: str) -> bool:
     try:
         return input(f"Delete segment {segment} for ever? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
-        print("\npython -m headrace_segment: nobody answers; --yes does not ask", file=sys.stderr)
+        print("\npython -m headrace_segment: no answer on standard input; --yes skips the question", file=sys.stderr)
         return False
 
 
@@ -230,7 +230,7 @@ async def _change(settings: SegmentSettings, partition: Partition, name: str, ve
     except TimeoutError:
         raise DeliveryError("Kafka did not answer in time", DeliveryPolicy.RETRY) from None
     if not isinstance(answer, Changed):
-        raise DeliveryError(f"nobody knows whether it is done: {partition.problem}", DeliveryPolicy.RETRY)
+        raise DeliveryError(f"the outcome is unknown: {partition.problem}", DeliveryPolicy.RETRY)
     if answer.why is not None:
         raise DeliveryError(f"there is no segment {name}", DeliveryPolicy.REFUSED)
     print(f"{name}: {'sealed' if verb == 'seal' else 'deleted'}")

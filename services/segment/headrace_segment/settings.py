@@ -25,7 +25,7 @@ class SegmentSection(Section):
     removed: ClassVar[Mapping[str, str]] = {
         "name_bytes": "a segment's name has at most 1 KiB in UTF-8",
         "reply_bytes": "the answer to one read has at most 2 MiB of data",
-        "replies_bytes": "what was read and has not left has at most 64 MiB",
+        "replies_bytes": "replies that have not left have at most 64 MiB",
         "attributes": "a segment has at most 1,000 attributes",
         "connection_writers": "one connection sets up at most 10,000 writers",
         "tail_readers": "at most 10,000 reads wait at a segment's end",

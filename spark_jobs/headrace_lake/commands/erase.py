@@ -157,7 +157,7 @@ class Erase:
             (row,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._lake}/{table}`").select("properties").collect()
             if row["properties"].get(CHANGE_FEED) == "true":
                 raise HaltError(
-                    f"nothing was erased: the table {table} has a change data feed, which holds what is deleted until vacuum."
+                    f"nothing was erased: the table {table} has a change data feed, which holds deleted rows until vacuum."
                     " Erase without --at-once, and the bytes go within LAKE__VACUUM_AGE and a day"
                 )
 

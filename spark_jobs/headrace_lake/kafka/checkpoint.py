@@ -116,7 +116,7 @@ class Checkpoint:
         text = self._storage.read(f"{self.path}/{name}")
         if text is None:
             raise HaltError(
-                f"{self.path}/{name} is missing: somebody has changed the checkpoint; delete it to take over"
+                f"{self.path}/{name} is missing: the checkpoint was changed by hand; delete it to take over"
             )
         line = text.rstrip().rsplit("\n", 1)[-1]
         try:

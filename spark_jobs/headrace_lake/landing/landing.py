@@ -322,5 +322,5 @@ class Landing:
             if now[name].id != topic_id:
                 raise HaltError(
                     f"the topic {name} was deleted and recreated (id {topic_id}, now {now[name].id}): the job does"
-                    " not land it under the old one's offsets; start again to see what is lost"
+                    " not land it under the old one's offsets; start again to see the loss"
                 )

@@ -82,7 +82,7 @@ def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool)
     )
     made = RouteTable.of(table.name, properties_of(storage.spark, path))
     if made is None:
-        raise HaltError(f"the table {path} is not a route's: somebody made it at this moment")
+        raise HaltError(f"the table {path} is not a route's: another program has just made it")
     _record(storage, lake, (table.name,), (table.name,))
     return made
 

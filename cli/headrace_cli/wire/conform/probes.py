@@ -96,7 +96,7 @@ async def partial(bench: Bench) -> Finding:
         return Finding(Verdict.NOTED, f"{outcome(line)} for a frame of 10,000 events")
     parts = [count for count in counts if 0 < count < 10_000]
     if parts != sorted(parts):
-        return Finding(Verdict.BROKEN, f"takes back what it has acknowledged: {', '.join(map(str, counts[:10]))}")
+        return Finding(Verdict.BROKEN, f"takes back acknowledgements: {', '.join(map(str, counts[:10]))}")
     said = f"says {len(parts)} times how far it is" if parts else "acknowledges the whole frame at once"
     return Finding(Verdict.NOTED, said, {"parts": parts[:100]})
 

@@ -102,7 +102,7 @@ def conform(
     check_known("--protocol", [protocol or "NAME"], sorted(ASKED))
     check_known("--format", [style], FORMATS)
     if bool(hold) != bool(release):
-        raise CommandError("--hold-command and --release-command: what is held must be released, name both.", status=2)
+        raise CommandError("--hold-command and --release-command go together: name both.", status=2)
     probes = [probe for probe in PROBES if protocol in probe.protocols]
     check_known("--only", only or (), [probe.name for probe in probes])
     probes = [probe for probe in probes if not only or probe.name in only]

@@ -177,7 +177,7 @@ def _conclusion(summary: Summary) -> Iterator[Text]:
         yield Text(note)
     if summary.broken:
         limit = f" ({summary.limit})" if summary.limit and summary.limit not in summary.broken else ""
-        sample = f"; there stands {summary.sample[:16].hex(' ')}" if summary.sample else ""
+        sample = f"; the bytes there: {summary.sample[:16].hex(' ')}" if summary.sample else ""
         if summary.broken_at == 0 and (other := stranger(summary.sample)):
             yield Text(f"These bytes are {other}.", style="red")
         refused = summary.broken_at < summary.understood  # what is explained above, and no receiver takes

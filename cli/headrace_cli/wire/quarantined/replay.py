@@ -178,7 +178,7 @@ def _print(total: Total, *, applied: bool) -> None:
         )  # fmt: skip
     console.OUT.print(table, soft_wrap=False)
     if applied:
-        console.ERR.print(f"{total.published:,} events were published; what is in quarantine stays there.")
+        console.ERR.print(f"{total.published:,} events were published; quarantine keeps its records.")
     elif total.new:
         console.ERR.print(f"--apply publishes {total.new:,} events; nothing was changed.")
     for why, count in total.refused.items():

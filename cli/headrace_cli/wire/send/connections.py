@@ -166,7 +166,7 @@ class Connection:
         """Note that the server has acknowledged events of a frame."""
         frame = self._waiting.get(answer.frame)
         if frame is None:
-            raise ServerError("acknowledged what was not sent")
+            raise ServerError("acknowledged a frame that was not sent")
         if answer.count > frame.count:
             frame.count, self._progress = answer.count, now
         if answer.whole:
@@ -184,5 +184,5 @@ def _what_happened(error: Exception) -> str:
     if isinstance(error, ConnectionError):
         return "reset the connection"
     if isinstance(error, ProtocolError):
-        return f"answered what it should not: {error}"
+        return f"answered against the protocol: {error}"
     return str(error)

@@ -36,9 +36,9 @@ OF_ONE_CLIENT: Final = (FAULT, ABANDONED)
 class End(Enum):
     """How a conversation ends."""
 
-    SETTLED = "what is pending is acknowledged first"
-    UNSETTLED = "nothing more is acknowledged; what was written arrives"
-    AT_ONCE = "what has not left is lost"
+    SETTLED = "pending frames are acknowledged first"
+    UNSETTLED = "nothing more is acknowledged; written bytes arrive"
+    AT_ONCE = "bytes that have not left are lost"
 
 
 class Transport(ABC):

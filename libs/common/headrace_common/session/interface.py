@@ -88,9 +88,9 @@ class KeepUntil(Enum):
     """How long a frame is kept that Kafka does not store: the longer, the less its loss would be noticed."""
 
     DEADLINE = "until KAFKA__ACK_DEADLINE or a refusal: its sender is not acknowledged, or at least disconnected"
-    REFUSAL = "until a refusal: its session says what was lost"
+    REFUSAL = "until a refusal: its session names the loss"
     STORED = (
-        "until it is stored or the process ends: a loss would go unnoticed. What quarantine refuses of it is given up"
+        "until it is stored or the process ends: a loss would go unnoticed. Events that quarantine refuses are given up"
     )
 
 

@@ -130,9 +130,7 @@ class Partition:
                 self._barrier.advance(fold.next_offset)  # those that wait there wait on
                 return
             if fold is None:
-                self._stopped(
-                    f"the log begins at {start}, and there is no complete snapshot from which it can be read on"
-                )
+                self._stopped(f"the log begins at {start}, and no complete snapshot reaches that far")
             else:
                 self._stopped(f"the newest snapshot is of offset {fold.next_offset}, and the log ends at {end}")
             await asyncio.sleep(RETRY)

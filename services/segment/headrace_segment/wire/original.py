@@ -173,7 +173,7 @@ Request = SetupAppend | BeginAppendBlock | CompleteBlock | ReadSegment | KeepAli
 class _State(Enum):
     IDLE = "outside of a block"
     BLOCK = "in a block"
-    TAIL = "behind a block of which a part is missing"
+    TAIL = "after a block that lacks a part"
 
 
 _MAY_COME: Final = {
