@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -465,6 +466,33 @@ def test_properties_that_open_no_catalog_are_refused(tmp_path: Path) -> None:
     lake.properties = {"type": "no such"}
     with pytest.raises(ConfigError):
         lake.new_follower().run()
+
+
+@pytest.mark.parametrize("locked", [True, False], ids=["locked", "away"])
+def test_a_database_that_is_away_or_locked_is_asked_again(
+    tmp_path: Path, locked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, later = Lake(tmp_path), tmp_path / "later"
+    file = tmp_path / "catalog.db" if locked else later / "catalog.db"
+    follower = lake.new_follower(uri=f"sqlite:///{file}?timeout=0")
+    lake.land()
+    holding = sqlite3.connect(file, isolation_level=None) if locked else None
+    if holding is not None:
+        holding.execute("begin exclusive")
+    waits: list[list[str]] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(follower.ready_problems())
+        if len(waits) > 1:
+            follower.stop()
+        elif holding is not None:
+            holding.close()
+        else:
+            later.mkdir()
+
+    monkeypatch.setattr(follower._stopping, "wait", wait)
+    follower.run()
+    assert [bool(problems) for problems in waits] == [True, False]
 
 
 @REST

@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from sqlalchemy.exc import OperationalError
 from typing_extensions import override
 
 PATIENCE: Final = (10.0, 60.0)
@@ -25,6 +26,7 @@ PATIENCE: Final = (10.0, 60.0)
 _PASSING: Final = (
     requests.ConnectionError,
     requests.Timeout,
+    OperationalError,  # of an SQL database that does not answer, or is locked; a wrong password cannot be told from it
     CommitStateUnknownException,
     ServerError,
     ServiceUnavailableError,
@@ -72,7 +74,7 @@ AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: _RestCatalog(nam
 
 def opened(properties: dict[str, str]) -> Catalog:
     """Opens the catalog. Raises `ConfigError` if the properties are none of pyiceberg's or the catalog refuses them, and the
-    errors of `requests` or pyiceberg while a REST catalog is away.
+    errors of `requests`, sqlalchemy or pyiceberg while the catalog is away.
     """
     try:
         return load_catalog("headrace", **properties)
