@@ -158,7 +158,7 @@ class Job:
 
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)
-        fence.epoch()  # a log that cannot be read is said here, with what to do, before Delta says it
+        fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         shape = prepare(Storage(self._spark), self._settings.lake, fence)
         route_tables = prepare_routes(Storage(self._spark), self._settings.lake, fence)
         epoch, found = self._claim.begin(fence, topics)

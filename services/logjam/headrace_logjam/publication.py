@@ -1,7 +1,7 @@
 """Publishes the messages of producers, as a device does, once Kafka has stored them. Pure.
 
-A consumer can replace a device by us: we have a device number of our own, and one number after the other for all that is
-published, heartbeats too, from 1 at each start and again after 2⁶⁴ − 1. All but meta is as it came.
+This process can replace a device for a consumer: it has a device number of its own, and numbers all that it publishes, heartbeats
+too, from 1 at each start and again after 2⁶⁴ − 1. All frames but meta are unchanged.
 """
 
 from __future__ import annotations

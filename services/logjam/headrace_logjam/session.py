@@ -82,8 +82,8 @@ def limits_of(limits: LogjamLimits) -> BodyLimits:
 class ProducerSession(MessageSession):
     """See `headrace_common.session.interface.MessageSession`.
 
-    Messages of one application that are read in one turn of the event loop make one frame. `host` is what a ping is told,
-    `said` hears of each answer, and of each `LATE` one that did not leave.
+    Messages of one application that are read in one turn of the event loop make one frame. `host`: in the answer to a ping;
+    `said` is called with each answer, `LATE` for one that did not leave.
     """
 
     def __init__(

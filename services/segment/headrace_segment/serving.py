@@ -88,7 +88,7 @@ class ServedSessions:
         return Open(question.writer, served.id, question.numbering, create=question.create)
 
     def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:
-        """Returns the record to produce. None: the session is over, and the caller was told."""
+        """Returns the record to produce. None: the session is over, and the caller has its answer."""
         served = self._by_id.get(question.session)
         if served is None or served.over:
             segment, writer, session, after = question.segment, question.writer, question.session, question.after

@@ -1,9 +1,9 @@
 """Finds offsets that mean other records by now than those that landed: the brokers lost some, and stored others in their place.
 
-That happens where Kafka's data is restored from an older copy, or an unclean election loses the end of a partition. As long as
-the topic is shorter than what was landed of it, `gaps` says so. Once it has grown again, nothing tells but the records: one that
-is later than the landing of its offset came in another's place, unless its receiver's clock is ahead. Whether it did, its row
-tells. Not noticed if the job's clock was ahead when it landed, by more than passed until the other record came.
+That happens where Kafka's data is restored from an older copy, or an unclean election loses the end of a partition. While the
+topic is shorter than the tables, `gaps` reports it. Once it has grown again, only the records show it: one that is later than the
+landing of its offset replaced another, unless its receiver's clock is ahead. Whether it did, its row tells. Unnoticed if, at the
+landing, the job's clock was ahead by more than the time until the other record came.
 """
 
 from __future__ import annotations

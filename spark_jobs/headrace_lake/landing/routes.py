@@ -1,7 +1,7 @@
 """Lands the rows of routes from the batch's rows in the events table, so that a route has the same rows, each once.
 
 A route's write is one more write of the batch, under the same transaction version, after that of events. It needs no second look
-at Kafka, and no answer about duplicates: events has decided.
+at Kafka, and no answer about duplicates: the write to events has decided.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Fence:
     def check(self, version: int) -> None:
         """Raises `SupersededError` if a table is beyond `version`: another job lands on the tables. Blocks on storage.
 
-        It does not look at the tables of routes: a job that claims those has claimed the others.
+        It skips the tables of routes: a job that claims those has claimed the others.
         """
         for name, log in self._logs.items():
             _not_past(name, log.latest(), version)

@@ -1,8 +1,8 @@
-"""Whether the clocks around the job agree: only then may maintenance delete anything by the time. `doubted` is pure.
+"""Decides whether the clocks around the job agree: only then may maintenance delete anything by time. `doubted` is pure.
 
 Retention, vacuum and the clean-up of the log go by the job's own clock. A clock that is two years ahead would make them drop
-every row. So another clock has to confirm it first: that of Kafka's controller, or, if that does not tell it, the timestamp of
-the newest record that has landed. Nothing may lie in the clock's future, either.
+every row. So another clock has to confirm it first: the clock of Kafka's controller or, without its answer, the timestamp of the
+newest record that has landed. Nothing may lie in the clock's future, either.
 """
 
 from __future__ import annotations

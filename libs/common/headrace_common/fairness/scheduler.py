@@ -4,8 +4,8 @@ A slice is a few milliseconds of building a frame's events (inflating, decoding,
 Long work: the scheduler picks the connection that has used the least CPU time (least attained service). A connection that
 returns after a rest starts slightly below the level of the active connections (as in start-time fair queueing), so no
 connection accumulates credit and short work overtakes long work. A connection therefore waits for one slice of the most
-expensive connection, not for everything which that one has sent. Nor does it keep a debt: a clock also measures a cold path
-or the garbage collector, and what is left of such a charge when its next frame arrives is forgotten beyond `DEBT`.
+expensive connection, not for everything that the other has sent. Nor does it keep a debt: a clock also measures a cold path
+or the garbage collector, and the rest of such a charge is forgotten beyond `DEBT` when its next frame arrives.
 
 Small frames are charged by their size, which has no noise, and to one account that all connections share: they are first come,
 first served, one frame of each connection at a time. So none waits while another connection is served twice. The account's

@@ -45,10 +45,10 @@ Entry = tuple[float, int, Worker]
 
 
 class WorkerQueue:
-    """The workers that wait for a slice: the least virtual time first, of equals the one that came first.
+    """The workers that wait for a slice: the least virtual time first, among equals in order of arrival.
 
     Finding the first costs the same however many wait. Workers charged to `shared` form a line. Those with another account are in
-    a heap, by their time when they came; that of the first is read again. Workers without one, pumps, are few: each is looked at.
+    a heap, by their time on arrival; the first one's is read again. Those without one, pumps, are few: each is looked at.
     """
 
     def __init__(self, shared: Account) -> None:
@@ -134,4 +134,4 @@ class WorkerQueue:
             heapq.heappush(self._heap, entry)
 
     def _time(self, account: Account) -> float:
-        return FIRST if account is self._shared else account.used  # that of the whole line is read at each look
+        return FIRST if account is self._shared else account.used  # the line's own time is read at each look

@@ -1,11 +1,11 @@
 """Identities by which no cluster takes a batch of one producer for a batch of another.
 
-A new cluster at the same address, and one whose data was restored from a copy, gives numbers of producers that are still there
-to others. If all began with epoch 0, it would take a batch of one for a batch of the other that it has stored already, confirm
-it, and store nothing (seen with Kafka 4.3). So each begins with an epoch of its own: Kafka then refuses a batch of the lower one,
-and of the higher one what does not begin at sequence 0. It takes any epoch of a producer that it does not know, and a higher one
-of a producer that it knows, since clients raise theirs themselves (KIP-360). Sequences that begin anywhere would do the same, but
-Kafka 4.5 refuses them in a partition that was never written (KAFKA-15591).
+A new cluster at the same address, and one whose data was restored from a copy, gives numbers of producers that are still there to
+others. If all began with epoch 0, it would take a batch of one for a batch of the other that it has stored already, confirm it,
+and store nothing (seen with Kafka 4.3). So each begins with an epoch of its own: Kafka then refuses a batch of the lower epoch,
+and a batch of the higher one that does not begin at sequence 0. It takes any epoch of a producer that it does not know, and a
+higher one of a producer that it knows, since clients raise theirs themselves (KIP-360). Sequences that begin anywhere would do
+the same, but Kafka 4.5 refuses them in a partition that was never written (KAFKA-15591).
 """
 
 from __future__ import annotations

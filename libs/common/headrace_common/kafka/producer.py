@@ -290,7 +290,7 @@ class ProducerSource(ReplaceableProducer):
         return self.events.max_message_bytes
 
     def max_quarantine_bytes(self) -> int:
-        """Returns that of the quarantine topic."""
+        """Returns the `max.message.bytes` of the quarantine topic, likewise."""
         assert self.quarantine is not None
         return self.quarantine.max_message_bytes
 

@@ -100,8 +100,8 @@ def misspelt(environment: Mapping[str, str]) -> list[str]:
 
 
 def refuse_near_guards(cls: type[BaseSettings], names: Iterable[str]) -> None:
-    """Raises `ConfigError` if one of `names` is no setting, but nearly a secret's or one of those that close a door: without
-    it the process would start open. Wrong names in a section of `cls` are refused anyway.
+    """Raises `ConfigError` if one of `names` is no setting, but resembles a secret's or another guard's: without that setting the
+    process would start open. Wrong names in a section of `cls` are refused anyway.
     """
     guards = {}
     for section, name, info in each_setting(cls):
@@ -118,7 +118,7 @@ def refuse_near_guards(cls: type[BaseSettings], names: Iterable[str]) -> None:
 
 
 def did_you_mean(name: str, names: Collection[str]) -> str:
-    """Returns the middle of a sentence about a name that is not there: the one that was probably meant; empty if none is near."""
+    """Returns the middle of a sentence about an unknown name: the name that was probably meant; empty if none is near."""
     near = get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -247,7 +247,7 @@ class FairQueue:
     def __init__(self, scheduler: FairScheduler) -> None:
         self._scheduler = scheduler
         self._first: dict[Account, InFlightFrame] = {}  # of each connection
-        self._behind: dict[Account, deque[InFlightFrame]] = {}  # the others, of those that have any: most have none
+        self._behind: dict[Account, deque[InFlightFrame]] = {}  # the others, of connections with any: most have none
         self._small: OrderedDict[Account, InFlightFrame] = OrderedDict()  # the first frames that are small, in order
         self._heap: list[_Place] = []  # the other queues whose first frame can continue; never an empty place first
         self._places: dict[Account, _Place] = {}  # in it

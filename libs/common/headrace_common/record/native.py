@@ -179,7 +179,7 @@ NATIVE: Final = _installed()
 """The native core; None where it is not installed in this version."""
 
 core: Core = PYTHON
-"""The core that is asked."""
+"""The core in use."""
 
 
 def choose(wanted: str) -> str:
@@ -199,7 +199,7 @@ def wanted() -> str:
 
 
 def label() -> str:
-    """Returns ``on`` or ``off``: whether the native core is asked, for logs and metrics."""
+    """Returns ``on`` or ``off``: whether the native core is in use, for logs and metrics."""
     return "off" if core is PYTHON else "on"
 
 

@@ -18,7 +18,7 @@ QUIET: Final = 1 << 20
 """Bytes under way in the process, at most, while memory is given back: it stops the event loop for some milliseconds."""
 
 GROWN: Final = 32 << 20
-"""Bytes above the least that the process has had, from which it is worth a try."""
+"""A try is worthwhile from this many bytes above the least that the process has had."""
 
 GIVEN: Final = 8 << 20
 """Bytes that make a try worthwhile: the next one may follow in `FIRST`. Else the time between two doubles, up to `LAST`."""

@@ -61,7 +61,7 @@ class ImpossibleError(Exception):
 
 
 Name = Callable[[bytes, int], bytes]
-"""Returns the id of an item's event from the one that the receiver's code made, and the event's number (from 0)."""
+"""Takes the id that the receiver's code gave an item's event, and the event's number (from 0); returns its id."""
 
 
 def read_again(parts: Iterable[Part], name: Name) -> ReplayOutcome:
@@ -88,13 +88,13 @@ def own_ids(item: QuarantinedItem) -> Name:
 
 
 def item_ids(item: QuarantinedItem) -> Name:
-    """Names the event of an item that is one event: by the item's own id, unless that is random."""
+    """Names the event of a one-event item by the item's own id, unless that is random."""
     name = item.name.encode()
     return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
 
 
 def numbered_ids(item: QuarantinedItem) -> Name:
-    """Names the events of an item that is the rest of a message: its id is the first one's, and the others count on from it."""
+    """Names the events of an item that is the rest of a message: the item's id is the first one's, the others count on."""
     name = item.name
     if not name.startswith(DETERMINISTIC.decode()):
         return lambda given, index: derived(item, index)

@@ -1,4 +1,4 @@
-"""Decides when a client that asks to be admitted may come, so that ZeroMQ's turn of those that are there ends. Pure.
+"""Decides when a client that asks to be admitted may come, so that ZeroMQ's turn of its connections ends. Pure.
 
 libzmq (4.3.5, `fq.cpp`) reads a message of each connection in turn. It adds a new connection at the end of the turn, and forgets
 one that has ended only when its turn comes and all is read of it that had arrived: up to 8 KiB of messages, in as many turns.

@@ -1,8 +1,8 @@
 """One partition of the log as this replica sees it: it reads the log to its end and on, and hands each record to the fold. Where
 its own records are next, its producer brings them.
 
-Questions that come before the partition is `live` wait; if it cannot become live, or its records cannot be judged, their
-callers are told so in time.
+Questions that come before the partition is `live` wait; if it cannot become live, or its records' outcome is unknown, their
+callers are answered so in time.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class Readers:
         name, offset = question.segment, question.offset
         async with asyncio.timeout(self._deadline):
             await partition.live.wait()
-        known: Fold | None = None  # the one that has all that was in the log when the read came
+        known: Fold | None = None  # has all records that the log had when the read came
         while True:
             segment = partition.fold.segments.get(name)
             if segment is not None and offset < segment.start:

@@ -2,7 +2,7 @@
 
 An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then the
 reply names its level. Writers do not wait for each other, and nothing waits for a read. Replies to reads are large: reads are
-asked for while their replies fit into `READ_BYTES`, the others when replies have left.
+asked while their replies fit into `READ_BYTES`, the others when replies have left.
 """
 
 from __future__ import annotations
@@ -282,8 +282,8 @@ class Conversation(ByteSession, Generic[B]):
         return not writer.under_way or not (writer.alone or writer.session is None or self._alone(waiting.asked))
 
     def _alone(self, asked: Setup | B) -> bool:
-        """Returns whether it waits for all that its writer has under way. Blocks that may still be stored count for the level
-        that a SetupAppend is told.
+        """Returns whether the request waits for all its writer's blocks under way. The level in the answer to a SetupAppend
+        counts blocks that may still be stored.
         """
         return isinstance(asked, Setup)
 

@@ -193,8 +193,8 @@ class TodaySession(Conversation[Append]):
         return super()._alone(asked) or (isinstance(asked, Append) and asked.expected is not None)
 
     def _rises(self, writer: Writer[Append], block: Append) -> int:
-        """Returns the event number before the block's. Raises `ProtocolError`, also for a block that is then refused: it depends
-        on how the bytes came whether the refusal of the one before it is known yet.
+        """Returns the event number before the block's. Raises `ProtocolError`, also for a block that would be refused: how
+        the bytes were split decides whether the refusal of the block before it is known yet.
         """
         before = writer.sent
         if block.level <= before:

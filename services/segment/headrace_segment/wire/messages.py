@@ -92,7 +92,7 @@ class ConditionalAppend:
 
 @wire(MESSAGES, Kind.DATA_APPENDED)
 class DataAppended:
-    """`level` and all before it is stored; `previous` was said before; `length`: the segment's."""
+    """`level` and all before it is stored; `previous`: the level in the reply before; `length`: the segment's."""
 
     writer: UUID
     level: I64

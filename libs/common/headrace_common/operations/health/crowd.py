@@ -93,7 +93,7 @@ class Crowd:
         return gone
 
     def leaving_of(self, counted_as: str) -> UnprovenConnection | None:
-        """Removes and returns the one that leaves for a newcomer of an address that has all its places. None: refuse it."""
+        """Removes and returns the connection that leaves for a newcomer of an address without free places. None: refuse it."""
         found = next(iter(self._of.get(counted_as, ())), None)
         if found is not None:
             self.remove(found)
