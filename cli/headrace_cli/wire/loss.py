@@ -22,7 +22,7 @@ from headrace_common.record.contract import GapField, GapReason
 from headrace_reader import against_kafka
 from headrace_reader.address import LakeAddress
 from headrace_reader.against_kafka import Place
-from headrace_reader.proof import exactly_once
+from headrace_reader.proof import OF_ERASING, exactly_once
 from headrace_reader.tables import Row
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError, check_known
@@ -129,6 +129,9 @@ def _proof(rows: Sequence[Row]) -> CheckResult:
     if not wrong:
         return CheckResult(PROOF, Severity.FINE, rows[-1]["detail"])
     reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
+    if all(row["check"].startswith(OF_ERASING) for row in wrong):
+        unfinished = "an erasure is under way, or was killed: ./headrace lake erase --finish --apply"
+        return CheckResult(PROOF, Severity.DOUBT, reason, unfinished)
     return CheckResult(
         PROOF, Severity.WRONG, reason, "docs/lake-query.md, 'Useful queries', says what each line of the proof means"
     )

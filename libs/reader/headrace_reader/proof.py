@@ -162,6 +162,9 @@ EXACTLY_ONCE: Final = {
 }
 """The proof: each of these queries must return no row."""
 
+OF_ERASING: Final = ("nothing is there that was erased", "nothing is in the route ")
+"""How the checks begin that fail while an erasure is under way, or was killed: nothing is lost, but listed rows are there."""
+
 
 def of_route(name: str) -> dict[str, str]:
     """Returns the checks of a route: it has what `batches` says, nothing that `events` lacks, and nothing that was erased.

@@ -24,7 +24,7 @@ from tests.cli.operating.test_replay import EVENTS, lake_of, rejected
 from tests.cli.operating.topics import event_headers, lead_to, put
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
-from tests.lake.test_query import batch, event, gap, make, reject
+from tests.lake.test_query import batch, erase, event, gap, make, reject
 
 UNACKNOWLEDGEABLE = "headrace_events_unacknowledgeable_total"
 
@@ -83,6 +83,13 @@ def test_a_loss_is_found_by_its_check_alone(
     (found,) = (found for found in findings if found.check == check)
     assert said in found.reason
     assert found.next
+
+
+@pytest.mark.parametrize(("gone", "verdict"), [(False, Severity.DOUBT), (True, Severity.WRONG)])
+def test_an_erasure_that_is_under_way_is_no_loss(tmp_path: Path, gone: bool, verdict: Severity) -> None:
+    make(tmp_path, **WHOLE)
+    erase(tmp_path, offsets=[0], ids=[], deletes='"offset" = 1' if gone else "false")
+    assert verdicts(loss.of_tables(tmp_path)) == {**FINE, loss.PROOF: verdict}
 
 
 def test_an_item_in_parts_that_was_sent_again_counts_once(tmp_path: Path) -> None:
