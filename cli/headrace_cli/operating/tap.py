@@ -126,7 +126,7 @@ class _Tap:
         self, settings: KafkaSettings, moment: datetime | str | None, last: int | None, *, quarantine: bool
     ) -> None:
         """Show what is stored from `moment` on, or the `last` records; without a moment, no more than these are read."""
-        async with reading(settings, quarantine=quarantine) as reader:
+        async with reading(settings, quarantine=quarantine, on_away=_say_away) as reader:
             if moment is not None:
                 await reader.begin_at(moment)
             else:
@@ -139,16 +139,8 @@ class _Tap:
             await self._show_all(reader)
 
     async def _show_all(self, reader: TopicReader) -> None:
-        away = False
         while self.follow or not await reader.at_the_end():
-            records = await reader.step()
-            if reader.troubled() and not records and not away:
-                away = True
-                console.ERR.print("Kafka does not answer; it goes on when it is back")
-            elif records and away:
-                away = False
-                console.ERR.print("Kafka answers again")
-            for record in records:
+            for record in await reader.step():
                 if not self.follow and not reader.before_the_end(record):
                     continue
                 row = self._wanted(record)
@@ -184,6 +176,10 @@ class _Tap:
             sys.stdout.write(captured.get())
             return
         sys.stdout.buffer.write((as_json(row) if self.style is TapFormat.JSON else record.value or b"") + b"\n")
+
+
+def _say_away(away: bool) -> None:
+    console.ERR.print("Kafka does not answer; it goes on when it is back" if away else "Kafka answers again")
 
 
 def output_closed() -> bool:

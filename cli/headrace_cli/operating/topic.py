@@ -88,9 +88,18 @@ class _Trouble(logging.Handler):
 class TopicReader:
     """Reads `topic` from where it was told (`begin_at`, `begin_before_end`)."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, topic: str, partitions: int, trouble: _Trouble) -> None:
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        topic: str,
+        partitions: int,
+        trouble: _Trouble,
+        on_away: Callable[[bool], None],
+    ) -> None:
         self.topic = topic
         self._trouble = trouble
+        self._on_away = on_away
+        self._away = False
         self._consumer = consumer
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends: Mapping[TopicPartition, int] = {}
@@ -136,17 +145,16 @@ class TopicReader:
     async def step(self) -> list[StoredRecord]:
         """Return the next records, in order of their time; none if none has come for half a second."""
         found = await self._consumer.getmany(timeout_ms=STEP_MS, max_records=RECORDS)
+        troubled, self._trouble.seen = self._trouble.seen, False
+        if (found and self._away) or (troubled and not found and not self._away):
+            self._away = not self._away
+            self._on_away(self._away)
         kept = [
             StoredRecord(record.topic, record.partition, record.offset, record.timestamp, record.headers, record.value)
             for records in found.values()
             for record in records
         ]
         return sorted(kept, key=lambda record: record.order)
-
-    def troubled(self) -> bool:
-        """Return whether the client has complained since this was asked last: a broker is away, and it goes on trying."""
-        seen, self._trouble.seen = self._trouble.seen, False
-        return seen
 
     def before_the_end(self, record: StoredRecord) -> bool:
         """Return whether it was there when the reader opened."""
@@ -161,8 +169,13 @@ class TopicReader:
 
 
 @asynccontextmanager
-async def reading(settings: KafkaSettings, *, quarantine: bool = False) -> AsyncIterator[TopicReader]:
-    """Open the events or the quarantine topic. Raises `CommandError`, `DeliveryError` (Kafka does not answer, no topic)."""
+async def reading(
+    settings: KafkaSettings, *, quarantine: bool = False, on_away: Callable[[bool], None] = lambda _: None
+) -> AsyncIterator[TopicReader]:
+    """Open the events or the quarantine topic. Raises `CommandError`, `DeliveryError` (Kafka does not answer, no topic).
+
+    `on_away`: told True when a broker goes away while records are missing (it goes on trying), False when some come again.
+    """
     await check_reachable(settings)
     topic = (await describe(settings))[1 if quarantine else 0]
     # where retention has overtaken it, it goes on with the oldest record left
@@ -170,7 +183,7 @@ async def reading(settings: KafkaSettings, *, quarantine: bool = False) -> Async
     trouble, logger = _Trouble(), logging.getLogger("aiokafka")
     logger.addHandler(trouble)
     try:
-        reader = TopicReader(consumer, topic.name, topic.partitions, trouble)
+        reader = TopicReader(consumer, topic.name, topic.partitions, trouble, on_away)
         await reader.open()
         yield reader
     except KafkaError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -29,13 +30,13 @@ from headrace_cli.operating.records import (
     pretty,
     reject,
 )
-from headrace_cli.operating.topic import TopicReader, newest
+from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault
 from headrace_reader.text import printable
 
-from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
+from tests.cli.operating.topics import event_headers, lead_to, produce, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 from tests.lake.test_decode import FAULTY, SOUND
@@ -274,6 +275,27 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
             assert process.stderr.readline() == b"Kafka answers again\n"
             process.send_signal(signal.SIGINT)
             assert process.wait(120) == 0
+    finally:
+        broker.stop()
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+async def test_looking_for_the_last_says_that_kafka_is_away_and_goes_on(tmp_path: Path) -> None:
+    broker, away = EmbeddedKafka(tmp_path / "kafka", free_port(HOST), free_port(HOST)), asyncio.Queue[bool]()
+    broker.start()
+    try:
+        topics = own_topics(broker.bootstrap)
+        await produce(topics, topics.events_topic, [(b"1", event_headers(1)), (b"2", event_headers(2))])
+        async with reading(topics, on_away=away.put_nowait) as reader:
+            await reader.begin_from({0: 1})  # so that nothing counts that has been fetched before
+            broker.kill()
+            looking = asyncio.create_task(newest(reader, 1, lambda _: True, 1000))
+            assert await away.get()
+            assert not looking.done()
+            await asyncio.to_thread(broker.start)
+            assert [record.value for record in (await looking).records] == [b"2"]
+        assert not away.get_nowait()
     finally:
         broker.stop()
 
