@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from headrace_cli.operating.records import Filters, StoredRecord, event, reject, shown_value
-from headrace_cli.operating.topic import newest, reading
+from headrace_cli.operating.topic import newest_of_last, reading
 from headrace_common.operations.settings import KafkaSettings
 
 MESSAGES: Final = 50
@@ -14,7 +14,7 @@ MESSAGES: Final = 50
 MESSAGE_BYTES: Final = 32 * 1024 * 1024
 """Most bytes of records that are held for them."""
 LOOKED: Final = 20_000
-"""Most records that are looked through for them, over all partitions."""
+"""Records that are looked through for them, over all partitions; more only where offsets hold none."""
 SECONDS: Final = 8.0
 """Most time for that."""
 
@@ -31,8 +31,7 @@ async def messages(settings: KafkaSettings, filters: Filters, text: str, *, quar
 
     async with asyncio.timeout(SECONDS + 10), reading(settings, quarantine=quarantine) as reader:
         within = LOOKED // reader.partitions if filters or text else MESSAGES
-        await reader.begin_before_end(max(within, 1))
-        found = await newest(reader, MESSAGES, wanted, MESSAGE_BYTES, SECONDS)
+        found = await newest_of_last(reader, max(within, 1), MESSAGES, wanted, MESSAGE_BYTES, SECONDS)
     return {
         "messages": [_shown(record, decode(record)) for record in reversed(found.records)],
         "read": found.read,

@@ -41,6 +41,8 @@ def test_messages_as_the_page_shows_them(kafka: EmbeddedKafka, monkeypatch: pyte
     (one,) = asked(Filters(), '"n":0')
     assert (one["id"], one["stream"], one["fault"]) == ("d." + "0" * 32, "s0", "")
     assert "\x1b" not in one["content"] + "".join(one["fields"].values())
+    put(topics, topics.events_topic, list(zip(bodies, streams, strict=True)), transactions=True)
+    assert offsets(Filters()) == ["25", "23", "21"], "between them are ends of transactions"
     (rejected,) = asked(Filters(), quarantine=True)
     assert (rejected["reason"], rejected["content"]) == ("bad_json", "ff")
 

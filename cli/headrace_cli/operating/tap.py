@@ -31,7 +31,7 @@ from headrace_cli.operating.records import (
     pretty,
     reject,
 )
-from headrace_cli.operating.topic import TopicReader, newest, reading
+from headrace_cli.operating.topic import TopicReader, newest, newest_of_last, reading
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import KafkaOption, StateOption, examples
@@ -125,14 +125,12 @@ class _Tap:
     async def run(
         self, settings: KafkaSettings, moment: datetime | str | None, last: int | None, *, quarantine: bool
     ) -> None:
-        """Show what is stored from `moment` on, or the `last` records; without a moment, no more than these are read."""
+        """Show what is stored from `moment` on, or the `last` records; without a moment, little more than these is read."""
         async with reading(settings, quarantine=quarantine, on_away=_say_away) as reader:
             if moment is not None:
                 await reader.begin_at(moment)
-            else:
-                await reader.begin_before_end(last or 0)
             if last is not None:
-                await self._show_last(reader, last)
+                await self._show_last(reader, last, begun=moment is not None)
                 return
             if self.follow and console.ERR.is_terminal:
                 console.ERR.print(f"{reader.topic} at {settings.bootstrap_servers}; Ctrl-C ends", style="dim")
@@ -153,8 +151,14 @@ class _Tap:
             if output_closed():
                 raise BrokenPipeError
 
-    async def _show_last(self, reader: TopicReader, count: int) -> None:
-        found = await newest(reader, count, lambda record: self._wanted(record) is not None, LAST_BYTES)
+    async def _show_last(self, reader: TopicReader, count: int, *, begun: bool) -> None:
+        def wanted(record: StoredRecord) -> bool:
+            return self._wanted(record) is not None
+
+        if begun:
+            found = await newest(reader, count, wanted, LAST_BYTES)
+        else:
+            found = await newest_of_last(reader, count, count, wanted, LAST_BYTES)
         if found.cut:
             raise CommandError(
                 f"--last {count}: these records hold more than {console.format_size(LAST_BYTES)}; ask for fewer."

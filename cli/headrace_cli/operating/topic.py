@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -27,16 +28,20 @@ from headrace_cli.stack.reach import check_reachable
 
 @dataclass
 class LatestRecords:
-    """The records that were found, the oldest first. `read`: records that were read; `held`: bytes of the kept ones.
+    """The records that were found, the oldest first. `read_of`: partition -> records read; `held`: bytes of the kept ones.
 
     `cut`: some fit and were left out, for their bytes. `late`: the time was over before the end was reached.
     """
 
     records: list[StoredRecord] = field(default_factory=list)
-    read: int = 0
+    read_of: Counter[int] = field(default_factory=Counter)
     held: int = 0
     cut: bool = False
     late: bool = False
+
+    @property
+    def read(self) -> int:
+        return self.read_of.total()
 
 
 async def newest(
@@ -45,15 +50,17 @@ async def newest(
     wanted: Callable[[StoredRecord], bool],
     most_bytes: int,
     seconds: float = float("inf"),
+    found: LatestRecords | None = None,
 ) -> LatestRecords:
-    """Read to where the topic ended when the reader opened; keep the newest `count` of the wanted records, or fewer."""
-    found, kept = LatestRecords(), list[tuple[tuple[int, int, int], StoredRecord]]()
+    """Read to the reader's end; keep the newest `count` of the wanted records, or fewer. `found`: those after that end."""
+    found = found or LatestRecords()
+    kept = [(record.order, record) for record in found.records]
     stop = monotonic() + seconds
     while not found.late and not await reader.at_the_end():
         for record in await reader.step():
             if not reader.before_the_end(record):
                 continue
-            found.read += 1
+            found.read_of[record.partition] += 1
             if not wanted(record):
                 continue
             heapq.heappush(kept, (record.order, record))
@@ -66,6 +73,29 @@ async def newest(
     return found
 
 
+async def newest_of_last(
+    reader: TopicReader,
+    within: int,
+    count: int,
+    wanted: Callable[[StoredRecord], bool],
+    most_bytes: int,
+    seconds: float = float("inf"),
+) -> LatestRecords:
+    """Return the newest `count` of the wanted records among the last `within` records of each partition.
+
+    Not each offset holds a record (ends of transactions, compaction): where too few were there it steps further back, and may
+    find more of them.
+    """
+    stop, found, back = monotonic() + seconds, LatestRecords(), dict.fromkeys(reader.ends, within)
+    while back and not found.late:
+        older = await reader.step_back(back)
+        found = await newest(reader, count, wanted, most_bytes, stop - monotonic(), found)
+        back = {at: back[at] * FURTHER for at in back if at in older and found.read_of[at] < within}
+    return found
+
+
+FURTHER: Final = 4
+"""How many times longer the next step back is in a partition where too few records were."""
 RECORDS: Final = 500
 """Most records of one step."""
 FETCH_BYTES: Final = 8 * 1024 * 1024
@@ -86,7 +116,7 @@ class _Trouble(logging.Handler):
 
 
 class TopicReader:
-    """Reads `topic` from where it was told (`begin_at`, `begin_before_end`)."""
+    """Reads `topic` from where it was told (`begin_at`, `begin_from`, `step_back`)."""
 
     def __init__(
         self,
@@ -103,6 +133,7 @@ class TopicReader:
         self._consumer = consumer
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends: Mapping[TopicPartition, int] = {}
+        self._begun = self._until = self._ends
 
     @property
     def partitions(self) -> int:
@@ -117,7 +148,7 @@ class TopicReader:
         """Connect, and note where the topic ends now."""
         await self._consumer.start()
         self._consumer.assign(self._partitions)
-        self._ends = await self._consumer.end_offsets(self._partitions)
+        self._begun = self._until = self._ends = await self._consumer.end_offsets(self._partitions)
 
     async def begin_at(self, moment: datetime | str) -> None:
         """Begin with the records stored from `moment` on, with the first one, or with the next one to come."""
@@ -132,15 +163,27 @@ class TopicReader:
         for place in self._partitions:
             self._consumer.seek(place, places[place])
 
-    async def begin_before_end(self, count: int) -> None:
-        """Begin so that the last `count` records of each partition come."""
-        await self.begin_from({partition: end - count for partition, end in self.ends.items()})
+    async def step_back(self, back: Mapping[int, int]) -> list[int]:
+        """Begin partitions `back` offsets before where they began (at first: ended), and end there. Others give nothing.
 
-    async def begin_from(self, places: Mapping[int, int]) -> None:
-        """Begin each partition at its place, or after it where Kafka has deleted; one without a place at its end."""
+        Return the partitions that have older offsets.
+        """
+        self._until = self._begun
+        begun = {place.partition: offset for place, offset in self._begun.items()}
+        return await self.begin_from({number: begun[number] - offsets for number, offsets in back.items()})
+
+    async def begin_from(self, places: Mapping[int, int]) -> list[int]:
+        """Begin each partition at its place, or after it where Kafka has deleted; one without a place at its end.
+
+        Return the partitions that have older offsets than that.
+        """
         first = await self._consumer.beginning_offsets(self._partitions)
-        for place in self._partitions:
-            self._consumer.seek(place, max(first[place], places.get(place.partition, self._ends[place])))
+        self._begun = {
+            place: max(first[place], places.get(place.partition, self._ends[place])) for place in self._partitions
+        }
+        for place, offset in self._begun.items():
+            self._consumer.seek(place, offset)
+        return [place.partition for place, offset in self._begun.items() if offset > first[place]]
 
     async def step(self) -> list[StoredRecord]:
         """Return the next records, in order of their time; none if none has come for half a second."""
@@ -157,13 +200,13 @@ class TopicReader:
         return sorted(kept, key=lambda record: record.order)
 
     def before_the_end(self, record: StoredRecord) -> bool:
-        """Return whether it was there when the reader opened."""
-        return record.offset < self._ends[TopicPartition(record.topic, record.partition)]
+        """Return whether it was there when the reader opened, and not read by an earlier step back."""
+        return record.offset < self._until[TopicPartition(record.topic, record.partition)]
 
     async def at_the_end(self) -> bool:
-        """Return whether all that was there when the reader opened has been read."""
+        """Return whether all of this has been read."""
         for place in self._partitions:
-            if await self._consumer.position(place) < self._ends[place]:
+            if await self._consumer.position(place) < self._until[place]:
                 return False
         return True
 

@@ -202,6 +202,19 @@ def test_what_is_there(
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize(("last", "numbers"), [(10, range(10, 20)), (20, range(20)), (22, (98, 99, *range(20)))])
+def test_the_last_are_records_and_not_offsets(
+    topics: KafkaSettings, capsysbinary: pytest.CaptureFixture[bytes], last: int, numbers: Sequence[int]
+) -> None:
+    """Half of a partition's offsets are ends of transactions. Another one has enough records, but older ones."""
+    older = [(b'{"n":%d}' % n, event_headers(n)) for n in range(70, 100)]
+    put(topics, topics.events_topic, older, partition=1, timestamp=START)
+    newer = [(b'{"n":%d}' % n, event_headers(n)) for n in range(20)]
+    put(topics, topics.events_topic, newer, timestamp=START + 1000, transactions=True)
+    assert [row["body"]["n"] for row in tapped(capsysbinary, last=last)] == list(numbers)
+
+
+@pytest.mark.kafka
 def test_raw_is_the_values_alone(filled: KafkaSettings, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert verb.tap(Path("nowhere"), last=1, style="raw") == 0
     assert capsysbinary.readouterr().out == b'{"n":14}\n'

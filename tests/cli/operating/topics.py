@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -32,22 +34,25 @@ def reject_headers(
 
 
 async def produce(
-    kafka: KafkaSettings, topic: str, records: Sequence[Record], *, partition: int = 0, timestamp: int | None = None
+    kafka: KafkaSettings,
+    topic: str,
+    records: Sequence[Record],
+    *,
+    partition: int = 0,
+    timestamp: int | None = None,
+    transactions: bool = False,
 ) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
-    await producer.start()
-    try:
+    """`transactions`: each record in one of its own, whose end takes an offset that holds no record."""
+    name = f"each.{topic}" if transactions else None
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=name) as producer:
         for number, (value, headers) in enumerate(records):
             at = None if timestamp is None else timestamp + number
-            await producer.send_and_wait(topic, value, partition=partition, headers=headers, timestamp_ms=at)
-    finally:
-        await producer.stop()
+            async with producer.transaction() if transactions else nullcontext():
+                await producer.send_and_wait(topic, value, partition=partition, headers=headers, timestamp_ms=at)
 
 
-def put(
-    kafka: KafkaSettings, topic: str, records: Sequence[Record], *, partition: int = 0, timestamp: int | None = None
-) -> None:
-    asyncio.run(produce(kafka, topic, records, partition=partition, timestamp=timestamp))
+def put(kafka: KafkaSettings, topic: str, records: Sequence[Record], **options: Any) -> None:
+    asyncio.run(produce(kafka, topic, records, **options))
 
 
 def lead_to(kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
