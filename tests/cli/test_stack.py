@@ -226,6 +226,12 @@ class TestPorts:
         assert not is_taken("127.0.0.1", port)
         assert ports.take("forward", port, "127.0.0.1") == port
 
+    def test_two_receivers_with_one_port_are_named_before_anything_starts(self) -> None:
+        ports, free = _PortAllocator(StackOptions()), free_port()
+        ports.take("parcel", free, "127.0.0.1")
+        with pytest.raises(CommandError, match=r"parcel.*twin"):
+            ports.take("twin", free, "127.0.0.1")
+
     def test_the_live_page_takes_another_port_and_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         taken = free_port()  # nobody else takes it meanwhile
         with socket.create_server(("127.0.0.1", taken)):

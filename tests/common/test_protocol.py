@@ -58,19 +58,52 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, EntryPoint]]:
     installed.cache_clear()
 
 
+@pytest.fixture
+def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of a stranger, whose modules a test writes."""
+    (package := tmp_path / "strange").mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "strange"]:
+        monkeypatch.delitem(sys.modules, name)
+    return package
+
+
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
         ("headrace_nowhere.protocol:PROTOCOL", "cannot be loaded"),
         ("headrace_forward.protocol:NOTHING", "cannot be loaded"),
         ("headrace_forward.settings:PORT", "is no Protocol"),
-        ("headrace_forward.protocol:PROTOCOL", "is no Protocol of that name"),
+        ("headrace_forward.protocol:PROTOCOL", "of another name, forward"),
+        ("strange.broken:PROTOCOL", "ZeroDivisionError"),
+        ("strange.unfinished:PROTOCOL", "SyntaxError"),
     ],
 )
-def test_an_entry_point_that_names_no_protocol(named: dict[str, EntryPoint], value: str, problem: str) -> None:
+def test_an_entry_point_that_names_no_protocol(
+    named: dict[str, EntryPoint], value: str, problem: str, strange: Path
+) -> None:
+    (strange / "broken.py").write_text("1 / 0")
+    (strange / "unfinished.py").write_text("def build(")
     named["new"] = EntryPoint("new", value, PROTOCOLS)
     with pytest.raises(ConfigError, match=problem):
         installed()
+
+
+@pytest.mark.parametrize(
+    "name", ["relp", "a1", "net-dot", "net.dot", "Upper", "a b", "x/y", "1st", "a_b", "é", "lake", "kafka", "live"]
+)
+def test_a_name_is_one_word_in_variables_types_and_urls(named: dict[str, EntryPoint], strange: Path, name: str) -> None:
+    source = f"""from dataclasses import replace
+from headrace_forward.protocol import PROTOCOL
+PROTOCOL = replace(PROTOCOL, name={name!r})"""
+    (strange / "named.py").write_text(source)
+    named[name] = EntryPoint(name, "strange.named:PROTOCOL", PROTOCOLS)
+    if name in ("relp", "a1"):
+        assert name in {protocol.name for protocol in installed()}
+    else:
+        with pytest.raises(ConfigError, match="small letters and digits"):
+            installed()
 
 
 def test_where_one_protocol_is_installed_a_file_may_have_sections_of_others(

@@ -302,7 +302,7 @@ class _PortAllocator:
     def __init__(self, options: StackOptions, before: Mapping[str, int] | None = None) -> None:
         self._any = options.any_port
         self._before = before or {}
-        self._given: set[int] = set()
+        self._given: dict[int, str] = {}
         self.chosen: dict[str, int] = {}
 
     def take(self, what: str, port: int, host: str) -> int:
@@ -310,9 +310,13 @@ class _PortAllocator:
             name = f"{what} {port}"
             port = self._free(host, self._before.get(name, 0))
             self.chosen[name] = port
+        elif port in self._given:
+            raise CommandError(
+                f"Port {port} is wanted by {self._given[port]} and {what}: leave one out (--services), or use --any-port."
+            )
         elif is_taken(host, port):
             raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
-        self._given.add(port)
+        self._given[port] = what
         return port
 
     def take_live(self) -> tuple[int, list[tuple[str, str]]]:
@@ -325,7 +329,7 @@ class _PortAllocator:
         if self._any or not is_taken(HOST, LIVE_PORT):
             return self.take("the live page", LIVE_PORT, HOST), []
         port = self._free(HOST)
-        self._given.add(port)
+        self._given[port] = "the live page"
         return port, [("live", f"port {LIVE_PORT} is taken by {holder(LIVE_PORT)}: the live page takes another")]
 
     def _free(self, host: str, wanted: int = 0) -> int:

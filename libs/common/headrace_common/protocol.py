@@ -8,22 +8,29 @@ The pyproject.toml of its package names it, and nothing else in the repository h
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from headrace_common.kafka.plan import TopicPlan
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings, TopicSettings
-from headrace_common.operations.variables import named_protocols
+from headrace_common.operations.variables import SECTIONS, named_protocols
 
 if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
     from headrace_common.service.parts import Parts, Runtime
 
 S = TypeVar("S", bound=ServiceSettings)
+
+_NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
+"""It is part of variables, types of CloudEvents, process names (``name-2``) and names in Kubernetes."""
+
+_TAKEN: Final = (*SECTIONS, "live")
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,9 @@ class Protocol(Generic[S]):
     """
 
     name: str
-    """The middle of `ce_type`, the first part of the path in `ce_source`, the section of its own settings."""
+    """The middle of `ce_type`, the first part of the path in `ce_source`, the section of its own settings: small letters and
+    digits, a letter first. A part of the stack, as ``lake``, and a section of settings have theirs already.
+    """
 
     title: str
     """Its name in sentences."""
@@ -142,13 +151,21 @@ def run(protocol: Protocol[S]) -> None:
 @cache
 def installed() -> tuple[Protocol[Any], ...]:
     """Returns the protocols whose packages are installed, by name. Raises `ConfigError` for an entry point that names none."""
-    found = []
-    for entry in named_protocols().values():
-        try:
-            protocol = entry.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"the protocol {entry.name} ({entry.value}) cannot be loaded: {error}") from error
-        if not isinstance(protocol, Protocol) or protocol.name != entry.name:
-            raise ConfigError(f"the protocol {entry.name}: {entry.value} is no Protocol of that name")
-        found.append(protocol)
-    return tuple(found)
+    return tuple(_load(entry) for entry in named_protocols().values())
+
+
+def _load(entry: EntryPoint) -> Protocol[Any]:
+    named = f"the protocol {entry.name} ({entry.value}{f' of the package {entry.dist.name}' if entry.dist else ''})"
+    try:
+        protocol = entry.load()
+    except Exception as error:  # a stranger's module can raise anything
+        raise ConfigError(f"{named} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(protocol, Protocol):
+        raise ConfigError(f"{named} is no Protocol")
+    if protocol.name != entry.name:
+        raise ConfigError(f"{named} is the Protocol of another name, {protocol.name}")
+    if not _NAME.fullmatch(entry.name) or entry.name in _TAKEN:
+        raise ConfigError(
+            f"{named}: a protocol's name has small letters and digits, a letter first, and is none of {', '.join(_TAKEN)}"
+        )
+    return protocol

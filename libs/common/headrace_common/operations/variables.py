@@ -24,7 +24,7 @@ PREFIX: Final = "HEADRACE_"
 PROTOCOLS: Final = "headrace.protocols"
 """The group of entry points of the installed protocols. Each is named like its protocol's section of settings."""
 
-_SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "lake")
+SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "lake")
 _NEAR: Final = 0.75
 """Similarity to a section's name from which another name counts as misspelt."""
 
@@ -67,7 +67,7 @@ def named_protocols() -> Mapping[str, EntryPoint]:
 
 def sections() -> frozenset[str]:
     """Returns every section of any part of Headrace: one YAML file may configure all parts."""
-    return frozenset((*_SECTIONS, *named_protocols()))
+    return frozenset((*SECTIONS, *named_protocols()))
 
 
 def _stranger(section: str) -> str | None:
