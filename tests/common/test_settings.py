@@ -221,6 +221,8 @@ REFUSED = [
     ("TLS__CERT", "/c", "TLS__CERT and TLS__KEY go together"),
     ("TLS__CLIENT_CA", "/ca", "CLIENT_CA needs"),
     ("KAFKA__BOOTSTRAP_SERVER", "typo:9092", r"there is no such setting; did you mean .+_SERVERS\?$"),
+    ("LISTEN__MAX_PER_ADDRESS", "5", r"did you mean HEADRACE_LIMITS__CONNECTIONS_PER_ADDRESS\?$"),
+    ("OPS__PROT", "5", r"did you mean HEADRACE_OPS__PORT\?$"),
     *(("LIMITS__FRAME_TIME", value, "^HEADRACE_LIMITS__FRAME_TIME: ") for value in ("nan", "inf", "-inf", "-1")),
     *(("KAFKA", value, "^HEADRACE_KAFKA is a section") for value in ("{", "7", "[]", "plain")),
     ("KAFKA__EVENTS_TOPIC", "headrace.segments", "two are the same$"),

@@ -210,8 +210,12 @@ def explain(cls: type[BaseSettings], problem: Any) -> str:
         removed = getattr(cls.model_fields[location[0]].annotation, "removed", {})
         if location[-1] in removed:
             return f"{name}: this setting was removed; {removed[location[-1]]}"
-        known = [variable(section, setting) for section, setting, _ in each_setting(cls) if section == location[0]]
-        return f"{name}: there is no such setting{did_you_mean(name, known)}"
+        rows = sorted(
+            each_setting(cls), key=lambda row: row[0] == location[0]
+        )  # of two with one name: that of this section
+        known = {setting: variable(section, setting) for section, setting, _ in rows}
+        near = get_close_matches(location[-1], known, n=1)
+        return f"{name}: there is no such setting" + (f"; did you mean {known[near[0]]}?" if near else "")
     message = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(
         **problem.get("ctx", {})
     )
