@@ -128,8 +128,13 @@ def test_what_is_handed_to_pytest(
     assert options == ["--require=go", f"--tier={tier}", *once_more(arguments), *handed]
 
 
-def test_it_fails_if_one_test_failed(run: Run) -> None:
-    assert run([], status=1)[0] == 1
+@pytest.mark.parametrize(("status", "end"), [(1, None), (-11, "SIGSEGV"), (4, "status 4")])
+def test_it_fails_if_pytest_did_and_says_how_it_ended(
+    run: Run, capsys: pytest.CaptureFixture[str], status: int, end: str | None
+) -> None:
+    assert run([], status=status)[0] == 1
+    said = capsys.readouterr().out
+    assert end in said if end else "status" not in said
 
 
 @pytest.mark.parametrize(

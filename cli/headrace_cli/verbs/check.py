@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -97,9 +98,12 @@ def run_tests(
     began = time.monotonic()
     tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
     tests += [*once_more(arguments), *shared, *arguments]
-    ok = subprocess.run(tests, cwd=ROOT, env={**_environment(), "JAVA_HOME": str(java_home())}).returncode == 0
-    console.line("pytest", "good" if ok else "bad", f"{time.monotonic() - began:.0f} s")
-    if not ok:
+    status = subprocess.run(tests, cwd=ROOT, env={**_environment(), "JAVA_HOME": str(java_home())}).returncode
+    end = (
+        "" if status in (0, 1) else f", ended by {signal.Signals(-status).name}" if status < 0 else f", status {status}"
+    )
+    console.line("pytest", "bad" if status else "good", f"{time.monotonic() - began:.0f} s{end}")
+    if status:
         failed.append("pytest")
     return EXIT_FAILED if failed else 0
 
