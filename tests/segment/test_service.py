@@ -301,7 +301,9 @@ async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
     service.spawn()
     await until(lambda: len(service.lines("starting")) > 1, "it starts")
     service.ops = service.lines("starting")[-1]["ops"]
-    await until(lambda: _unready(service, "the log begins at 1, and there is no complete snapshot"), "it says so")
+    await until(
+        lambda: _unready(service, "the log begins at 1, and no complete snapshot reaches that far"), "it says so"
+    )
 
 
 async def _unready(service: Receiver, text: str) -> bool:
