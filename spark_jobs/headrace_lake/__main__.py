@@ -53,6 +53,7 @@ def main() -> int:
     log = logs.configure(settings.log, "lake")
     if settings.log.level != "debug":  # the job says why it ends; py4j adds a stack, also where it was asked to
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # what it says of a Ctrl-C
     for number in stops():  # while Spark starts: after an exception then, its JVM would stay
         signal.signal(number, _end)
     try:

@@ -194,14 +194,16 @@ def test_a_bounded_read_of_many_partitions_reads_less_of_each() -> None:
 @pytest.mark.parametrize("level", ["info", "debug"])
 def test_a_job_that_ends_logs_no_stack_of_py4j_unless_it_is_debugged(level: str) -> None:
     said = (
-        "import logging; from headrace_lake import __main__ as entry; entry._land = lambda *_: None; "
-        "exit(entry.main() or not logging.getLogger('py4j.clientserver').isEnabledFor(logging.ERROR))"
+        "import logging; from headrace_lake import __main__ as entry; entry._land = lambda *_: None; status = entry.main();"
+        "exec(compile('logging.error(\"said\")', 'py4j/java_gateway.py', 'exec'));"
+        "exit(status or not logging.getLogger('py4j.clientserver').isEnabledFor(logging.ERROR))"
     )
     variables = {"HEADRACE_LOG__LEVEL": level, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", said], env={**os.environ, **variables}, capture_output=True, check=False
     )
     assert done.returncode == (level != "debug"), done.stderr
+    assert (b'"event": "said"' in done.stderr) == (level == "debug")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
