@@ -67,7 +67,8 @@ def test_the_event_limit_counts_the_note() -> None:
     (event,) = sent(record).events
     size = len(event.value) + len(event.headers["ce_attributes"])
     assert len(sent(record, event_bytes=size).events) == 1
-    assert [reject.reason.value for reject in sent(record, event_bytes=size - 1).rejects] == ["oversized"]
+    rejects = sent(record, event_bytes=size - 1).rejects
+    assert [(each.reason.value, each.detail.split(",")[0]) for each in rejects] == [("oversized", f"{size} bytes")]
 
 
 def test_an_option_keeps_its_bins() -> None:

@@ -342,10 +342,10 @@ def test_an_event_as_large_as_allowed_and_one_byte_larger() -> None:
     assert (bad.reason, bad.raw) == (Reason.OVERSIZED, raw[:-1] + b" }")
     exact = 2000 - len(b'{"line":""}') - len(b'{"time":"received"}')
     assert isinstance(v1((b"line", b"x" * exact), event_bytes=2000), Seen)
-    for size in (exact + 1, 5000):
+    for size, said in (exact + 1, "2001 bytes"), (5000, "5022 bytes"):
         large = v1((b"line", b"x" * size), event_bytes=2000)
         assert isinstance(large, Reject)
-        assert large.reason == Reason.OVERSIZED
+        assert (large.reason, large.detail[: len(said)]) == (Reason.OVERSIZED, said)
         assert large.raw == pairs_frame(9, [(b"line", b"x" * size)])
 
 

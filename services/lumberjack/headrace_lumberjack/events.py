@@ -217,7 +217,7 @@ class Records:
             attributes = object_of(notes if time else [*notes, RECEIVED[1:-1]])
             notes.clear()  # they may be as long as the event
         if len(value) + len(attributes or b"") > self._event_bytes:
-            return self._too_large(len(value))
+            return self._too_large(len(value) + len(attributes or b""))
         return self.envelope(host, kind).event(name, time or rfc3339_ms(received_ms), value, attributes)
 
     def _too_large(self, size: int) -> Fault:

@@ -303,7 +303,7 @@ class EntryBuilder:
             encoded = object_of([encoded[1:-1], *notes] if encoded else notes)
             notes.clear()  # they may be as long as the event
         if len(value) + len(encoded or b"") > self.event_bytes:
-            return self._oversized(raw, index, len(value))
+            return self._oversized(raw, index, len(value) + len(encoded or b""))
         ids = self.content_ids if whole_ms else self.ids
         return self.envelope.event(ids(index), text, value, encoded)
 
