@@ -186,7 +186,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 def measure_landing(events: int, size: int, *, rounds: int = 3, warm: int = 1) -> list[dict[str, float]]:
     """CPU-s per million records landed, without and with statistics of `stream` and `source`, in turn in one JVM."""
     before = ("received_time", "event_time", "topic_id", "partition", "offset")  # an order that no version made
-    given = {"without": before, "with": layout._SKIPPED_BY}
+    given = {"without": before, "with": layout.SKIPPED_BY}
     with stage() as (broker, folder):
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         asyncio.run(fill(kafka, events))
@@ -197,7 +197,7 @@ def measure_landing(events: int, size: int, *, rounds: int = 3, warm: int = 1) -
             figures = {}
             for name in sorted(given, reverse=bool(number % 2)):
                 here = folder / f"{name}-{number}"
-                with patch.object(layout, "_SKIPPED_BY", given[name]):
+                with patch.object(layout, "SKIPPED_BY", given[name]):
                     layout.create(Storage(spark), str(here / "lake"))
                 meter.start()
                 land(spark, kafka, size, here, meter, "map")

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField
 from headrace_lake.configuration.promotion import CALENDAR, OURS
 from headrace_lake.configuration.routes import RouteColumn
 from headrace_lake.spark.literals import quoted
-from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
+from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS, SKIPPED_BY
 from headrace_lake.tables.properties import ROUTE
 from headrace_lake.tables.shape import BODY_VARIANT
 
@@ -32,7 +32,6 @@ _OWN: Final = {
 OWN: Final = (*_BEFORE, *_OWN, *_AFTER)
 """The columns of every route's table."""
 
-_SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
 _RANGED: Final = frozenset({"bigint", "double", "date", "timestamp"})
 _MOST_RANGED: Final = 32
 _UNREADABLE: Final = "_headrace?unreadable"
@@ -78,7 +77,7 @@ class RouteTable:
     def ranged(self) -> list[str]:
         """The columns with statistics. Texts of bodies are not among them: the log would keep some."""
         typed = [column.name for column in self.columns if column.kind in _RANGED]
-        return [*_SKIPPED_BY, *typed[:_MOST_RANGED]]
+        return [*SKIPPED_BY, *typed[:_MOST_RANGED]]
 
     def rows(self, events: DataFrame) -> DataFrame:
         """Returns the rows of the table from `events`: rows of the events table, of any streams."""

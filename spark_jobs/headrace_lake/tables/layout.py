@@ -175,7 +175,7 @@ PROPERTIES: Final = {
 CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 
 _PLAIN: Final = Shape()
-_SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
+SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
 """Columns with statistics: readers and this job skip files by them. Statistics of a body would cost CPU for nothing."""
 _SKIPPED_BEFORE: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
 """The columns that tables of older versions have instead."""
@@ -184,7 +184,7 @@ STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 def statistics(name: str, shape: Shape) -> dict[str, str]:
     """Returns the property that lists the columns of the table `name` that have statistics."""
-    return _statistics(name, shape, _SKIPPED_BY)
+    return _statistics(name, shape, SKIPPED_BY)
 
 
 def statistics_before(name: str, shape: Shape) -> dict[str, str]:
