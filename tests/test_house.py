@@ -117,6 +117,11 @@ def test_imports_point_one_way(module: str) -> None:
         assert rooms <= {"ground", "operating", "stack", "verbs"}
 
 
+def as_named(value: str | Path) -> str:
+    """Returns a test's id: a file's path in the repository."""
+    return value if isinstance(value, str) else str(value.relative_to(ROOT))
+
+
 def rooms() -> Iterator[tuple[str, Path]]:
     """Every package and sub-package."""
     for name, folder in PACKAGES.items():
@@ -124,12 +129,13 @@ def rooms() -> Iterator[tuple[str, Path]]:
             yield ".".join([name, *path.relative_to(folder).parts]), path
 
 
-@pytest.mark.parametrize(("name", "folder"), sorted(rooms()))
+@pytest.mark.parametrize(("name", "folder"), sorted(rooms()), ids=as_named)
 def test_a_room_shows_at_most_ten_things(name: str, folder: Path) -> None:
     """Modules and sub-packages, besides the usual ones."""
     modules = {path.stem for path in folder.glob("*.py")} - USUAL
-    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
-    assert len(modules | packages) <= ROOMS, sorted(modules | packages)
+    shown = sorted(modules | {path.parent.name for path in folder.glob("*/__init__.py")})
+    remedy = "give some that serve one purpose a package of their own"
+    assert len(shown) <= ROOMS, f"{name} shows {len(shown)} things, at most {ROOMS}: {remedy} ({', '.join(shown)})"
 
 
 def test_a_class_has_a_name_of_its_own() -> None:
@@ -143,7 +149,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert [(name, where) for name, where in found.items() if len(where) > 1] == []
 
 
-@pytest.mark.parametrize(("name", "folder"), sorted(rooms()))
+@pytest.mark.parametrize(("name", "folder"), sorted(rooms()), ids=as_named)
 def test_a_room_says_what_it_is_for(name: str, folder: Path) -> None:
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), f"{name} has no docstring"
 
@@ -265,9 +271,10 @@ def test_layers_know_only_what_lies_below(service: str) -> None:
             assert not seen, f"{module} knows {seen}"
 
 
-@pytest.mark.parametrize("path", [*sorted(MODULES.values()), ROOT / "headrace"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*sorted(MODULES.values()), ROOT / "headrace"], ids=as_named)
 def test_no_module_is_long(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LINES
+    lines = len(path.read_text().splitlines())
+    assert lines <= LINES, f"{lines} lines, at most {LINES}: give one of its roles a module of its own"
 
 
 def pins() -> dict[str, str]:
