@@ -462,7 +462,7 @@ ORDINARY = {"forward", "segment"}
 """Names that are words, too. As names they are capitals, or quoted, or part of another."""
 
 SHARED = {
-    "operations/settings.py",  # settings of sections that one environment has for all parts
+    "operations/settings/kafka.py",  # settings of sections that one environment has for all parts
     "record/contract.py",  # what is in the lake's tables
     "record/windows_1252.py",  # whose importer a fact comes from
 }

@@ -1,0 +1,126 @@
+"""A process's settings: which sections it has, and how they are loaded, described and set for another process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings.kafka import KafkaSettings, TopicSettings
+from headrace_common.operations.settings.serving import (
+    LimitSettings,
+    ListenSettings,
+    LogSettings,
+    OpsSettings,
+    TlsSettings,
+)
+from headrace_common.operations.variables import (
+    PREFIX,
+    Environment,
+    each_setting,
+    explain,
+    explain_json,
+    read_yaml,
+    variable,
+)
+
+
+class Settings(BaseSettings):
+    """Base class of a process's settings: its fields are the sections."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore", frozen=True, case_sensitive=False
+    )
+
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Returns the environment, with secrets from files, and after it the YAML that `load` has read."""
+        return (Environment(settings_cls), init_settings)
+
+
+class ServiceSettings(Settings):
+    """The settings of every receiver; each receiver adds one section of its own."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    listen: ListenSettings = ListenSettings()
+    tls: TlsSettings = TlsSettings()
+    limits: LimitSettings = LimitSettings()
+    ops: OpsSettings = OpsSettings()
+
+
+class TopicsProcessSettings(Settings):
+    """The settings of ``python -m headrace_common.topics``."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    topics: TopicSettings = TopicSettings()
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def load(cls: type[S], config: Path | None = None) -> S:
+    """Loads settings of type `cls` from the environment and the YAML file `config`.
+
+    Raises `ConfigError` with one line per problem: unknown names, values out of range, contradictions.
+    """
+    document, problems = read_yaml(config) if config is not None else ({}, [])
+    try:
+        found = cls(**document)
+    except ValidationError as error:
+        raise ConfigError("\n".join([*problems, *(explain(cls, each) for each in error.errors())])) from error
+    except SettingsError as error:
+        raise ConfigError("\n".join([*problems, explain_json(cls)])) from error
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return found
+
+
+def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence[str] | None = None) -> S:
+    """Loads settings by a process's command line: ``--config FILE``; ``--help`` lists every setting."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(cls)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment overrides it")
+    return load(cls, parser.parse_args(argv).config)
+
+
+def describe(cls: type[BaseSettings]) -> list[str]:
+    """Returns one line per setting: variable, default, meaning."""
+    lines = []
+    for section, name, info in each_setting(cls):
+        default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
+        lines.append(f"{variable(section, name)} [{'' if default is None else default}]: {info.description}")
+    return lines
+
+
+def environment(section: str, **values: object) -> dict[str, str]:
+    """Returns the environment variables that set `values` in `section`, to start another Headrace process with."""
+    return {variable(section, name): str(value) for name, value in values.items()}
+
+
+def own_environment() -> dict[str, str]:
+    """Returns the Headrace variables in this process's environment."""
+    return {name: value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
