@@ -66,10 +66,42 @@ def test_settings_and_tools_know_it(environment: dict[str, str]) -> None:
 @pytest.mark.kafka
 @pytest.mark.long
 def test_it_passes_the_contract_suite(environment: dict[str, str]) -> None:
-    suite = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract", "-k", "jotter")
-    done = subprocess.run(suite, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+    done = suite(environment, "jotter")
     assert done.returncode == 0, done.stdout[-10_000:]
     assert re.search(r"\b[3-9]\d passed", done.stdout), done.stdout
+
+
+def suite(environment: dict[str, str], tests: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract", "-k", tests)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+
+
+def broken(environment: dict[str, str], folder: Path, line: str, instead: str) -> dict[str, str]:
+    """The environment of a process in which the package has another line."""
+    text = FILES["headrace_jotter.py"]
+    assert text.count(line) == 1
+    (folder / "headrace_jotter.py").write_text(text.replace(line, instead))
+    return {**environment, "PYTHONPATH": f"{folder}{os.pathsep}{environment['PYTHONPATH']}"}
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("line", "instead", "test"),
+    [
+        ('head, number.to_bytes(4, "big"), line', "line", "equal_events_have_ids_of_their_own"),
+        ('head, number.to_bytes(4, "big"), line', "head, line", "equal_events_have_ids_of_their_own"),
+        ('number.to_bytes(4, "big"), line', 'number.to_bytes(4, "big")', "same_name_and_other_content_has_other_ids"),
+        ("now_ms, sum(map(len, lines))", "now_ms, 0", "nothing_is_acknowledged_before_it_is_stored"),
+        ("if len(line) > self._limits.event_bytes", "if False", "event_of_the_largest_size_is_stored"),
+    ],
+    ids=["text alone", "no number in the frame", "no content", "frames of no size", "events of any size"],
+)
+def test_the_contract_suite_finds_a_broken_one(
+    environment: dict[str, str], tmp_path: Path, line: str, instead: str, test: str
+) -> None:
+    done = suite(broken(environment, tmp_path, line, instead), f"jotter and {test}")
+    assert re.search(r"^1 failed, \d+ deselected", done.stdout, re.MULTILINE), done.stdout[-10_000:]
 
 
 def simulated(environment: dict[str, str], seeds: int) -> subprocess.CompletedProcess[str]:
@@ -94,10 +126,7 @@ def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str])
 def test_the_simulation_finds_a_broken_one(
     environment: dict[str, str], tmp_path: Path, line: str, instead: str
 ) -> None:
-    text = FILES["headrace_jotter.py"]
-    assert text.count(line) == 1
-    (tmp_path / "headrace_jotter.py").write_text(text.replace(line, instead))
-    done = simulated({**environment, "PYTHONPATH": f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"}, 48)
+    done = simulated(broken(environment, tmp_path, line, instead), 48)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "48 seeds" in done.stdout
 

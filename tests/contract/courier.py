@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 
 import orjson
 from headrace_common.record.contract import Reason
 from headrace_courier.client import CourierClient
-from headrace_courier.wire import HEADER, jdat
+from headrace_courier.wire import HEADER, NONCE_BYTES, jdat
 
 from tests.contract.dialect import EVERYTHING, Conversation, Dialect
 
@@ -29,6 +30,14 @@ class CourierConversation(Conversation):
         frame = super().unpacked(documents)
         self.client.level = before
         return frame
+
+    def retold(self, frame: bytes, mark: str, other: str) -> bytes:
+        """Events are always compressed."""
+        begin = frame.index(b"JDAT")
+        at = begin + HEADER.size + NONCE_BYTES
+        events = super().retold(zlib.decompress(frame[at:]), mark, other)
+        body = frame[begin + HEADER.size : at] + zlib.compress(events)
+        return frame[:begin] + HEADER.pack(b"JDAT", len(body)) + body
 
 
 class CourierDialect(Dialect):

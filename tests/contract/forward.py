@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgpack
+import orjson
 from headrace_common.record.contract import Reason
 from headrace_forward.client import ForwardClient
 
@@ -24,6 +26,11 @@ class ForwardConversation(Conversation):
 
     def measured(self, documents: Sequence[bytes]) -> int:
         return len(ForwardClient().payload(documents))
+
+    def weighed(self, document: bytes) -> int:
+        """Of an event as it is stored: JSON, and the attribute that names its chunk."""
+        _, record = msgpack.unpackb(document)
+        return len(orjson.dumps(record)) + len(orjson.dumps({"chunk": "x" * 24}))
 
 
 class ForwardDialect(Dialect):

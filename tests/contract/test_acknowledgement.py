@@ -45,12 +45,15 @@ async def held(dialect: Dialect, receiver: Receiver, kafka: EmbeddedKafka, *, fa
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(values(1)))
         with stopped(kafka.pid):
-            number = await (client.send_faulty if faulty else client.send)(frame)
+            make = client.conversation.faulty if faulty else client.conversation.frame
+            number = await client.send_frame(data := make(frame))
             await until(lambda: receiver.metric("frames_pending"), "the receiver has it")
+            assert await receiver.metric("budget_used_bytes") >= len(data) / 2  # what frames it is not counted
             await client.hears_nothing(0.5)
             assert client.acknowledged == [0]
         await client.receives(number)
         await client.receives(await client.send(values(1)))  # the connection goes on
+        await receiver.shows(0, "budget_used_bytes")
     mark: str = frame[0]["mark"]
     assert carried(dialect, await events(receiver.kafka, mark)) == frame
     return mark
@@ -163,3 +166,30 @@ async def test_a_frame_sent_again_has_the_ids_it_had(dialect: Dialect, receiver:
     for n in range(len(frame)):
         assert len({record.id for record in records if record.json["n"] == n}) == 1
     assert len({record.id for record in records}) == len(frame)
+
+
+async def test_equal_events_have_ids_of_their_own(dialect: Dialect, receiver: Receiver) -> None:
+    """In one frame, and in the next: with one id, the lake would keep one of them."""
+    (event,) = values(1)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        for _ in range(2):
+            await client.receives(await client.send_frame(client.conversation.equal(event, 3)))
+    records = await events(receiver.kafka, event["mark"])
+    assert carried(dialect, records) == [event] * 6
+    assert len({record.id for record in records}) == len(records)
+
+
+@pytest.mark.needs(Can.STORE_AGAIN)
+async def test_a_frame_of_the_same_name_and_other_content_has_other_ids(dialect: Dialect, receiver: Receiver) -> None:
+    """A client may use a name twice, and another may guess it."""
+    frame, other = values(1), values(1)
+    conversation = dialect.conversation()
+    data = conversation.legible(frame)
+    marks = frame[0]["mark"], other[0]["mark"]
+    for sent in (data, conversation.retold(data, *marks)):
+        async with await ContractClient.connect(dialect, receiver.address, conversation=conversation) as client:
+            await client.write(sent)
+            await client.receives(0)
+    records = [record for mark in marks for record in await events(receiver.kafka, mark)]
+    assert carried(dialect, records) == frame + other
+    assert len({record.id for record in records}) == len(records)

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 from headrace_common.operations.settings import KIB, KafkaSettings
+from headrace_common.record.contract import Reason
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
 from tests.contract.topic import events, now
 from tests.contract.waiting import PATIENCE
 
@@ -21,12 +24,13 @@ pytestmark = pytest.mark.kafka
 FRAME_BYTES = 64 * KIB
 FRAME_TIME = 2
 CONNECTIONS = 6
+EVENT_BYTES = 48 * KIB
 
 
 @pytest.fixture(scope="module")
 def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """A receiver with limits that a test can hit."""
-    sizes = {"frame_bytes": FRAME_BYTES, "event_bytes": FRAME_BYTES}
+    sizes = {"frame_bytes": FRAME_BYTES, "event_bytes": EVENT_BYTES}
     limits = {**sizes, "frame_time": FRAME_TIME, "connections": CONNECTIONS}
     with Receiver.of(dialect, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits}) as running:
         running.spawn()
@@ -138,7 +142,7 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
         data = client.conversation.frame(values(50))
         began = time.monotonic()
         for at in range(len(data) - 1):  # one byte again and again is no progress that counts
-            if client.closed:
+            if client.closed or time.monotonic() > began + 3 * FRAME_TIME:
                 break
             with contextlib.suppress(ConnectionError):
                 await client.write(data[at : at + 1])
@@ -166,6 +170,18 @@ async def test_a_frame_of_the_largest_size_is_taken_and_one_byte_more_is_not(
         assert client.acknowledged == [0]
         await other.receives(await other.send(values(1)))
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == hits + 1
+
+
+async def test_an_event_of_the_largest_size_is_stored_and_one_byte_more_is_quarantined(
+    dialect: Dialect, strict: Receiver
+) -> None:
+    before = await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value)
+    fits, larger = frame = values(2)
+    for event, size in ((fits, EVENT_BYTES), (larger, EVENT_BYTES + 1)):
+        async with await ContractClient.connect(dialect, strict.address) as client:
+            await client.receives(await client.send_frame(client.conversation.heavy(event, size)))
+    assert [record.json["n"] for record in await events(strict.kafka, frame[0]["mark"])] == [fits["n"]]
+    assert await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value) == before + 1
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)
@@ -213,3 +229,21 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
     await receiver.shows(1, "connections_closed_total", why="age")
     complete = {record.json["frame"] for record in await events(stored_in, mark)}
     assert complete == set(client.acknowledged)
+
+
+@pytest.mark.shared
+@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.parametrize(("limit", "why"), [("idle_time", "idle"), ("connection_age", "age")])
+async def test_a_connection_whose_frame_waits_is_neither_idle_nor_too_old(
+    dialect: Dialect, start, kafka: EmbeddedKafka, limit: str, why: str
+) -> None:
+    """It hears the acknowledgement, and only then the end."""
+    receiver = await start(limits={limit: 1})
+    with stopped(kafka.pid):
+        client = await ContractClient.connect(dialect, receiver.address)
+        number = await client.send(values(1))
+        await client.hears_nothing(2.5)
+    async with client:
+        await client.receives(number)
+        await client.sees_end()
+    await receiver.shows(1, "connections_closed_total", why=why)

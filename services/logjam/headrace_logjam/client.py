@@ -28,6 +28,7 @@ class LogjamClient(OrderedClient):
     forms = ("messages",)
     plain = "messages"
     batch = 1
+    named = True
     methods: ClassVar[Mapping[str, range]] = dict.fromkeys(
         ("none", *(each.name.lower() for each in BodyCompression if each.name != "NONE")), range(0)
     )

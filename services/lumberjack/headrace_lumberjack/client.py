@@ -20,6 +20,7 @@ class LumberjackClient(OrderedClient):
 
     forms = ("compressed", "plain")
     plain = "plain"
+    named = True
     methods: ClassVar[Mapping[str, range]] = {"none": range(0), "zlib": range(1, 10)}
     elsewhere = True
     malformed = b"GET / HTTP/1.1\r\n\r\n"

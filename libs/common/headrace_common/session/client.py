@@ -72,6 +72,8 @@ class Client(ABC):
     """Ways to compress with the levels of each; an empty range: it has none. ``none`` leaves frames as they are."""
     batch: ClassVar[int] = 10_000
     """Most events that a tool puts into a frame."""
+    named: ClassVar[bool] = False
+    """Whether each event names itself (by an offset, an id): two of the same bytes are one event that was sent twice."""
     elsewhere: ClassVar[bool] = False
     """Whether tools may talk to servers of this protocol that are not ours."""
     malformed: ClassVar[bytes] = b""
