@@ -87,9 +87,17 @@ def read(message: ForwardMessage) -> Option:
     compressed = content(values["compressed"]).decode("utf-8", "replace") if "compressed" in values else None
     signal = _integer(values["fluent_signal"]) if "fluent_signal" in values else None
     metadata = values.get("metadata", NOTHING)
-    if metadata == NOTHING or KINDS[metadata[0]] is not MAP:
-        return Option(chunk, reply, compressed, signal or 0, None, raw, problem, _small(values.get("size", ONE)))
-    return Option(chunk, reply, compressed, signal or 0, metadata, raw, problem)
+    kept = metadata != NOTHING and KINDS[metadata[0]] is MAP
+    return Option(
+        chunk=chunk,
+        reply=reply,
+        compressed=compressed,
+        signal=signal or 0,
+        metadata=metadata if kept else None,
+        raw=raw,
+        problem=problem,
+        size=1 if kept else _small(values.get("size", ONE)),
+    )
 
 
 def as_json(raw: bytes) -> bytes:

@@ -315,7 +315,7 @@ def read_option(message: JsonMessage) -> JsonOption:
     metadata = bytes(asked.metadata)
     signal = integer(bytes(asked.fluent_signal))
     kept = metadata if metadata.startswith(b"{") and metadata != b"{}" else None
-    return JsonOption(chunk, reply, None, signal or 0, kept, raw)
+    return JsonOption(chunk=chunk, reply=reply, signal=signal or 0, metadata=kept, raw=raw)
 
 
 def _loose_option(loose: list[Any]) -> JsonOption:
@@ -325,7 +325,7 @@ def _loose_option(loose: list[Any]) -> JsonOption:
     chunk = option.get("chunk") if isinstance(option, dict) else None
     if not isinstance(chunk, str):
         return NONE
-    return JsonOption(chunk.encode("utf-8", "surrogatepass"), json.dumps(chunk).encode())
+    return JsonOption(chunk=chunk.encode("utf-8", "surrogatepass"), reply=json.dumps(chunk).encode())
 
 
 def acknowledgement(reply: bytes) -> bytes:
