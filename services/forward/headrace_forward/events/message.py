@@ -122,9 +122,7 @@ class MessageFrame(Frame):
         return self._entry_builder(tag, attributes, ids)
 
     def _entry_builder(self, tag: str, attributes: dict[str, Any], ids: tuple[FrameIds, FrameIds]) -> EntryBuilder:
-        chunk = self._option.chunk
-        if chunk is not None:
-            attributes[CHUNK] = bin_or_text(chunk)
+        self._note(attributes)
         return EntryBuilder(
             self._origin.envelope(tag),
             *ids,
@@ -134,6 +132,11 @@ class MessageFrame(Frame):
             self._limits.event_bytes,
             self._limits.depth,
         )
+
+    def _note(self, attributes: dict[str, Any]) -> None:
+        """Adds what each event says of its message's option. A `PlainFrame` has no option but a chunk."""
+        if self._option.chunk is not None:
+            attributes[CHUNK] = bin_or_text(self._option.chunk)
 
     def _about(self, tag: str, more: dict[str, Any]) -> Callable[[], dict[str, Any]]:
         """Returns the attributes of a reject's raw bytes: its tag, `more`, and the option. A long option goes with the first
@@ -278,8 +281,7 @@ class ForwardFrame(MessageFrame):
             return
         _, ids = yield from message_ids(tag_bytes, option.chunk, self._origin.name, body, self.received_ms // 1000)
         attributes |= {ForwardAttribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
-        if option.chunk is not None:
-            attributes[ForwardAttribute.CHUNK.value] = bin_or_text(option.chunk)
+        self._note(attributes)
         envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import orjson
 from headrace_common.record import native
@@ -17,8 +16,6 @@ from headrace_forward.events.message import CHUNK, OVERHEAD, ForwardFrame, Messa
 from headrace_forward.events.origin import Origin
 from headrace_forward.kinds import cut
 from headrace_forward.wire import ForwardMessage
-
-_BEFORE: Final = b'{"%b":' % CHUNK.encode()
 
 
 class MadeFrame(Frame):
@@ -87,7 +84,7 @@ class PlainFrame(Frame):
         if known is not None:
             tag, content = known
             ids, content_ids = small_message_ids(content, chunk, origin.name, body, self.received_ms // 1000)
-            attributes = b"" if chunk is None else b"%b%b}" % (_BEFORE, orjson.dumps(chunk.decode()))
+            attributes = b"" if chunk is None else orjson.dumps({CHUNK: chunk.decode()})
             events, read = native.core.entries(
                 origin.envelope(tag).pieces, attributes, ids.prefix, content_ids.prefix,
                 (limits.event_bytes, limits.depth), body, 0, min(AT_ONCE, limits.frame_events),
