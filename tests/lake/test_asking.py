@@ -16,6 +16,7 @@ from headrace_cli.verbs import query
 from headrace_cli.verbs.query import QUERIES
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comments
 from headrace_lake.tables.shape import Shape
+from headrace_reader import written
 from headrace_reader.address import located, trouble
 from headrace_reader.written import TableFormat
 
@@ -44,6 +45,27 @@ def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str
     for format_, empty in ((TableFormat.CSV, "event_id\n"), (TableFormat.JSON, "[]\n")):
         assert query.query("select event_id from events where false", lake=lake, format_=format_) == 0
         assert capsys.readouterr().out == empty
+
+
+def test_two_that_write_one_parquet_file_at_once_each_write_a_whole_one(tmp_path: Path) -> None:
+    file, schema = tmp_path / "rows.parquet", pyarrow.schema([("n", pyarrow.int64())])
+
+    class Slow:
+        """Gives rows, and while they are written the other query begins and ends."""
+
+        def __init__(self) -> None:
+            self.schema = schema
+
+        def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+            yield pyarrow.record_batch([[1, 2]], schema=schema)
+            other = pyarrow.RecordBatchReader.from_batches(schema, [pyarrow.record_batch([[3]], schema=schema)])
+            written._write_parquet(file, ["n"], other)
+            assert pyarrow.parquet.read_table(file)["n"].to_pylist() == [3]
+            yield pyarrow.record_batch([[4]], schema=schema)
+
+    assert written._write_parquet(file, ["n"], Slow()) == 3
+    assert pyarrow.parquet.read_table(file)["n"].to_pylist() == [1, 2, 4]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:

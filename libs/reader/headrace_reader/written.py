@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def _write_parquet(target: Path, names: Sequence[str], reader: Any) -> int:
     from pyarrow import parquet
 
     schema = pa.schema([field.with_name(name) for name, field in zip(names, reader.schema, strict=True)])
-    beside = target.with_name(f".{target.name}.part")
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")  # another may write the same at once
     count = 0
     try:
         with parquet.ParquetWriter(beside, schema, compression="zstd") as writer:
