@@ -295,7 +295,13 @@ def receiver_state(
 ) -> ReceiverState:
     """What the connections of a service share."""
     log = structlog.get_logger()
-    budget = budget or Budget(limits.process_budget, limits.connection_budget)
     return ReceiverState(
-        publisher, budget, scheduler or FairScheduler(), limits, ReceiverMetrics(), log, RateLimited(log), backend  # type: ignore[arg-type]
-    )  # fmt: skip
+        publisher=publisher,  # type: ignore[arg-type]
+        budget=budget or Budget(limits.process_budget, limits.connection_budget),
+        scheduler=scheduler or FairScheduler(),
+        limits=limits,
+        metrics=ReceiverMetrics(),
+        log=log,
+        limited=RateLimited(log),
+        backend=backend,
+    )

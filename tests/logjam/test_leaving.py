@@ -9,15 +9,9 @@ import threading
 from typing import Any
 
 import pytest
-import structlog
 import zmq
 from headrace_cli.machine.ports import free_port
 from headrace_common.connection import messages
-from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
-from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.service.parts import Runtime
@@ -29,7 +23,7 @@ from headrace_logjam.peers.doors import Doors
 from headrace_logjam.settings import LogjamSection, LogjamSettings
 from headrace_logjam.sockets import AHEAD, ProducerSocket, SharedState
 
-from tests.common.kafkaless import FakePublisher, until
+from tests.common.kafkaless import FakePublisher, receiver_state, until
 from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
 from tests.logjam.driving import event
@@ -84,16 +78,13 @@ class Service:
 
     def __init__(self, port: int = 0, *, answers: bool) -> None:
         settings = LogjamSettings.model_validate({"listen": {"host": HOST}, "logjam": {}})
-        limits, log, metrics = settings.limits, structlog.get_logger(), ReceiverMetrics()
-        own = LogjamMetrics(metrics)
-        limited = RateLimited(log)
         self.publisher = Storing()
-        budget = Budget(limits.process_budget, limits.connection_budget)
-        self.receiver = ReceiverState(self.publisher, budget, FairScheduler(), limits, metrics, log, limited)  # type: ignore[arg-type]
+        self.receiver = receiver = receiver_state(self.publisher, settings.limits)
+        own = LogjamMetrics(receiver.metrics)
         self.tasks = Tasks(lambda: None)
-        runtime = Runtime(settings, self.receiver, metrics, log, self.tasks, list)
+        runtime = Runtime(settings, receiver, receiver.metrics, receiver.log, self.tasks, list)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.access = AccessControl(self.context, Admission((), {}), own, limited)
+        self.access = AccessControl(self.context, Admission((), {}), own, receiver.limited)
         self.doors = Doors(self.context, self.receiver, own, settings.logjam.peer_messages)
         around = SharedState(runtime, own, self.context, self.doors, self.access, None)
         self.socket = ProducerSocket(around, port, None, answers=answers)

@@ -10,12 +10,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 import pytest
-import structlog
 import zmq
-from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.health.crowd import UnprovenConnection
-from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KIB, MIB, LimitSettings
 from headrace_common.session.interface import Message
 from headrace_logjam.metrics import LogjamMetrics
@@ -26,6 +22,7 @@ from headrace_logjam.peers.holding import AMPLIFIED, CONNECTION, OTHER, HeldConn
 from headrace_logjam.peers.memory import used
 from headrace_logjam.reading import ReadSocket
 
+from tests.common.kafkaless import FakePublisher, receiver_state
 from tests.contract.logjam import COMMAND, GREETING, MORE, READY, message, zmtp
 from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
@@ -105,14 +102,12 @@ class House:
 
     def __init__(self, **limits: Any) -> None:
         self.context: Context = zmq.Context()
-        self.metrics = ReceiverMetrics()
-        self.own = LogjamMetrics(self.metrics)
-        log = structlog.get_logger()
         settings = with_constants(LimitSettings, limits)(**{"frame_bytes": KIB, "event_bytes": KIB, **limits})
-        limited = RateLimited(log)
-        self.receiver = ReceiverState(None, None, None, settings, self.metrics, log, limited)  # type: ignore[arg-type]
+        self.receiver = receiver_state(FakePublisher(), settings)
+        self.metrics = self.receiver.metrics
+        self.own = LogjamMetrics(self.metrics)
         self.doors = Doors(self.context, self.receiver, self.own, 16)
-        self.access = AccessControl(self.context, Admission((), {}), self.own, limited)
+        self.access = AccessControl(self.context, Admission((), {}), self.own, self.receiver.limited)
         self.access.open()
         self.read = ReadSocket(routed=False)
         self.got: list[Message] = []

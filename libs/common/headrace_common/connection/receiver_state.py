@@ -41,7 +41,7 @@ class Stoppable(ABC):
         """Closes at once. Returns how many frames stay unacknowledged."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ReceiverState:
     """State that the connections of a service share."""
 

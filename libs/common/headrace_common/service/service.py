@@ -109,7 +109,13 @@ class Service(Health, Generic[S]):
         )
         self._publisher = Publisher(settings.kafka, scheduler, self._budget.growth, self._metrics, self._log, tasks)
         self._receiver = ReceiverState(
-            self._publisher, self._budget, scheduler, limits, self._metrics, self._log, RateLimited(self._log)
+            publisher=self._publisher,
+            budget=self._budget,
+            scheduler=scheduler,
+            limits=limits,
+            metrics=self._metrics,
+            log=self._log,
+            limited=RateLimited(self._log),
         )
         runtime = Runtime(settings, self._receiver, self._metrics, self._log, tasks, self.ready_problems)
         self._own: OwnParts | None = None
