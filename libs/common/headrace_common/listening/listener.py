@@ -45,6 +45,7 @@ NO_TLS: Final = (
 )
 """OpenSSL's reasons for bytes that do not begin a TLS record."""
 
+CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 
 SessionFactory = Callable[[Peer], ByteSession]
@@ -155,18 +156,16 @@ class Listener(Endpoint):
         # First, since a refused client makes no other leave. Behind a balancer: once its header has named the client.
         taken = "" if within(address.address, self._proxies) else self._take(address)
         if taken is None:
-            self._refuse(client, address)
+            self._refuse(client, address, LIMIT)
             return
         now, most = asyncio.get_running_loop().time(), receiver.most_connections
         staying = receiver.admitted - (silent - len(receiver.crowd))  # one of its address may have made way
         leaving = receiver.crowd.leaving(staying, most, now)
         for who in leaving:
-            self._close_silent(who, "LIMITS__CONNECTIONS")
+            self._close_silent(who, CONNECTIONS)
         if staying >= most and not leaving:
-            receiver.metrics.limit_hits.labels("LIMITS__CONNECTIONS").inc()
-            receiver.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address.address)
             receiver.addresses.give_back(taken)
-            client.close()
+            self._refuse(client, address, CONNECTIONS)
             return
         receiver.admitted += 1
         receiver.metrics.connections_opened.inc()
@@ -198,10 +197,10 @@ class Listener(Endpoint):
         self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
         who.leave()
 
-    def _refuse(self, client: socket.socket, address: ProxiedClient) -> None:
-        """Closes a connection of an address that has as many as it may."""
-        self._receiver.metrics.limit_hits.labels(LIMIT).inc()
-        self._receiver.limited.warning("too many connections of an address", limit=LIMIT, peer=address.address)
+    def _refuse(self, client: socket.socket, address: ProxiedClient, limit: str) -> None:
+        """Closes a connection above `limit`."""
+        self._receiver.metrics.limit_hits.labels(limit).inc()
+        self._receiver.limited.warning("too many connections", limit=limit, peer=address.address)
         client.close()
 
     async def _welcome(self, arrival: _Arrival) -> None:
@@ -225,7 +224,7 @@ class Listener(Endpoint):
                     arrival.address = named
                     found = self._take(named)
                     if found is None:
-                        self._refuse(client, named)
+                        self._refuse(client, named, LIMIT)
                         return
                     receiver.crowd.rename(place, named.address, found)
             if self._tls is None or self._turns is None:
