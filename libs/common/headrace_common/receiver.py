@@ -1,4 +1,4 @@
-"""The front door: all that the author of a protocol imports. What is not here may change without notice.
+"""The front door: all of Headrace that the author of a protocol has to import. What is not here may change without notice.
 
 `docs/protocols` and the services in this repository show its use. A package whose layers have modules of their own may import
 the names of `session` and `record` from there: these rooms know no socket, clock or Kafka, and this module knows all.

@@ -13,7 +13,7 @@ class ProtocolError(HeadraceError):
     """The peer broke its protocol, so its byte stream can no longer be trusted: nothing more is read from it.
 
     `limit`: the setting that the peer exceeded, if any (for example ``LIMITS__FRAME_BYTES``); it is counted and logged.
-    `offset`: bytes from the connection's start; `sample`: the first bytes at fault.
+    `offset`: where the faulty frame begins, in bytes from the connection's start; `sample`: the first bytes at fault.
     """
 
     def __init__(
