@@ -160,6 +160,8 @@ class Job:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         shape = prepare(Storage(self._spark), self._settings.lake, fence)
+        if shape.taken:
+            self._log.warning("columns left out", columns=sorted(shape.taken))
         route_tables = prepare_routes(Storage(self._spark), self._settings.lake, fence)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka

@@ -20,13 +20,15 @@ from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.rows import decode
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import layout
+from headrace_lake.tables import layout, upgrade
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.shape import BODY_VARIANT, Shape, of_table, parse_all, settled
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from tests.lake.records import LANDED, TOPICS, Record, frame
+from tests.lake.runs import Runs
 
 ALL = """
     body.status as status int, body['a.b'].c[1] as ab_c string, body.big as big bigint, body.share as share double,
@@ -230,6 +232,41 @@ def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path, e
     assert shape == Shape(promotions("body.status as status int")), "the settings leave one out: it is filled no more"
     land(shape, b'{"status": 4, "name": "y"}')
     assert len(query.run("select * from events where body is not null and status = 4 and name is null", tmp_path)) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_promoted_column_keeps_the_name_that_a_later_version_gives_to_one_of_its_own(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older version of this test has no `content_type`."""
+    promote = "body.n as content_type int"
+    shutil.rmtree(runs.lake)
+    with monkeypatch.context() as older:
+        before = [field for field in layout.SCHEMAS[EVENTS].fields if field.name != "content_type"]
+        older.setitem(layout.SCHEMAS, EVENTS, StructType(before))
+        migrate.prepare(Storage(runs.spark), runs.settings(promote=promote).lake)
+    monkeypatch.setattr(upgrade, "_LATER", {EVENTS: ("content_type",)})
+
+    def kept() -> None:
+        (field,) = [each for each in DeltaTable(str(runs.lake / EVENTS)).schema().fields if each.name == "content_type"]
+        assert (field.type.type, field.metadata["comment"]) == ("integer", f"LAKE__PROMOTE: {promote}")
+
+    for number, settings in enumerate(({}, {"promote": promote})):
+        runs.send(50, mark=f"m{number}")
+        runs.run(**settings)
+        assert runs.said("columns left out") == [{"columns": ["content_type"]}]
+        kept()
+    assert runs.proven()
+    removed = runs.settings(promote="body.mark as mark string").lake
+    migrate.migrate(runs.spark, removed, (), variant=False)
+    shape = migrate.prepare(Storage(runs.spark), removed)
+    rows = decode.events(frame(runs.spark, [Record(value=b'{"n": 7}')]), TOPICS, LANDED, shape)
+    rows.select(*layout.columns(EVENTS, shape)).write.format("delta").mode("append").save(str(runs.lake / EVENTS))
+    kept()
+    assert migrate.migrate(runs.spark, runs.settings(promote=promote).lake, (), variant=False).promoted == (
+        Promotion.parse(promote),
+    )
 
 
 @pytest.mark.spark

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from headrace_common.operations.errors import ConfigError
@@ -20,10 +22,17 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
-from headrace_lake.tables.altered import Properties, change_properties, properties_of, set_properties, unless_altered
+from headrace_lake.tables.altered import (
+    COMMENT,
+    Properties,
+    change_properties,
+    properties_of,
+    set_properties,
+    unless_altered,
+)
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
-from headrace_lake.tables.shape import Shape, of_table, parse_all, settled
+from headrace_lake.tables.shape import PROMOTION, Shape, of_table, parse_all, settled
 from headrace_lake.tables.upgrade import upgrade
 
 _VARIANT_FEATURE: Final = "delta.feature.variantType"
@@ -91,7 +100,7 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
     now = _shape(Storage(spark), lake, Fence(spark, lake))
     if now is None:
         raise HaltError(f"there are no tables in {lake}: the first start of the job creates them as the settings say")
-    asked = parse_all(split(settings.promote), SCHEMAS[EVENTS].names)
+    asked = parse_all(split(settings.promote), {*SCHEMAS[EVENTS].names} - now.taken)
     more = tuple(promotions)
 
     def shape(there: Shape) -> Shape:
@@ -125,7 +134,15 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
 
 
 def _shape(storage: Storage, lake: str, fence: Fence) -> Shape | None:
-    return of_table(fence.properties(EVENTS)) if storage.exists(f"{lake}/{EVENTS}/_delta_log") else None
+    if not storage.exists(f"{lake}/{EVENTS}/_delta_log"):
+        return None
+    metadata = fence.metadata(EVENTS)
+    shape = of_table(metadata["configuration"])
+    comments = {
+        field["name"]: field["metadata"].get(COMMENT, "") for field in json.loads(metadata["schemaString"])["fields"]
+    }
+    promoted = {*shape.columns, *(name for name, text in comments.items() if text.startswith(PROMOTION))}
+    return replace(shape, taken=frozenset(promoted.intersection(SCHEMAS[EVENTS].names)))
 
 
 def _frame(spark: SparkSession, path: str) -> Any:

@@ -68,8 +68,8 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
     frame = _event_texts(records, topics)
     if shape.variant:
         frame = frame.selectExpr("*", f"try_parse_json({_TEXT}) as {_PARSED}")
-    return selected(
-        frame,
+    body, *more = shape.body(_TEXT, _PARSED)
+    own = (
         f"{_fault(_EVENT_RULES)} as {FAULT}",
         LOOKED_UP,
         f"coalesce(ce_type = '{GAP_TYPE}', false) as {GAP}",
@@ -81,11 +81,13 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
         "ce_time as event_time_text",
         "timestamp as received_time",
         "`content-type` as content_type",
-        *shape.body(_TEXT, _PARSED),
+        body,
         "if(json, null, value) as payload",
         "ce_attributes as attributes",
         *_position(topics.events, topics, landed_at),
     )
+    kept = (text for text in own if text.rpartition(" ")[2] not in shape.taken)
+    return selected(frame, *kept, *more)
 
 
 def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:

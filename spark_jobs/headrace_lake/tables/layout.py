@@ -196,18 +196,22 @@ def _statistics(name: str, shape: Shape, skipped_by: Iterable[str]) -> dict[str,
     kept = (promotion.name for promotion in shape.promoted if promotion.kind != "boolean")  # of these Delta keeps none
     promoted = kept if name == EVENTS else ()
     own = [column for column in skipped_by if column in SCHEMAS[name].names]
-    return {STATISTICS: ",".join([*own, *promoted])}
+    return {STATISTICS: ",".join(dict.fromkeys([*own, *promoted]))}
 
 
 def comments(name: str, shape: Shape) -> dict[str, str]:
     """Returns column -> comment, of the columns of the table `name` that landing fills."""
-    own = {field.name: str(field.metadata["comment"]) for field in SCHEMAS[name].fields}
+    own = {field: str(SCHEMAS[name][field].metadata["comment"]) for field in _own(name, shape)}
     return own | shape.comments if name == EVENTS else own
 
 
 def columns(name: str, shape: Shape) -> list[str]:
     """Returns the names of the columns of the table `name` that landing fills."""
-    return [*SCHEMAS[name].names, *(shape.columns if name == EVENTS else ())]
+    return [*_own(name, shape), *(shape.columns if name == EVENTS else ())]
+
+
+def _own(name: str, shape: Shape) -> list[str]:
+    return [column for column in SCHEMAS[name].names if name != EVENTS or column not in shape.taken]
 
 
 def create(storage: Storage, lake: str, shape: Shape = _PLAIN, *, change_feed: bool = False) -> set[str]:

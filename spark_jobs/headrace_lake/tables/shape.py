@@ -20,6 +20,8 @@ PROMOTED: Final = "headrace.promoted"
 """Table property: the promotions, as a list in JSON."""
 BODY: Final = "headrace.body"
 """Table property: `variant` if `BODY_VARIANT` is filled."""
+PROMOTION: Final = "LAKE__PROMOTE: "
+"""Begins the comment of a promoted column; it stays when the promotion is removed."""
 BODY_VARIANT: Final = "body_variant"
 """The column that holds the body as VARIANT."""
 
@@ -36,6 +38,8 @@ class Shape:
 
     promoted: tuple[Promotion, ...] = ()
     variant: bool = False
+    taken: frozenset[str] = frozenset()
+    """Columns of promotions, also of former ones, whose names this version gives to columns of its own: it leaves those out."""
 
     @property
     def columns(self) -> dict[str, str]:
@@ -47,7 +51,7 @@ class Shape:
     def comments(self) -> dict[str, str]:
         """Column -> comment."""
         body = {BODY_VARIANT: "the parsed body; body is null unless its text says more"} if self.variant else {}
-        return body | {promotion.name: f"LAKE__PROMOTE: {promotion}" for promotion in self.promoted}
+        return body | {promotion.name: f"{PROMOTION}{promotion}" for promotion in self.promoted}
 
     @property
     def properties(self) -> dict[str, str]:
@@ -89,7 +93,7 @@ def settled(settings: LakeSettings, table: Shape | None, taken: Iterable[str]) -
 
     Raises `ConfigError` if they disagree; the message names the command that resolves it.
     """
-    asked = parse_all(split(settings.promote), taken)
+    asked = parse_all(split(settings.promote), {*taken} - (table.taken if table else set()))
     if table is None:
         return Shape(asked, settings.body == "variant")
     command = "stop the job, run `python -m headrace_lake migrate` with these settings, and start it again"
