@@ -190,7 +190,9 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     """It holds input that it has not parsed. Feed it empty input in a later slice, as the budgets allow."""
 
     idle: bool = True
-    """Nothing is pending and no frame is incomplete: the connection may then close for its age."""
+    """Nothing is pending and no frame is incomplete: the connection may then close for LIMITS__IDLE_TIME. It also counts what is
+    pending itself, and settles first.
+    """
 
     unacknowledgeable: bool = False
     """The peer has sent something without asking for an acknowledgement: closing could lose bytes on their way."""
