@@ -171,7 +171,7 @@ class TestStoredUnseen:
 
 class TestDeadline:
     async def test_costs_no_producer(self) -> None:
-        """One stuck partition must not disturb the others: whose frames are dead is told elsewhere, the answer is awaited."""
+        """One stuck partition must not disturb the others. Abandoned frames are told elsewhere; the answer is awaited."""
         bench = Bench(lambda values: SILENCE)
         storing = asyncio.create_task(bench.store(bench.batch(2), seconds=1))
         await asyncio.sleep(5)
@@ -232,7 +232,7 @@ class TestDeadline:
     async def test_a_batch_with_an_abandoned_frame_is_not_sent_again_as_it_is(self) -> None:
         bench = Bench(lambda values: errors.RequestTimedOutError())
         batch = bench.batch(2)
-        batch.owners[1].dead = True
+        batch.owners[1].abandoned = True
         with pytest.raises(DeliveryError):
             await bench.store(batch, seconds=PATIENCE)
         assert len(bench.broker.sent) == 1

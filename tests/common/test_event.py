@@ -182,7 +182,7 @@ class _Owner:
     def __init__(self, received_ms: int = 1_700_000_000_000) -> None:
         self.frame = self
         self.received_ms = received_ms
-        self.dead = False
+        self.abandoned = False
 
 
 class TestLot:

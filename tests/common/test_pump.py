@@ -267,7 +267,7 @@ class TestRuns:
         await bench.under_way([*map(event, range(3))])
         gone = bench.submit([*map(event, range(3, 9))], seconds=0.0)
         bench.submit([*map(event, range(9, 15))])
-        await until(lambda: gone.dead)
+        await until(lambda: gone.abandoned)
         await bench.answered()
         assert bench.numbers() == [0, 1, 2, *range(9, 15)]
 

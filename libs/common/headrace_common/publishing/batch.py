@@ -111,14 +111,14 @@ class Batch:
         """Gives its records the times of its frames, which have changed."""
         self._replace(zip(self.records, self.owners, strict=True))
 
-    def has_dead(self) -> bool:
+    def has_abandoned(self) -> bool:
         """Returns whether a frame with records here was abandoned."""
-        return any(owner.dead for owner in self.owners)
+        return any(owner.abandoned for owner in self.owners)
 
-    def drop_dead(self) -> None:
+    def drop_abandoned(self) -> None:
         """Drops the records of abandoned frames."""
-        if self.has_dead():
-            self._replace(pair for pair in zip(self.records, self.owners, strict=True) if not pair[1].dead)
+        if self.has_abandoned():
+            self._replace(pair for pair in zip(self.records, self.owners, strict=True) if not pair[1].abandoned)
 
     def halves(self) -> Iterator[Batch]:
         """Splits this batch in two; the halves are in doubt if it is."""
@@ -184,15 +184,15 @@ class Cycle:
 
     def living(self) -> list[InFlightFrame]:
         """Returns the frames that are not abandoned."""
-        return [frame for frame in self.frames if not frame.dead]
+        return [frame for frame in self.frames if not frame.abandoned]
 
     def deadline(self) -> float:
         """Returns the latest deadline of its living frames: after it no client waits. In the past if there are none."""
-        return max([frame.deadline for frame in self.frames if not frame.dead], default=0.0)
+        return max([frame.deadline for frame in self.frames if not frame.abandoned], default=0.0)
 
-    def drop_dead(self) -> None:
+    def drop_abandoned(self) -> None:
         """Drops the events and rejects of abandoned frames."""
-        if any(frame.dead for frame in self.frames):
+        if any(frame.abandoned for frame in self.frames):
             if self.batch is not None:
-                self.batch.drop_dead()
-            self.rejects = [(owner, reject) for owner, reject in self.rejects if not owner.dead]
+                self.batch.drop_abandoned()
+            self.rejects = [(owner, reject) for owner, reject in self.rejects if not owner.abandoned]

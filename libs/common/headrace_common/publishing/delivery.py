@@ -222,7 +222,7 @@ class Delivery:
                 return
             except DeliveryError as error:
                 self._source.discard(producer, error)
-                if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline or batch.has_dead():
+                if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline or batch.has_abandoned():
                     raise
             await asyncio.sleep(RETRY_PAUSE)
 

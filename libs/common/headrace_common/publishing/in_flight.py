@@ -50,10 +50,10 @@ class InFlightFrame:
 
     __slots__ = (
         "_give_back",
+        "abandoned",
         "account",
         "built",
         "cost",
-        "dead",
         "deadline",
         "exhausted",
         "frame",
@@ -86,7 +86,7 @@ class InFlightFrame:
         self.halfway = False  # the last slice ended inside a part
         self.built = 0  # parts added to batches so far, over all cycles
         self.exhausted = False  # there are no more parts
-        self.dead = False  # abandoned
+        self.abandoned = False
         self.cost = 0.0  # CPU seconds so far
         self.grown = 0
         self.reserved = 0

@@ -109,7 +109,7 @@ class Pump:
                 await self._take(cycle)
                 self._queue.pause(self._clock())
                 while cycle.living():
-                    cycle.drop_dead()
+                    cycle.drop_abandoned()
                     failure = await self._store_events(cycle) or await self._store_rejects(cycle)
                     if failure is None:
                         break
@@ -150,7 +150,7 @@ class Pump:
                 if not queue:
                     continue
             frame = queue.next()
-            if frame.dead:
+            if frame.abandoned:
                 queue.remove(frame)
                 continue
             if frame.small:
@@ -174,7 +174,7 @@ class Pump:
     def _take_small(self, cycle: Cycle) -> bool:
         """Moves small frames into the cycle, one of each connection in turn, for a slice. Returns whether it has room left."""
         queue, scheduler, cost, has_room = self._queue, self._scheduler, 0.0, True
-        while has_room and not scheduler.resting and (frame := queue.next_small()) is not None and not frame.dead:
+        while has_room and not scheduler.resting and (frame := queue.next_small()) is not None and not frame.abandoned:
             made: list[Part] | None = frame.made
             if not made:
                 if (inner := frame.frame).made:
@@ -240,7 +240,7 @@ class Pump:
 
         async def wait() -> None:
             taken = await pool.reserve(size, frame.account.used)
-            if frame.dead:
+            if frame.abandoned:
                 pool.give_back(taken)
                 return
             frame.reserve(taken, pool.give_back)
@@ -330,7 +330,7 @@ class Pump:
             if number % TOLD == 0:
                 await self._scheduler.reports.wait()
             del cycle.frames[frame]
-            if frame.dead:
+            if frame.abandoned:
                 continue
             if frame.exhausted:
                 if frame.reserved:
@@ -351,7 +351,7 @@ class Pump:
             if number % TOLD == 0:
                 await self._scheduler.reports.wait()
             hopeless = refused and not (keeps and frame.kept is KeepUntil.STORED)
-            if not frame.dead and (hopeless or now >= frame.deadline):
+            if not frame.abandoned and (hopeless or now >= frame.deadline):
                 self._abandon(frame, error)
 
     async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
@@ -365,7 +365,7 @@ class Pump:
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
         """Abandons a frame. If it waited for memory, the next of its connection can continue."""
-        frame.dead = True
+        frame.abandoned = True
         frame.shrink(0)
         self._queue.remove(frame)
         self._wake()
