@@ -80,7 +80,8 @@ class Table:
         ]
         if change.altered:
             self.properties = {**self.properties, **properties}
-            actions.append({"metaData": {"id": self.id, "configuration": self.properties}})
+            schema = json.dumps({"fields": [{"name": name, "metadata": {}} for name in self.columns]})
+            actions.append({"metaData": {"id": self.id, "configuration": self.properties, "schemaString": schema}})
         if change.app:
             actions.append({"txn": {"appId": change.app, "version": change.version}})
         gone = {path: ROW_BYTES * len(self.files.pop(path, ())) for path in sorted(change.removed)}
