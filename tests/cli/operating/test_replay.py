@@ -84,12 +84,20 @@ def test_what_was_too_large_becomes_the_event_that_it_would_have_been(protocol: 
     assert {name: here[name] for name in here if name != "ce_id"} == {n: there[n] for n in there if n != "ce_id"}
 
 
-@pytest.mark.parametrize("protocol", ["courier", "forward"])
+LISTED = orjson.dumps(["t", [[1, {"n": number}] for number in range(5)], {"chunk": "c"}])
+"""A message of Forward in JSON."""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "data"),
+    [("courier", b""), ("forward", b""), ("forward", LISTED)],
+    ids=["courier", "forward", "forward-json"],
+)
 def test_the_rest_of_too_many_becomes_the_events_that_they_would_have_been(
-    protocol: str, monkeypatch: pytest.MonkeyPatch
+    protocol: str, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = ASKED[protocol]()
-    data = client.greeting() + client.frame([{"n": number} for number in range(5)])
+    data = data or client.greeting() + client.frame([{"n": number} for number in range(5)])
     made = list(parts_of(frames_of(session(protocol, 1024), data, MS)))
     whole = [decode(part) for part in made if not isinstance(part, Reject)]
     with monkeypatch.context() as limited:
