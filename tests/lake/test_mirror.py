@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -655,6 +656,7 @@ def test_failures_are_counted_and_tried_again(tmp_path: Path, monkeypatch: pytes
 def command(lake: Lake, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setenv("HEADRACE_LAKE__PATH", str(lake.path))
     monkeypatch.setattr(sys, "argv", ["headrace_lake", "mirror", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # main's would end this worker at the next SIGINT
     return __main__.main()
 
 
