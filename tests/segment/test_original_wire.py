@@ -120,7 +120,7 @@ def test_a_keep_alive_between_the_parts_of_a_message_is_one() -> None:
         (part(0, HEADER.pack(1, 1 << 24)), "16777216 bytes in parts"),
         (begin(0, 99) + part(0, setup()[:9]), "type 1 in parts"),
         (begin(0, 99) + part(0, event(b"hello")[:9]) + event(b""), "within a message in parts"),
-        (begin(0, 99) + part(0, event(b"hello")[:9]) + end(13, 13) + event(b""), "type 0 behind a block"),
+        (begin(0, 99) + part(0, event(b"hello")[:9]) + end(13, 13) + event(b""), "type 0 after a block"),
         (begin(0, 99) + part(0, event(b"hello")[:9]) + end(14, 14) + part(2, b"ello"), "ends as one of 14"),
         (raw(Kind.SETUP_APPEND, W1), "inside a field"),
         (raw(Kind.SETUP_APPEND, W1 + b"\0\2a"), "longer than its message"),
