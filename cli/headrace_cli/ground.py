@@ -13,15 +13,12 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, EXIT_UNWRITTEN, ConfigError, HeadraceError
 from headrace_common.operations.errors import CommandError as CommandError
 
 EXIT_FAILED: Final = 1
 EXIT_NOTHING_RUNS: Final = 3
 EXIT_DOUBT: Final = 4
-EXIT_UNWRITTEN: Final = 74
-"""The verb cannot write its output, so its finding is not known (EX_IOERR of sysexits.h)."""
-EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

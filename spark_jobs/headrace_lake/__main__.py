@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from headrace_common.operations import log as logs
 from headrace_common.operations.certificates import kafka_key_pair
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import describe, load
 from headrace_common.operations.tasks import stops
@@ -66,7 +66,7 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:  # once Spark runs it handles SIGINT
         log.warning("interrupted")
-        return 128 + signal.SIGINT
+        return EXIT_INTERRUPTED
     except Exception as error:
         log.debug("failed", exc_info=error)
         log.error("stopped", reason=root_cause(error))

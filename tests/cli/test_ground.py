@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.ground import EXIT_INTERRUPTED, EXIT_UNWRITTEN, ROOT, module, run
+from headrace_cli.ground import ROOT, module, run
+from headrace_common.operations.errors import EXIT_INTERRUPTED, EXIT_UNWRITTEN
 
 HELP = (*module("headrace_cli"), "check-loss", "--help")
 STREAMS = """

@@ -20,7 +20,14 @@ from aiokafka.errors import KafkaError
 from headrace_common.connection.backend import Caller
 from headrace_common.kafka.client import describe, explain, make_producer
 from headrace_common.operations import log
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.operations.errors import (
+    EXIT_CONFIG,
+    EXIT_INTERRUPTED,
+    EXIT_UNWRITTEN,
+    ConfigError,
+    DeliveryError,
+    DeliveryPolicy,
+)
 from headrace_common.operations.settings import load
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.session.interface import Peer, Ticket
@@ -43,8 +50,6 @@ PATIENCE: Final = 60.0
 """Seconds within which Kafka must answer."""
 
 EXIT_FAILED: Final = 1
-EXIT_INTERRUPTED: Final = 130
-EXIT_UNWRITTEN: Final = 74
 
 
 class _Asker(Caller):

@@ -57,3 +57,7 @@ class CommandError(HeadraceError):
 
 EXIT_CONFIG = 78
 """Exit status for a `ConfigError` (EX_CONFIG of sysexits.h)."""
+EXIT_UNWRITTEN = 74
+"""The command cannot write its output, so its finding is not known (EX_IOERR of sysexits.h)."""
+EXIT_INTERRUPTED = 130
+"""A Ctrl-C ended the command: 128 + SIGINT, as shells count."""
