@@ -22,6 +22,8 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.session.interface import Peer
 
+CONNECTIONS: Final = "LIMITS__CONNECTIONS"
+
 AGE_JITTER: Final = 0.1
 """A connection's age limit varies by this part around the setting, so that clients do not all reconnect at once."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from typing_extensions import override
 
 from headrace_common.connection.addresses import LIMIT, counted_as
-from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.proxy import ProxiedClient, header
@@ -45,7 +45,6 @@ NO_TLS: Final = (
 )
 """OpenSSL's reasons for bytes that do not begin a TLS record."""
 
-CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 
 SessionFactory = Callable[[Peer], ByteSession]

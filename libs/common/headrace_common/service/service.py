@@ -30,7 +30,7 @@ import uvloop
 from typing_extensions import override
 
 from headrace_common import __version__
-from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.listening.endpoint import Endpoint
@@ -137,7 +137,7 @@ class Service(Health, Generic[S]):
                 kafka=settings.kafka.bootstrap_servers,
             )
             if (most := self._receiver.most_connections) < limits.connections:
-                self._log.warning("connections are bounded by open files", limit="LIMITS__CONNECTIONS", most=most)
+                self._log.warning("connections are bounded by open files", limit=CONNECTIONS, most=most)
             if await _unless(stop, self._start()):
                 for listener in self._parts.listeners:
                     listener.start()

@@ -31,8 +31,6 @@ _REQUEST: Final = 6
 PAUSE: Final = 0.5
 """Seconds between two looks at sockets whose newcomers wait and which may not be read meanwhile."""
 
-CONNECTIONS: Final = "LIMITS__CONNECTIONS"
-
 
 class AccessRefusal(StrEnum):
     """Why a client may not connect. A closed list: it is a metric label."""

@@ -19,12 +19,12 @@ from typing import Final, cast
 import zmq
 from headrace_common.connection.addresses import LIMIT as PER_ADDRESS
 from headrace_common.connection.addresses import counted_as
-from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.operations.health.crowd import UnprovenConnection
 from zmq.utils.monitor import parse_monitor_message
 
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import CONNECTIONS, AccessRefusal, Context, monitor
+from headrace_logjam.peers.access import AccessRefusal, Context, monitor
 from headrace_logjam.peers.descriptor import Descriptor
 from headrace_logjam.peers.holding import READ_AT_ONCE, HeldConnection, HoldingLimits, ReceivedMessage
 from headrace_logjam.peers.memory import used
