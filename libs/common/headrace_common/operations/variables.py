@@ -118,9 +118,14 @@ def refuse_near_guards(cls: type[BaseSettings], names: Iterable[str]) -> None:
 
 
 def did_you_mean(name: str, names: Collection[str]) -> str:
-    """Returns the middle of a sentence about an unknown name: the name that was probably meant; empty if none is near."""
+    """Returns the middle of a sentence about an unknown name: the name that was probably meant; empty if none is near.
+
+    `names` may map each to the text that proposes it.
+    """
     near = get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    if not near:
+        return ""
+    return f"; did you mean {names[near[0]] if isinstance(names, Mapping) else near[0]}?"
 
 
 def each_setting(cls: type[BaseSettings]) -> list[tuple[str, str, FieldInfo]]:
@@ -214,8 +219,7 @@ def explain(cls: type[BaseSettings], problem: Any) -> str:
             each_setting(cls), key=lambda row: row[0] == location[0]
         )  # of two with one name: that of this section
         known = {setting: variable(section, setting) for section, setting, _ in rows}
-        near = get_close_matches(location[-1], known, n=1)
-        return f"{name}: there is no such setting" + (f"; did you mean {known[near[0]]}?" if near else "")
+        return f"{name}: there is no such setting{did_you_mean(location[-1], known)}"
     message = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(
         **problem.get("ctx", {})
     )
