@@ -278,7 +278,7 @@ class TestPoison:
         assert (len(bench.broker.sent), bench.source.alone) == (1, [])
         with pytest.raises(DeliveryError, match="is compacted"):
             await bench.store(bench.batch(3, topic=topic))
-        assert len(bench.source.alone) == (topic == "quarantine"), "it replaces nobody's producer again"
+        assert len(bench.source.alone) == (topic == "quarantine"), "the shared producer is not replaced again"
 
     async def test_a_topic_that_refuses_everything_is_not_taken_for_bad_records(self) -> None:
         count = 4 * REFUSALS_PER_BATCH
