@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -91,10 +91,10 @@ LEFT_OUT = pytest.StashKey[dict[str, int]]()
 def pytest_configure(config: pytest.Config) -> None:
     tiers.choose(tiers.Tier(config.getoption("--tier")))
     config.stash[LEFT_OUT] = {}
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # started in the background: what a test starts would ignore Ctrl-C
+    # Started in the background, or by a program that holds it: what a test starts would not get a Ctrl-C either.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     unknown = required(config) - TOOLS.keys()
     if unknown:
         raise pytest.UsageError(f"--require: {', '.join(sorted(unknown))} is none of {', '.join(TOOLS)}")
@@ -228,9 +228,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 verdict(f"needs {name}, which this machine lacks")
 
 
-def pytest_runtest_teardown() -> None:
-    """Fails a test whose command, in this process, has silenced aiokafka for the tests behind it: some wait for its warnings."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """Fails a test that leaves aiokafka silent or SIGINT held in this process: tests behind it wait for either."""
+    yield
     assert logging.getLogger("aiokafka").isEnabledFor(logging.WARNING)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.fixture(scope="session")
