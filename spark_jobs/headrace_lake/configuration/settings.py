@@ -35,6 +35,8 @@ class LakeSettings(Section):
     """Where the tables are, and how the job fills them."""
 
     removed: ClassVar[Mapping[str, str]] = {
+        "compact_files": "48 small files of a day, or of a table, start a merge",
+        "maintenance_piece": "a merge takes whole files; LAKE__MAINTENANCE_SHARE bounds the time of all",
         "vacuum_every": "each table is vacuumed once a day",
         "gaps_every": "what covers open Logjam gaps is looked for every ten minutes",
         "file_bytes": "compaction makes files of about 128 MiB",
