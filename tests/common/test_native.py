@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from tests.native import needs_native, using
 from tests.tiers import examples
 
 MOST_LINES = 2_500
+SOURCES = {"0.5.0": "8fd0c84be6a26c24"}
+"""The start of the hash of the sources, by the core's version."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +58,16 @@ def test_another_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     for version, there in [(native.VERSION, True), ("0.1.0", False)]:
         module.__dict__["VERSION"] = version
         assert (native._installed() is not None) == there
+
+
+def test_the_sources_are_those_of_the_version() -> None:
+    """A checkout keeps the core that it has built until the version is another: one that makes other records must not stay."""
+    names = ("Cargo.toml", "crates.lock", *(f"src/{path.name}" for path in (building.SOURCES / "src").iterdir()))
+    text = b"".join((building.SOURCES / name).read_bytes() for name in sorted(names))
+    said = (
+        "if what the core does has changed, so must its version, in native.py and Cargo.toml: then write the hash here"
+    )
+    assert {native.VERSION: hashlib.sha256(text).hexdigest()[:16]} == SOURCES, said
 
 
 def built(core: str, runs: list[tuple[list[Any], int]], limit: int) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from headrace_lake.tables import altered, layout
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
 from headrace_lake.tables.properties import strange_features
 from headrace_lake.tables.shape import Shape
+from headrace_lake.tables.upgrade import _LATER
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
@@ -46,6 +47,31 @@ def statistics(lake: Path, name: str) -> str:
 @pytest.fixture
 def lake(tmp_path: Path, empty_tables: Path) -> Path:
     return Path(shutil.copytree(empty_tables, tmp_path / "lake"))
+
+
+FIRST = {
+    EVENTS: "event_id string, protocol string, source string, stream string, event_time timestamp, event_time_text string,"
+    " received_time timestamp, content_type string, body string, payload binary, attributes string, topic string,"
+    " topic_id string, partition int, offset bigint, landed_at timestamp, day date",
+    QUARANTINE: "raw binary, reason string, detail string, protocol string, source string, stream string, id string, part int,"
+    " parts int, sha256 string, attributes string, received_time timestamp, topic string, topic_id string, partition int,"
+    " offset bigint, landed_at timestamp, day date",
+    BATCHES: "epoch bigint, batch bigint, topic string, topic_id string, partition int, from bigint, to bigint,"
+    " records bigint, events bigint, duplicates bigint, quarantined bigint, skipped bigint, landed_at timestamp",
+    GAPS: "reason string, topic string, topic_id string, partition int, offset bigint, from bigint, to bigint, rows bigint,"
+    " source string, consumer string, device bigint, from_sequence bigint, to_sequence bigint, covered boolean,"
+    " covered_at timestamp, detail string, received_time timestamp, epoch bigint, landed_at timestamp",
+}
+"""The columns of the tables that the first version made."""
+
+
+def test_the_first_tables_have_every_column_but_those_that_an_upgrade_adds() -> None:
+    """A new one that it does not add would be missing from every table that is there; one that is gone is in all of them."""
+    for name, columns in FIRST.items():
+        now = {field.name: field.dataType.simpleString() for field in SCHEMAS[name]}
+        assert {c: kind for c, kind in now.items() if c not in _LATER.get(name, ())} == dict(
+            column.split() for column in columns.split(", ")
+        )
 
 
 def test_every_column_has_a_comment_that_fits_into_a_table() -> None:
