@@ -223,6 +223,9 @@ class FakeSource:
             self.producers.append(self._current)
         return self._current
 
+    def silence(self) -> str:
+        return "no answer"
+
     def discard(self, producer: FakeProducer, error: DeliveryError) -> None:
         if not producer.discarded:
             producer.discarded = True

@@ -41,6 +41,10 @@ class Client:
         self.client = self
         self.cluster = self
         self.leader: int | None = 1
+        self.throttle_time_ms = 0
+
+    async def send(self, node: int, request: object) -> Client:
+        return self
 
     async def start(self) -> None:
         self.sender_task = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
@@ -139,6 +143,15 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
 
 
 class TestSource:
+    async def test_tells_a_quota_that_is_used_up(self, bench: Bench) -> None:
+        producer = await bench.source.current()
+        assert bench.source.silence() == "no answer"
+        for milliseconds, after in ((0, "no answer"), (3_600_000, "a quota of Kafka's is used up")):
+            bench.clients[0].throttle_time_ms = milliseconds
+            assert await producer.client.client.send(0, None) is bench.clients[0]
+            assert bench.source.silence() == after
+        assert bench.metrics.registry.get_sample_value("headrace_kafka_throttled_seconds_total") == 3600
+
     async def test_that_is_being_closed_gives_its_producer_to_nobody(self, bench: Bench) -> None:
         """Who waits for a producer that may be used would otherwise ask for ever, without a pause."""
         assert await bench.source.current()

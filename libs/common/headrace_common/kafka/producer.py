@@ -13,9 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, ProducerClosed
 from aiokafka.structs import TopicPartition
 from typing_extensions import override
@@ -129,6 +130,7 @@ class ReplaceableProducer(ABC):
         self._closed = False
         self._pause = 0.0  # before the next one starts
         self._turns = Turns()
+        self._throttled_until = 0.0  # event loop time
         self.problem: str | None = None
         """Why Kafka is not usable now."""
 
@@ -178,6 +180,25 @@ class ReplaceableProducer(ABC):
         """Lets no batch wait for the answer to one whose partition has lost its leader: that one waits in the client."""
         if self._current is not None:
             self._turns.recount(partial(leader, self._current))
+
+    def silence(self) -> str:
+        """Returns why Kafka does not answer, as far as known."""
+        throttled = asyncio.get_running_loop().time() < self._throttled_until
+        return "a quota of Kafka's is used up" if throttled else "no answer"
+
+    def _heed_quotas(self, client: AIOKafkaClient) -> None:
+        """Takes from each answer how long the broker will not read the next request (KIP-219). aiokafka drops that time."""
+        send = client.send
+
+        async def heard(*arguments: Any, **options: Any) -> Any:
+            answer = await send(*arguments, **options)
+            if throttled := getattr(answer, "throttle_time_ms", 0) / 1000:
+                self._metrics.kafka_throttled.inc(throttled)
+                until = asyncio.get_running_loop().time() + throttled
+                self._throttled_until = max(self._throttled_until, until)
+            return answer
+
+        client.send = heard
 
     def _retire(self, producer: Producer, why: str, *, rarely: bool) -> bool:
         """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before.
@@ -245,6 +266,7 @@ class ReplaceableProducer(ABC):
 
     async def _make(self) -> Producer:
         producer = Producer(make_producer(self._settings, self.batch_bytes))
+        self._heed_quotas(producer.client.client)
         try:
             with CONNECT_TROUBLE.told():
                 await asyncio.wait_for(self._open(producer.client), self._settings.request_timeout)

@@ -251,6 +251,10 @@ class ReceiverMetrics(Catalogue):
             ("why",),
             ("clock", "record_refused", "unknown", "failed", "refused"),
         )
+        self.kafka_throttled = self.loop_counter(
+            "kafka_throttled_seconds",
+            "Time for which brokers held requests back, because a quota of Kafka's is used up.",
+        )
         self.loop_stall_seconds = self.gauge(
             "loop_stall_seconds", "Longest time in the last minute for which the event loop was blocked."
         )

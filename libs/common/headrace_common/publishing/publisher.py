@@ -148,7 +148,7 @@ class Publisher:
     def _problem(self) -> str:
         """Returns why Kafka stores nothing."""
         refused = self._refused()
-        return self._source.problem or (str(refused.error) if refused else "no answer")
+        return self._source.problem or (str(refused.error) if refused else self._source.silence())
 
     def enter(self) -> Pump:
         """Chooses a new connection's partition: of the next `CHOICE` in turn that include a good one, the good one with the

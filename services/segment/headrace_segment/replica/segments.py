@@ -199,7 +199,7 @@ class Segments(Backend, OwnParts):
         if self._producer is None:
             return found
         if (silent := self._producer.waited()) > STUCK_TIME:
-            found.append(f"Kafka has not answered for a block for {silent:.0f} s")
+            found.append(f"Kafka has not answered for a block for {silent:.0f} s: {self._producer.silence()}")
         seconds, problem = self._producer.failing()
         if seconds > STUCK_TIME:
             found.append(f"Kafka has stored no block for {seconds:.0f} s: {problem}")
