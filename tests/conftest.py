@@ -32,6 +32,11 @@ def _answers(*command: str) -> bool:
         return False
 
 
+@lru_cache
+def has(tool: str) -> bool:
+    return TOOLS[tool]()
+
+
 TOOLS: dict[str, Callable[[], bool]] = {
     "java": lambda: _answers("java", "-version"),
     "go": lambda: _answers("go", "version"),
@@ -56,11 +61,6 @@ TOOLS: dict[str, Callable[[], bool]] = {
 may use the current context: `api` for an API server without nodes, `node` for a cluster whose nodes have the images.
 HEADRACE_TEST_POLICIES says that its network enforces NetworkPolicies.
 """
-
-
-@lru_cache
-def has(tool: str) -> bool:
-    return TOOLS[tool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -180,7 +180,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class OneSpark(LoadFileScheduling):
+    class OneSpark(LoadFileScheduling):  # type: ignore[misc] # a library without types
         def _split_scope(self, nodeid: str) -> str:
             return scope_of(nodeid)
 

@@ -41,14 +41,14 @@ def documents(draw: st.DrawFn, names: Mapping[str, Sequence[str]], plain: Mappin
     fields = {name: json.dumps(value).encode() for name, value in plain.items()}
     for name in draw(st.lists(st.sampled_from(sorted(names)), max_size=3)):
         inner = names[name]
-        if inner and draw(st.booleans()):
+        if bool(inner) and draw(st.booleans()):
             within = plain.get(name)
-            members = {
+            inside = {
                 key: json.dumps(value).encode() for key, value in (within if isinstance(within, dict) else {}).items()
             }
             for key in draw(st.lists(st.sampled_from(inner), max_size=2)):
-                members[key] = draw(values)
-            fields[name] = _object(list(members.items()), draw(spaces), chance)
+                inside[key] = draw(values)
+            fields[name] = _object(list(inside.items()), draw(spaces), chance)
         else:
             fields[name] = draw(values)
     members = list(fields.items())

@@ -37,7 +37,7 @@ def test_all_parts_have_one_version(path: Path) -> None:
 
 
 def test_the_spark_application_names_the_image_of_this_version() -> None:
-    assert re.search(r"image: \S+:(\S+)", (ROOT / "deploy/spark/sparkapplication.yaml").read_text())[1] == __version__
+    assert re.findall(r"image: \S+:(\S+)", (ROOT / "deploy/spark/sparkapplication.yaml").read_text()) == [__version__]
 
 
 def test_decisions_are_listed_once_short_and_complete() -> None:

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -29,7 +30,7 @@ from headrace_live.__main__ import app as live
 ROOT = Path(__file__).parent.parent
 
 
-def _pages() -> dict[Path, object]:
+def _pages() -> dict[Path, Callable[[], str]]:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -39,7 +40,7 @@ def _pages() -> dict[Path, object]:
 
 
 @pytest.mark.parametrize("path", sorted(_pages()), ids=lambda path: str(path.relative_to(ROOT)))
-def test_generated_pages_are_up_to_date(path):
+def test_generated_pages_are_up_to_date(path: Path) -> None:
     assert path.read_text() == _pages()[path](), "run: python docs/generate.py"
 
 
@@ -90,7 +91,9 @@ def take(words: list[str]) -> None:
     while isinstance(command, typer.core.TyperGroup):
         context = command.make_context("headrace", words)
         words = [*context._protected_args, *context.args]
-        _, command, words = command.resolve_command(context, words)
+        _, inner, words = command.resolve_command(context, words)
+        assert inner is not None
+        command = inner
     command.make_context("headrace", words)
 
 

@@ -24,7 +24,7 @@ HARDENED: dict[str, Any] = {"read_only": True, "cap_drop": ["ALL"], "security_op
 
 def publish(container: DockerContainer, inside: int, outside: int | None = None) -> None:
     """On loopback alone; None: on any free port. `with_bind_ports` knows no addresses."""
-    container.ports[f"{inside}/tcp"] = (HOST, outside)
+    container.ports[f"{inside}/tcp"] = (HOST, outside)  # type: ignore[assignment] # docker takes it
 
 
 class KafkaContainer(DockerContainer):
@@ -106,7 +106,7 @@ class Contained(Receiver):
         }
         for section, values in self._sections.items():
             variables |= environment(section, **values)
-        inside = int(self._sections.get("listen", {}).get("port", 15000))
+        inside = int(str(self._sections.get("listen", {}).get("port", 15000)))
         variables |= environment("listen", port=inside)
         self._inside = inside
         self._container = DockerContainer(image).with_network(network).with_kwargs(**HARDENED)

@@ -20,7 +20,8 @@ from headrace_common.operations.settings import LimitSettings
 from testcontainers.core.network import Network
 
 from tests.containers.building import TAG, built
-from tests.containers.running import HOST, KafkaContainer
+from tests.containers.running import KafkaContainer
+from tests.contract.receiver import HOST
 from tests.contract.waiting import wait_for
 from tests.sending import send_shop
 

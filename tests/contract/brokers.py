@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -187,7 +187,7 @@ class Brokers:
         leaders = [partition["leader"] for partition in await self._partitions(kafka, topic)]
         return max(self.nodes, key=leaders.count)
 
-    async def _partitions(self, kafka: KafkaSettings, topic: str) -> list[dict[str, object]]:
+    async def _partitions(self, kafka: KafkaSettings, topic: str) -> list[dict[str, Any]]:
         client = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         try:
             await client.start()

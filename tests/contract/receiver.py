@@ -15,7 +15,7 @@ from typing import Any, Self
 import aiohttp
 from headrace_cli.machine.tether import tethered
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
-from headrace_common.protocol import named_protocols
+from headrace_common.operations.variables import named_protocols
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.constants import parted, told
@@ -29,7 +29,7 @@ Sections = Mapping[str, Mapping[str, object]]
 
 def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[str, str]:
     """The environment of a process of ours that uses `kafka`; `sections` win."""
-    given = {
+    given: dict[str, Mapping[str, object]] = {
         "kafka": {
             "bootstrap_servers": kafka.bootstrap_servers,
             "events_topic": kafka.events_topic,

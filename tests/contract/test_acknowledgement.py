@@ -6,6 +6,7 @@ import asyncio
 import resource
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from typing import Any
 
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
@@ -20,7 +21,7 @@ from tests.contract.waiting import until
 pytestmark = pytest.mark.kafka
 
 
-def carried(dialect: Dialect, records: list) -> list[dict]:
+def carried(dialect: Dialect, records: list[Any]) -> list[dict[str, Any]]:
     return [dialect.value(record.json) for record in records]
 
 

@@ -7,6 +7,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from headrace_common.operations.settings import KIB, KafkaSettings
@@ -14,7 +15,7 @@ from headrace_common.record.contract import Reason
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, now
 from tests.contract.waiting import PATIENCE
@@ -38,7 +39,7 @@ def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.
         yield running
 
 
-def about(receiver: Receiver, event: str, peer: str) -> list[dict]:
+def about(receiver: Receiver, event: str, peer: str) -> list[dict[str, Any]]:
     return [line for line in receiver.lines(event) if line["peer"] == peer]
 
 
@@ -208,7 +209,9 @@ async def test_more_connections_than_allowed_are_closed_at_once(dialect: Dialect
 
 @pytest.mark.shared
 @pytest.mark.needs(Can.CLOSE_ONE)
-async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, stored_in: KafkaSettings) -> None:
+async def test_an_old_connection_closes_between_frames(
+    dialect: Dialect, start: Receivers, stored_in: KafkaSettings
+) -> None:
     """Nothing is lost and nothing is sent twice: whatever was complete is acknowledged before the end."""
     receiver = await start(limits={"connection_age": 1.5})
     mark = uuid.uuid4().hex
@@ -235,7 +238,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
 @pytest.mark.needs(Can.CLOSE_ONE)
 @pytest.mark.parametrize(("limit", "why"), [("idle_time", "idle"), ("connection_age", "age")])
 async def test_a_connection_whose_frame_waits_is_neither_idle_nor_too_old(
-    dialect: Dialect, start, kafka: EmbeddedKafka, limit: str, why: str
+    dialect: Dialect, start: Receivers, kafka: EmbeddedKafka, limit: str, why: str
 ) -> None:
     """It hears the acknowledgement, and only then the end."""
     receiver = await start(limits={limit: 1})

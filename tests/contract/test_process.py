@@ -18,7 +18,7 @@ from headrace_common.protocol import installed
 from tests.contract.dialect import Can, ContractClient, Dialect, Values, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect
-from tests.contract.receiver import HOST, Receiver, occupied
+from tests.contract.receiver import HOST, Receiver, Receivers, occupied
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import until
@@ -76,7 +76,7 @@ async def told_to_stop(
 
 
 async def test_sigterm_acknowledges_what_is_pending_and_takes_no_more(
-    dialect: Dialect, start, kafka: EmbeddedKafka
+    dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
     receiver = await start(limits={"stop_delay": 0.3})
     frame = values(20)
@@ -96,7 +96,7 @@ async def test_sigterm_acknowledges_what_is_pending_and_takes_no_more(
 
 
 async def test_a_receiver_that_is_told_to_stop_takes_clients_until_balancers_have_noticed(
-    dialect: Dialect, start
+    dialect: Dialect, start: Receivers
 ) -> None:
     receiver = await start(limits={"stop_delay": 3600})  # it does not end in this test
     receiver.signal(signal.SIGTERM)
@@ -113,7 +113,7 @@ async def test_a_receiver_that_is_told_to_stop_takes_clients_until_balancers_hav
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)
-async def test_who_connected_before_it_stopped_is_served(dialect: Dialect, start) -> None:
+async def test_who_connected_before_it_stopped_is_served(dialect: Dialect, start: Receivers) -> None:
     """The kernel accepts for a process that stands still: these clients believe that they are connected, and have sent."""
     receiver = await start()
     async with contextlib.AsyncExitStack() as stack:
@@ -132,7 +132,7 @@ async def test_who_connected_before_it_stopped_is_served(dialect: Dialect, start
 
 @pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_sigterm_ends_who_is_idle_at_once_and_who_is_halfway_without_acknowledgement(
-    dialect: Dialect, start, kafka: EmbeddedKafka
+    dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
     receiver = await start()
     async with (
@@ -166,7 +166,7 @@ async def _refused(receiver: Receiver) -> bool:
 
 @pytest.mark.long
 @pytest.mark.needs(Can.CLOSE_ONE)
-async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect, start) -> None:
+async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect, start: Receivers) -> None:
     receiver = await start(limits={"drain_time": 3600})  # it does not end because that is over
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(values(1)))
@@ -177,7 +177,7 @@ async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect,
 
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_what_cannot_be_stored_in_time_is_not_acknowledged_at_the_end(
-    dialect: Dialect, start, kafka: EmbeddedKafka
+    dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
     receiver = await start(limits={"drain_time": 1})
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -189,7 +189,7 @@ async def test_what_cannot_be_stored_in_time_is_not_acknowledged_at_the_end(
     assert line["frames_not_acknowledged"] == 1
 
 
-async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: EmbeddedKafka, tmp_path) -> None:
+async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: EmbeddedKafka, tmp_path: Path) -> None:
     nowhere = KafkaSettings(
         bootstrap_servers=kafka.bootstrap, events_topic="there.is.none", quarantine_topic="nor.this"
     )
@@ -214,7 +214,7 @@ async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: 
     ],
 )
 async def test_a_wrong_setting_is_said_in_one_line(
-    dialect: Dialect, start, section: str, setting: str, value: object, says: str
+    dialect: Dialect, start: Receivers, section: str, setting: str, value: object, says: str
 ) -> None:
     receiver = start.make(**{section: {setting: value}})
     receiver.spawn()
@@ -225,7 +225,7 @@ async def test_a_wrong_setting_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("section", ["listen", "ops"])
-async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start, section: str) -> None:
+async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start: Receivers, section: str) -> None:
     with occupied() as taken:
         port = taken.getsockname()[1]
         receiver = start.make(**{section: {"host": HOST, "port": port}})

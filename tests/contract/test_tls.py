@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import ssl
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tests.contract.certificates import Authority
 from tests.contract.dialect import Can, ContractClient, Dialect, Values, values
+from tests.contract.receiver import Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 
@@ -29,7 +31,9 @@ def shown(client: ContractClient) -> str:
     return dict(pair for group in client.certificate["subject"] for pair in group)["commonName"]
 
 
-async def test_a_renewed_certificate_is_shown_to_new_connections(dialect: Dialect, start, authority: Authority) -> None:
+async def test_a_renewed_certificate_is_shown_to_new_connections(
+    dialect: Dialect, start: Receivers, authority: Authority
+) -> None:
     cert, key = authority.issue("server", "first")
     receiver = await start(tls={"cert": cert, "key": key})
     context = authority.context()
@@ -56,14 +60,14 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(dialect: Dialec
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
 
 
-async def _still_second(second) -> bool:
+async def _still_second(second: Callable[[], Awaitable[bool]]) -> bool:
     """One more connection makes it look at the files again; whatever they hold, it is served."""
     assert await second()
     return False
 
 
 @pytest.mark.needs(Can.REFUSE_ONE)
-async def test_the_certificate_names_the_client(dialect: Dialect, start, authority: Authority) -> None:
+async def test_the_certificate_names_the_client(dialect: Dialect, start: Receivers, authority: Authority) -> None:
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key, "client_ca": authority.file})
     named = authority.issue("client", "web 1/ö")
@@ -90,7 +94,7 @@ async def _turned_away(dialect: Dialect, address: tuple[str, int], context: ssl.
 
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_who_cannot_show_a_certificate_is_not_served(
-    dialect: Dialect, start, authority: Authority, tmp_path: Path
+    dialect: Dialect, start: Receivers, authority: Authority, tmp_path: Path
 ) -> None:
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key, "client_ca": authority.file})
@@ -107,7 +111,7 @@ async def test_who_cannot_show_a_certificate_is_not_served(
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)
-async def test_a_handshake_has_its_time(dialect: Dialect, start, authority: Authority) -> None:
+async def test_a_handshake_has_its_time(dialect: Dialect, start: Receivers, authority: Authority) -> None:
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key}, limits={"handshake_time": 1, "connections": 1})
     reader, writer = await asyncio.open_connection(*receiver.address)

@@ -1,4 +1,4 @@
-"""Waiting for what can be observed."""
+"""Waiting for what can be observed, and observing it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 LOOK: Final = 0.02
 """Seconds between two looks at a condition that nobody announces."""
@@ -20,7 +22,7 @@ BROKER_TIME: Final = 3 * PATIENCE
 """Seconds for a broker's start: two JVMs, which take ten CPU-seconds on a fast machine."""
 
 
-async def until(condition: Callable[[], Any | Awaitable[Any]], what: str, seconds: float = PATIENCE) -> Any:
+async def until(condition: Callable[..., Any | Awaitable[Any]], what: str, seconds: float = PATIENCE) -> Any:
     """The first true value of `condition`, which may be a coroutine function; fails after `seconds`, saying `what`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -33,10 +35,26 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], what: str, second
         await asyncio.sleep(LOOK)
 
 
-def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = PATIENCE) -> Any:
+def wait_for(condition: Callable[..., Any], what: str = "it", seconds: float = PATIENCE) -> Any:
     """The same where no event loop runs."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(LOOK)
     return value
+
+
+def there(value: T | None) -> T:
+    """What must be there by now."""
+    assert value is not None
+    return value
+
+
+def before(note: Callable[..., object], real: Callable[..., T]) -> Callable[..., T]:
+    """What a test puts in the place of `real`: `note` is called with the same arguments, then `real`."""
+
+    def both(*arguments: Any) -> T:
+        note(*arguments)
+        return real(*arguments)
+
+    return both

@@ -139,8 +139,8 @@ class Clients:
             place.kubectl("create", "-f", "-", given=json.dumps(pod))
         for name in self.protocols:
             place.kubectl("wait", "--for=condition=Ready", f"pod/client-{name}", "--timeout=300s")
-        for name in FOREIGN if foreign else ():
-            with foreign.open("rb") as file:
+        for name, path in ((name, foreign) for name in FOREIGN if foreign):
+            with path.open("rb") as file:
                 command = ["kubectl", "--namespace", place.name, "exec", "-i", f"client-{name}", "--"]
                 subprocess.run([*command, "python", "-c", WRITE], stdin=file, check=True, timeout=300)
 

@@ -30,7 +30,7 @@ class Place:
 
 def pods(objects: Sequence[Object]) -> dict[str, Place]:
     """Returns the pods that the objects make, by component; a SparkApplication's, too."""
-    made = {}
+    made: dict[str, Place] = {}
     for _, pod in workloads(objects):
         made |= _pod(pod["metadata"]["labels"], pod["spec"]["containers"][0].get("ports", []))
     for each in objects:

@@ -90,7 +90,7 @@ def test_the_native_core_is_a_wheel_that_receivers_use(tmp_path: Path) -> None:
 def test_the_demo_runs_from_an_empty_environment_counts_the_same_everywhere_and_leaves_nothing(
     dist: Path, tmp_path: Path
 ) -> None:
-    tried = [sys.executable, ROOT / "release" / "try_packages.py", dist, "--events", "2000"]
+    tried = [sys.executable, str(ROOT / "release" / "try_packages.py"), str(dist), "--events", "2000"]
     done = subprocess.run(
         [*tried, "--others", sysconfig.get_paths()["purelib"]], env={**os.environ, **QUICK, "TMPDIR": str(tmp_path)},
         capture_output=True, text=True, timeout=1500,
