@@ -36,11 +36,10 @@ TOLD = "STANDIN_TOLD"
 PATH = os.pathsep.join(filter(None, sys.path))
 
 
-def headrace(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+def headrace(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does, but with a quick landing job."""
     return subprocess.run(
         [sys.executable, "-m", "headrace_cli", *arguments],
-        cwd=cwd,
         env={**os.environ, "PYTHONPATH": PATH, "HEADRACE_LAKE__TRIGGER": "0.5", **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,

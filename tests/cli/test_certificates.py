@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -36,7 +37,7 @@ def talk(made: Certificates, name: str, *, client_certificate: bool) -> str:
     if client_certificate:
         client.load_cert_chain(*made.client)
     ours, theirs = socket.socketpair()
-    seen: list[dict] = []
+    seen: list[dict[str, Any]] = []
 
     def serve() -> None:
         with server.wrap_socket(theirs, server_side=True) as connection:
@@ -87,7 +88,7 @@ def test_another_host_needs_another_certificate_of_the_same_authority(tmp_path: 
     talk(made, "receiver.example", client_certificate=False)
 
 
-def test_what_soon_expires_is_renewed(tmp_path: Path, monkeypatch) -> None:
+def test_what_soon_expires_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "CERTIFICATE_DAYS", certificates.RENEW_DAYS - 1)
     first = contents(ensure(tmp_path / "tls", "127.0.0.1"))
     monkeypatch.undo()

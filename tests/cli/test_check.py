@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+import typer
 from headrace_cli.ground import ROOT
 from headrace_cli.verbs import check as verb
 from headrace_cli.verbs.check import MOST_RERUNS, WORKERS, Tier, once_more, selects, spread
@@ -57,7 +58,7 @@ SELECTIONS = (
     ["--lf"],
 )
 OF_PROCESSES = (["--pdb"], ["-s"], ["-n0"], ["-n", "3"], ["--numprocesses=3"], ["--co"])
-OTHERS = (
+OTHERS: tuple[list[str], ...] = (
     [],
     ["-x"],
     ["-q"],
@@ -79,9 +80,16 @@ def test_a_selection_and_options_of_processes_run_in_one(arguments: list[str]) -
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine where everything is there."""
-    monkeypatch.setattr(verb.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(verb, "jars", lambda *_: None)
     monkeypatch.setattr(verb, "java_home", lambda: Path("/java"))
+
+
+def context(arguments: Sequence[str]) -> typer.Context:
+    """Of a call with these arguments for pytest."""
+    made = typer.Context(typer.main.get_command(verb.app))
+    made.args = [*arguments]
+    return made
 
 
 @pytest.fixture
@@ -95,9 +103,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             called.append(command)
             return subprocess.CompletedProcess(command, status)
 
-        monkeypatch.setattr(verb.subprocess, "run", pytest_itself)
+        monkeypatch.setattr(subprocess, "run", pytest_itself)
         ended = verb.run_tests(
-            SimpleNamespace(args=arguments),
+            context(arguments),
             require="go",
             lint=False,
             everything=tier is Tier.ALL,
@@ -157,9 +165,9 @@ def test_the_linters_run_beside_a_compiler_if_workers_follow(
         said.append(command[2])
         return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(verb.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(verb, "compiling", Compiler)
-    assert verb.run_tests(SimpleNamespace(args=arguments), lint=lint) == 0
+    assert verb.run_tests(context(arguments), lint=lint) == 0
     linters = ["ruff", "ruff", "mypy", "mypy"] if lint else []
     assert said == [*["compiling"] * beside, *linters, *["compiled"] * beside, "pytest"]
 

@@ -19,7 +19,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.machine import jars, java
 from headrace_cli.stack import certificates
 
-from tests.contract.waiting import PATIENCE
+from tests.contract.waiting import PATIENCE, there
 
 
 class Maven:
@@ -215,7 +215,7 @@ def test_without_authorities_of_its_own_python_takes_those_of_pip(monkeypatch: p
 
 
 def bundled() -> java.Java:
-    return java._probe(java._bundled(), bundled=True)
+    return there(java._probe(there(java._bundled()), bundled=True))
 
 
 class TestJava:
@@ -243,7 +243,7 @@ class TestJava:
     def test_the_shim_drops_the_one_argument(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         module = "--add-modules=jdk.incubator.vector"
-        assert subprocess.run([java._bundled(), module, "-version"], capture_output=True).returncode != 0
+        assert subprocess.run([there(java._bundled()), module, "-version"], capture_output=True).returncode != 0
         for _ in range(2):  # the second time the shim is already there
             found = bundled()
             done = subprocess.run([found.executable, "-Dx=a b", module, "-version"], capture_output=True, text=True)

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
@@ -24,6 +25,7 @@ from headrace_cli.__main__ import app
 
 from tests.cli.standin import heeds_interrupts
 from tests.contract.processes import blocks_of
+from tests.contract.waiting import there
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -75,7 +77,7 @@ class Index:
         index = self
 
         class Answer(http.server.SimpleHTTPRequestHandler):
-            def __init__(self, *arguments: object) -> None:
+            def __init__(self, *arguments: Any) -> None:
                 super().__init__(*arguments, directory=str(folder))
 
             def do_GET(self) -> None:
@@ -220,7 +222,7 @@ def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     (repository.root / "services" / "new" / "pyproject.toml").touch()
     assert repository.run("go")[:2] == (0, "ran 2.0 go\n")
     assert str(repository.root / "services" / "new") in (site / "headrace.pth").read_text()
-    asked = [repository.venv / "bin" / "python", "-c", PROTOCOLS]
+    asked = [str(repository.venv / "bin" / "python"), "-c", PROTOCOLS]
     assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "[]\n"
 
     # it is a protocol
@@ -252,7 +254,7 @@ def test_two_first_starts_at_once(make: Callable[[str], Repository]) -> None:
     first = repository.start("first")
     assert repository.index.asked.wait(SETTING_UP)
     second = repository.start("second")
-    assert second.stderr.readline().startswith("Another headrace is setting up")
+    assert there(second.stderr).readline().startswith("Another headrace is setting up")
     repository.index.gate.set()
     output, errors = first.communicate(timeout=SETTING_UP)
     assert (first.returncode, output) == (0, "ran 1.0 first\n"), errors
@@ -271,14 +273,14 @@ def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repositor
         process.send_signal(how)  # pip lives on and holds the lock
     else:
         os.killpg(process.pid, how)  # as the terminal does
-    output, errors = process.communicate(timeout=SETTING_UP) if how is signal.SIGINT else (None, None)
     if how is signal.SIGINT:
+        output, errors = process.communicate(timeout=SETTING_UP)
         assert (process.returncode, output) == (130, ""), errors
         assert "the next start continues" in errors
     assert not (repository.venv / "headrace.stamp").exists()
     again = repository.start("again")
     if how is signal.SIGKILL:
-        assert again.stderr.readline().startswith("Another headrace is setting up")
+        assert there(again.stderr).readline().startswith("Another headrace is setting up")
     repository.index.gate.set()
     output, errors = again.communicate(timeout=SETTING_UP)
     assert (again.returncode, output) == (0, "ran 1.0 again\n"), errors
@@ -319,7 +321,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(make: Callable[[str], R
 @pytest.fixture
 def launcher() -> ModuleType:
     loader = importlib.machinery.SourceFileLoader("launcher", str(LAUNCHER))
-    spec = importlib.util.spec_from_loader("launcher", loader)
+    spec = there(importlib.util.spec_from_loader("launcher", loader))
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module

@@ -44,7 +44,7 @@ from typer.testing import CliRunner
 from tests.cli.standin import headrace
 from tests.contract.processes import gone
 from tests.contract.stopping import stopped
-from tests.contract.waiting import wait_for
+from tests.contract.waiting import there, wait_for
 from tests.lake.lander import QUICK, landed
 from tests.test_docs import WRITTEN, commands
 
@@ -184,7 +184,7 @@ class TestRunning:
             return child["pid"]
 
         before = pid()
-        os.kill(before, signal.SIGKILL)
+        os.kill(there(before), signal.SIGKILL)
         wait_for(lambda: pid() not in (None, before), "another pid", LANDING)
         wait_for(lambda: state.read_record()["ready"], "being ready again", LANDING)
         assert sends(state, 100)
@@ -297,7 +297,7 @@ class TestOptions:
         stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True, live=False))
         assert (stack.live, stack.live_url) == (None, "")
         stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True))
-        assert stack.live.command[-1] == stack.live_url.rpartition(":")[2].rstrip("/")
+        assert there(stack.live).command[-1] == stack.live_url.rpartition(":")[2].rstrip("/")
 
     @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
     def test_addresses_of_ipv6_are_in_brackets(self, tmp_path: Path) -> None:

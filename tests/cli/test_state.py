@@ -22,6 +22,8 @@ from headrace_cli.verbs.running import down
 from headrace_lake.kafka import gaps
 from typer.testing import CliRunner
 
+from tests.contract.waiting import there
+
 
 @pytest.fixture
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:
@@ -71,7 +73,7 @@ def test_a_process_is_found_by_what_was_written_of_it(
     monkeypatch: pytest.MonkeyPatch, sleeping: subprocess.Popen[bytes]
 ) -> None:
     described = json.loads(json.dumps(identity.describe(sleeping.pid)))
-    found = identity.find(described)
+    found = there(identity.find(described))
     assert found.pid == sleeping.pid
     with monkeypatch.context() as another:
         another.setattr(os, "getuid", lambda: 12_345)
@@ -85,7 +87,7 @@ def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "state")
     state.make()
     lock = state.lock()
-    supervisor = state.supervisor()
+    supervisor = there(state.supervisor())
     assert supervisor.pid == os.getpid()
     os.close(lock)
 

@@ -155,8 +155,9 @@ def test_what_a_device_published_before_us_is_no_loss(tmp_path: Path, reason: st
 
 
 def receiver(count: float = 0, problem: str = "") -> Scrape:
-    values = {} if problem else {UNACKNOWLEDGEABLE: {(): count}}
-    return Scrape("forward", "http://h:1", 0, values=values, problem=problem)
+    return Scrape(
+        "forward", "http://h:1", 0, values={} if problem else {UNACKNOWLEDGEABLE: {(): count}}, problem=problem
+    )
 
 
 @pytest.mark.parametrize(

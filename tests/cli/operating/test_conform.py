@@ -23,7 +23,7 @@ from headrace_cli.wire.target import ASKED
 from headrace_lumberjack.wire import V1, acknowledgement
 
 from tests.cli.operating.serving import Serve, serving
-from tests.contract.waiting import PATIENCE
+from tests.contract.waiting import PATIENCE, there
 from tests.explaining import receiver_of
 
 PROTOCOLS = sorted(ASKED)
@@ -226,9 +226,9 @@ def test_a_server_that_is_not_ours(
     assert built.returncode == 0, built.stderr
     found = {}
     for early in (False, True):
-        command = [program, "-store", tmp_path / "store", "-hold", hold, *(["-early"] if early else [])]
+        command = [str(program), "-store", str(tmp_path / "store"), "-hold", str(hold), *(["-early"] if early else [])]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-            target = server.stdout.readline().strip()
+            target = there(server.stdout).readline().strip()
             try:
                 status, probes = told(capfd, "lumberjack", target, silence=4.0, **holding(hold))
             finally:

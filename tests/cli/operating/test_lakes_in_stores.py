@@ -18,6 +18,7 @@ from headrace_cli.wire.send.connections import Tally
 from headrace_live import tables
 from typer.testing import CliRunner
 
+from tests.contract.waiting import there
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.test_query import MOMENT, batch, event, make, reject
 
@@ -93,9 +94,9 @@ def test_the_live_page_has_its_rows_and_their_age(folder: Path) -> None:
     look = tables.look(URL)
     assert look == tables.look(folder)
     assert (look.problem, dict(look.rows)) == ("", {"events": 2, "quarantine": 1})
-    assert 0 < look.landed < time.time()
+    assert 0 < there(look.landed) < time.time()
     assert tables.landed_to(URL) == {("t", 0): 3}
-    found = tables.find(URL, "d.0")
+    found = there(tables.find(URL, "d.0"))
     assert (found["table"], found["offset"], found["batch"]) == ("events", 0, 0)
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -36,7 +37,7 @@ from tests.lake.test_query import make, reject
 
 PEER = Peer("10.0.0.7", 1, "10.0.0.7")
 MS = 1_700_000_000_000
-EVENTS = [{"n": 1}, {"n": 2, "filler": "x" * 2000}, {"n": 3}]
+EVENTS: list[dict[str, Any]] = [{"n": 1}, {"n": 2, "filler": "x" * 2000}, {"n": 3}]
 
 
 def session(protocol: str, event_bytes: int) -> ByteSession:
@@ -189,8 +190,8 @@ def test_what_is_published_is_published_once(
     clients = {protocol: ASKED[protocol]() for protocol in sorted(ASKED)}
     items = [item for protocol, client in clients.items() for item in rejected(protocol, client, client.frame(EVENTS))]
 
-    def replayed(lake: Path, **options: bool) -> dict[str, object]:
-        assert replay(tmp_path, lake, as_json=True, **options) == 0
+    def replayed(lake: Path, **options: Any) -> dict[str, object]:
+        assert replay(tmp_path, str(lake), as_json=True, **options) == 0
         told = json.loads(capsys.readouterr().out)
         return {name: told[name] for name in ("published", "new")}
 

@@ -24,6 +24,7 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
+from headrace_cli.wire.channel import channel_to
 from headrace_cli.wire.send import connections, source, verb
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, EventSource, RateSource
@@ -100,7 +101,7 @@ def to(protocol: str, address: str, source: EventSource, security: ClientSecurit
 
 def patient_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ANSWER_SECONDS` are for acknowledgements alone: a connection has all the time to come about."""
-    real = connections.channel_to
+    real = channel_to
     monkeypatch.setattr(connections, "channel_to", lambda target, _: real(target, PATIENCE))
 
 

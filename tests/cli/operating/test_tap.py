@@ -39,6 +39,7 @@ from headrace_reader.text import printable
 from tests.cli.operating.topics import event_headers, lead_to, produce, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
+from tests.contract.waiting import there
 from tests.lake.test_decode import FAULTY, SOUND
 
 START = int(time.time() * 1000) - 60_000
@@ -253,20 +254,20 @@ def live(topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
 def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
     with live(filled, subprocess.PIPE) as process:
         for _ in range(15):
-            process.stdout.readline()
+            there(process.stdout).readline()
         put(filled, filled.events_topic, [(b'{"n":15}', event_headers(15))])
-        assert process.stdout.readline() == b'{"n":15}\n'  # live
+        assert there(process.stdout).readline() == b'{"n":15}\n'  # live
         process.send_signal(signal.SIGINT)
-        assert process.stderr.read().decode() == "16 shown of 16 read\n"
+        assert there(process.stderr).read().decode() == "16 shown of 16 read\n"
         assert process.wait(120) == 0
 
 
 @pytest.mark.kafka
 def test_it_ends_when_nobody_reads_even_if_nothing_comes(filled: KafkaSettings) -> None:
     with live(filled, subprocess.PIPE) as process:
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr.read() == b""
+        there(process.stdout).readline()
+        there(process.stdout).close()
+        assert there(process.stderr).read() == b""
         assert process.wait(120) == 0
 
 
@@ -279,13 +280,13 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
         topics = own_topics(broker.bootstrap)
         put(topics, topics.events_topic, [(b"1", event_headers(1))])
         with live(topics, subprocess.PIPE) as process:
-            assert process.stdout.readline() == b"1\n"
+            assert there(process.stdout).readline() == b"1\n"
             broker.kill()
-            assert b"Kafka does not answer" in process.stderr.readline()
+            assert b"Kafka does not answer" in there(process.stderr).readline()
             broker.start()
             put(topics, topics.events_topic, [(b"2", event_headers(2))])
-            assert process.stdout.readline() == b"2\n"
-            assert process.stderr.readline() == b"Kafka answers again\n"
+            assert there(process.stdout).readline() == b"2\n"
+            assert there(process.stderr).readline() == b"Kafka answers again\n"
             process.send_signal(signal.SIGINT)
             assert process.wait(120) == 0
     finally:

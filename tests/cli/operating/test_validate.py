@@ -158,7 +158,7 @@ class TestOnKafka:
         monkeypatch.setenv("HEADRACE_TOPICS__SEGMENTS_PARTITIONS", "0")
         monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_PARTITIONS", "4")
         monkeypatch.setattr(checks, "of_machine", lambda _: iter(()))
-        assert validate(("forward", "lake", "topics"), strict=True, as_json=True) == 0
+        assert validate(["forward", "lake", "topics"], strict=True, as_json=True) == 0
         document = json.loads(capsys.readouterr().out)
         assert {check["verdict"] for check in document["checks"]} == {"fine"}
 
@@ -167,7 +167,7 @@ class TestOnKafka:
     ) -> None:
         monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", kafka.bootstrap)
         monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC", "nowhere")
-        assert validate(("forward",)) == 78
+        assert validate(["forward"]) == 78
         out = capsys.readouterr().out
         assert "topic nowhere is missing" in out
         assert "→ python -m headrace_common.topics makes it" in out
@@ -201,7 +201,7 @@ def test_a_wrong_setting_ends_with_78(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert validate(("forward", "courier"), offline=True) == 78
+    assert validate(["forward", "courier"], offline=True) == 78
     assert capsys.readouterr().out.count(said) == 1
 
 
@@ -211,17 +211,17 @@ def test_a_file_and_a_misspelt_variable(
     monkeypatch.setattr(checks, "of_machine", lambda _: iter(()))
     path = tmp_path / "headrace.yaml"
     path.write_text("limits: {connections: 5}\n")
-    assert validate(("forward",), path, offline=True, strict=True) == 0
+    assert validate(["forward"], path, offline=True, strict=True) == 0
     monkeypatch.setenv("HEADRACE_LIMIT__DEPTH", "5")
-    assert validate(("forward",), path, offline=True) == 0
+    assert validate(["forward"], path, offline=True) == 0
     assert "did you mean limits?" in capsys.readouterr().out
-    assert validate(("forward",), path, offline=True, strict=True) == 78
+    assert validate(["forward"], path, offline=True, strict=True) == 78
     path.write_text("limits: {connections: 0}\nnonsense: {}\n")
-    assert validate(("forward",), path, offline=True) == 78
-    assert validate(("forward",), tmp_path / "none.yaml", offline=True) == 78
+    assert validate(["forward"], path, offline=True) == 78
+    assert validate(["forward"], tmp_path / "none.yaml", offline=True) == 78
 
 
 def test_kafka_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "no-such-host.invalid:9092")
-    assert validate(("lake",)) == 78
+    assert validate(["lake"]) == 78
     assert "does not resolve" in capsys.readouterr().out
