@@ -134,7 +134,7 @@ class FakeClient:
         return self.broker.leader if partition.partition < self.broker.led else -1
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return self.broker.there and set(range(self.broker.there))
+        return None if self.broker.there is None else set(range(self.broker.there))
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
         self.broker.metadata_updates += 1
@@ -179,7 +179,7 @@ class FakeBroker:
         return [value for value, _ in self.stored]
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(condition: Callable[..., object]) -> None:
     """Lets others run, and time pass, until something is seen."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  (the fakes set no events)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -13,6 +13,8 @@ class SlowLoop(asyncio.SelectorEventLoop):
     """`now`: seconds since it was made."""
 
     now = 0.0
+    _ready: Collection[asyncio.Handle]
+    _scheduled: Collection[asyncio.TimerHandle]
 
     def time(self) -> float:
         return self.now
@@ -22,7 +24,7 @@ class SlowLoop(asyncio.SelectorEventLoop):
         if not self._ready:
             due = min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=self.now)
             self.now = max(self.now, due)
-        super()._run_once()
+        super()._run_once()  # type: ignore[misc] # asyncio's own
 
     def work(self, seconds: float) -> None:
         """Something holds the loop for so long."""

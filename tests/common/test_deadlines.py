@@ -52,7 +52,9 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("limit", "given", "times", "due"), ROWS)
-def test_a_limit_passes_at_its_moment_and_not_before(limit: Limit, given: dict, times: dict, due: float) -> None:
+def test_a_limit_passes_at_its_moment_and_not_before(
+    limit: Limit, given: dict[str, Any], times: dict[str, Any], due: float
+) -> None:
     at = clocks(**times)
     assert passed(situation(**given), at, LIMITS, due - 0.001) is not limit
     assert passed(situation(**given), at, LIMITS, due) is limit
@@ -71,5 +73,5 @@ def test_a_limit_passes_at_its_moment_and_not_before(limit: Limit, given: dict, 
         ({"phase": Phase.CLOSED}, {"unread_since": 0.0, "phase_until": 0.0}),
     ],
 )
-def test_what_no_limit_applies_to(given: dict, times: dict) -> None:
+def test_what_no_limit_applies_to(given: dict[str, Any], times: dict[str, Any]) -> None:
     assert passed(situation(**given), clocks(**times), LIMITS, 1e9) is None

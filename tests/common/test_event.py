@@ -24,6 +24,7 @@ from headrace_common.record.event import (
     FIRST_SECOND,
     LAST_SECOND,
     Envelope,
+    Event,
     FieldHash,
     deterministic_id,
     event_id,
@@ -167,7 +168,7 @@ class TestRepublished:
             assert value == b'{"v":1}'
             assert headers[-1] == ("ce_attributes", expected)
             assert headers[:7] == decode(record)[1][:7]
-            assert event_id(once) == NAME
+            assert event_id(Event(once)) == NAME
             assert republished(once) == once
 
     def test_a_quarantine_record_too(self) -> None:
@@ -302,7 +303,7 @@ FAULTY = {
     "reason": [""],
     "part": ["", "1", "1/", "1/x", " 1/1"],
 }
-RULES = {**{str(name): rule for name, rule in QUARANTINE_RULES.items()}, **EVENT_RULES}
+RULES = {str(name): rule for rules in (QUARANTINE_RULES, EVENT_RULES) for name, rule in rules.items()}
 
 
 def test_each_header_has_a_rule_in_the_order_of_the_contract() -> None:

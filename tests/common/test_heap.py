@@ -53,6 +53,7 @@ def test_memory_is_given_back_when_little_is_under_way_and_it_has_grown(
 
 def test_many_connections_do_not_wait_for_the_collector_while_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[int] = []
+    connections = 0
     monkeypatch.setattr("gc.collect", lambda: collected.append(connections))
     process, at = Process(frees=GIVEN), 0.0
     process.size += 10 * GROWN

@@ -7,7 +7,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ FILES = {
 
 @pytest.mark.parametrize("read", [client_arguments, client_options], ids=["receivers", "landing job"])
 @pytest.mark.parametrize("name", FILES)
-def test_files(authority: Authority, tmp_path: Path, read, name: str) -> None:
+def test_files(authority: Authority, tmp_path: Path, read: Callable[[KafkaSettings], object], name: str) -> None:
     """Each fault is a `ConfigError`, hence status 78, for both clients of Kafka."""
     authority.issue("client", "client")
     authority.issue("locked", "locked", password="right")

@@ -39,10 +39,16 @@ async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pyt
         client.close()
 
 
+def unix_listener(path: Path) -> UnixListener:
+    """One that nobody connects to."""
+    nothing: Any = None
+    return UnixListener(nothing, Tasks(), lambda peer: nothing, path)
+
+
 async def test_who_stops_leaves_the_socket_of_who_came_after_it(tmp_path: Path) -> None:
     """A process that waits for Kafka does not listen yet: another takes its path for one that was left behind."""
     path = tmp_path / "socket"
-    first, second = (UnixListener(None, Tasks(), lambda peer: None, path) for _ in range(2))  # type: ignore[arg-type]
+    first, second = (unix_listener(path) for _ in range(2))
     await first.bind()
     await second.bind()
     await first.close()
@@ -59,7 +65,7 @@ async def test_who_stops_in_a_folder_that_is_read_only_leaves_its_socket(
     def fails(path: Path, missing_ok: bool = False) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    listener = UnixListener(None, Tasks(), lambda peer: None, tmp_path / "socket")  # type: ignore[arg-type]
+    listener = unix_listener(tmp_path / "socket")
     await listener.bind()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", fails)
@@ -71,7 +77,7 @@ def test_a_kernel_without_ipv6_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     def fails(*_: object) -> socket.socket:
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 
-    monkeypatch.setattr(sockets.socket, "socket", fails)
+    monkeypatch.setattr(socket, "socket", fails)
     with pytest.raises(ConfigError, match=r"^LISTEN :::1: Address family not supported by protocol$"):
         sockets.bound_socket("::", 1, "LISTEN")
 

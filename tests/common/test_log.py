@@ -20,6 +20,8 @@ from headrace_common.operations.variables import misspelt
 from headrace_common.session.interface import Peer
 from structlog.testing import CapturingLogger
 
+from tests.contract.waiting import there
+
 SCRIPT = (
     "import sys; from headrace_common.operations.log import configure; "
     "from headrace_common.operations.settings import LogSettings; "
@@ -107,7 +109,7 @@ def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:
         assert process.stderr
         assert process.stdout.readline() == b"served\n"
         os.set_blocking(process.stderr.fileno(), False)
-        before = b"".join(iter(lambda: process.stderr.read(), None))
+        before = b"".join(iter(lambda: there(process.stderr).read(), None))
         os.set_blocking(process.stderr.fileno(), True)
         process.stdin.write(b"\n")
         dropped, last = map(json.loads, process.stderr.read().split(b"\n")[-3:-1])

@@ -36,7 +36,7 @@ Conversation = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Door:
     """A listener with `PLACES` places, in this process."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None, proxies: str = "", **limits: Any) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, proxies: str = "", /, **limits: Any) -> None:
         settings = with_constants(LimitSettings, {"handshake_time": PATIENCE})(**limits)
         self.publisher = FakePublisher()
         self.receiver = receiver_state(self.publisher, settings)
@@ -109,9 +109,8 @@ class Door:
         receiver = self.receiver
         kept = [receiver.connections, receiver.places, receiver.crowd, receiver.addresses]
         assert [len(each) for each in kept] == [0] * len(kept)  # type: ignore[arg-type]
-        closed = [
-            each for each in receiver.metrics.connections_closed.collect()[0].samples if each.name.endswith("_total")
-        ]
+        (metric,) = receiver.metrics.connections_closed.collect()
+        closed = [each for each in metric.samples if each.name.endswith("_total")]
         assert sum(each.value for each in closed) == receiver.metrics.connections_opened._value.get()
 
 

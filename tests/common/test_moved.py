@@ -11,6 +11,7 @@ import pytest
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_cli.machine.ports import free_port
+from headrace_cli.stack.broker import HOST
 from headrace_common.kafka.client import make_consumer, make_producer, start_at
 from headrace_common.kafka.producer import Producer
 from headrace_common.kafka.record_batch import builder_of
@@ -18,7 +19,7 @@ from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
 from tests.common.kafkaless import event
-from tests.contract.embedded import HOST, EmbeddedKafka
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.waiting import PATIENCE
 
 

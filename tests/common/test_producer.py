@@ -101,7 +101,7 @@ class TestClose:
         await self._closed(client)
 
     async def _closed(self, client: Client) -> None:
-        producer = Producer(client)  # type: ignore[arg-type]
+        producer = Producer(client)
         await asyncio.wait_for(producer.close(), PATIENCE)
         assert producer.gone.done()
 

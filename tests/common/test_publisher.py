@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import structlog
@@ -52,7 +53,10 @@ class Bench:
     def spy(self) -> None:
         """Frames are written down instead of published."""
         for pump in self.publisher._pumps:
-            pump.submit = lambda frame, number=pump.partition: self.taken.append((number, frame))  # type: ignore[method-assign]
+            pump.submit = partial(self._take, pump.partition)  # type: ignore[method-assign]
+
+    def _take(self, number: int, frame: InFlightFrame) -> None:
+        self.taken.append((number, frame))
 
 
 @pytest.fixture
@@ -96,7 +100,7 @@ async def test_a_pump_that_ends_abandons_its_frames_and_ends_the_service(bench: 
     async def bug(*_: object) -> None:
         raise KeyError("a bug")
 
-    pump._store_events = bug  # type: ignore[method-assign]
+    pump._store_events = bug  # type: ignore[assignment,method-assign]
     bench.publisher._pumps[2].publish(FakeFrame([event(1)]), bench.listener)
     await until(lambda: bench.ends)
     assert bench.tasks.problem == "pump 2 has ended: KeyError('a bug')"

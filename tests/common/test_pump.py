@@ -31,12 +31,13 @@ from headrace_common.publishing.pump import Pump
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES
 from headrace_common.record.contract import QUARANTINE_HEADERS
 from headrace_common.record.encoding import decode
-from headrace_common.record.event import event_id
+from headrace_common.record.event import Part, event_id
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import KeepUntil
 
 from tests.common.kafkaless import NOW_MS, FakeBroker, FakeFrame, FakeListener, FakeSource, Made, event, reject, until
 from tests.common.slowly import SlowLoop, slow_loop
+from tests.contract.waiting import before
 from tests.native import CORES, using
 
 LOOP = SlowLoop
@@ -255,7 +256,13 @@ class TestRuns:
             assert bench.listener.of(1) == [("stored", 1, 1, True)]
 
     async def test_rejects_among_a_run_keep_their_places(self, bench: Bench) -> None:
-        run = [*(event(number) for number in range(5)), reject(5), event(6), reject(7), *map(event, range(8, 14))]
+        run: list[Part] = [
+            *(event(number) for number in range(5)),
+            reject(5),
+            event(6),
+            reject(7),
+            *map(event, range(8, 14)),
+        ]
         bench.submit(run, reject(14))
         await bench.idle()
         assert bench.numbers() == [0, 1, 2, 3, 4, 6, *range(8, 14)]
@@ -323,16 +330,18 @@ class TestRejects:
         """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
         count = 2000
 
-        def parts() -> Any:
-            for number in range(count):
-                bench.most = max(bench.most, len(alive))
-                made = reject(number, b"x")
-                made.attributes = b'{"option":"' + b"y" * 16_000 + b'"}'
-                alive.add(number)
-                yield made
-
+        alive: set[int] = set()
         async with pumping(batch_bytes=MIB) as bench:
-            bench.most, alive = 0, set()
+            bench.most = 0
+
+            def parts() -> Any:
+                for number in range(count):
+                    bench.most = max(bench.most, len(alive))
+                    made = reject(number, b"x")
+                    made.attributes = b'{"option":"' + b"y" * 16_000 + b'"}'
+                    alive.add(number)
+                    yield made
+
             frame = FakeFrame([])
             frame.runs = parts  # type: ignore[method-assign]
 
@@ -477,7 +486,7 @@ class TestGivenUp:
         """Ten thousand clients' acknowledgements held the loop until all were told; so did ten thousand that were cut off."""
         loop = slow_loop()
         told = bench.listener.abandoned if lost else bench.listener.stored
-        setattr(bench.listener, told.__name__, lambda *which: (loop.work(0.001), told(*which)))
+        setattr(bench.listener, told.__name__, before(lambda *_: loop.work(0.001), told))
         if lost:
             bench.delivery.script = Refusing(DeliveryPolicy.REFUSED, tries=100)
         await bench.under_way(event(0))
@@ -495,7 +504,7 @@ class TestGivenUp:
     async def test_what_is_cut_off_between_two_parts_hears_once(self, bench: Bench) -> None:
         loop = slow_loop()
         told = bench.listener.stored
-        bench.listener.stored = lambda *which: (loop.work(0.001), told(*which))  # type: ignore[assignment,method-assign,return-value]
+        bench.listener.stored = before(lambda *_: loop.work(0.001), told)  # type: ignore[method-assign]
         await bench.under_way(event(0))
         for number in range(1, 100):
             bench.submit(event(number), seconds=0.03)

@@ -19,9 +19,10 @@ from aiokafka.structs import TopicPartition
 from headrace_common import topics
 from headrace_common.kafka import client
 from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, make_producer, start_at
+from headrace_common.kafka.plan import TopicPlan
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
-from headrace_common.topics import TopicPlan, changes, ensure
+from headrace_common.topics import changes, ensure
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import variables

@@ -76,10 +76,10 @@ async def test_what_comes_while_the_broker_is_busy_leaves_together(bench: Bench)
         for number in range(3):
             bench.submit(event(number))
             await turn_of_the_loop()
-        assert not bench.delivery.asked
+        before = bench.delivery.asked
     await bench.idle()
     assert bench.numbers() == [0, 1, 2]
-    assert bench.delivery.asked == 1
+    assert (before, bench.delivery.asked) == (0, 1)
 
 
 async def test_a_full_batch_does_not_wait() -> None:
@@ -97,7 +97,7 @@ async def test_a_full_batch_does_not_wait() -> None:
 async def test_it_leaves_in_its_turn_though_more_waits_for_a_slice(bench: Bench) -> None:
     """Also if another batch is under way to its broker again."""
     scheduler = bench.pump._scheduler
-    scheduler._at = lambda when, work: None  # the rest after the first frame's slice lasts
+    scheduler._at = lambda *_: None  # type: ignore[assignment] # the rest after the first frame's slice lasts
     with bench.source.turns.taken(ONE, HERE):
         bench.submit(event(0))
         await turn_of_the_loop()
