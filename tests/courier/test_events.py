@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from typing import Any
 
 import pytest
 from headrace_common.record.contract import Reason
@@ -14,7 +15,7 @@ from tests.courier.driving import NONCE, Outcome, drive, every_way
 HEX = NONCE.hex()
 
 
-def one(event: bytes, **limits: object) -> Outcome:
+def one(event: bytes, **limits: Any) -> Outcome:
     return drive([jdat(NONCE, [event])], **limits)
 
 

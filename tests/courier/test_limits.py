@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 import zlib
+from typing import Any
 
 import pytest
 from headrace_common.operations.settings import KIB, MIB
@@ -61,7 +62,7 @@ def test_names_of_any_length_take_no_memory() -> None:
         {"flip": -4},
     ],
 )
-def test_a_payload_that_does_not_inflate(kind: bytes, damage: dict[str, int]) -> None:
+def test_a_payload_that_does_not_inflate(kind: bytes, damage: dict[str, Any]) -> None:
     data = payload(content(numbered(40)), kind=kind, **damage)
     outcome = every_way(data + jdat(NONCE, numbered(1)))
     assert outcome.error is not None
@@ -89,8 +90,9 @@ def test_a_truncated_entry(kind: bytes, inside: bytes) -> None:
 
 
 def test_a_jdat_that_ends_inside_its_stream_or_goes_on_behind_it() -> None:
-    for damage in ({"cut": 1}, {"cut": 4}, {"cut": 30}, {"more": b"\0"}, {"more": b"garbage"}):
-        outcome = every_way(payload(WHOLE, **damage) + jdat(NONCE, numbered(1)))  # type: ignore[arg-type]
+    damages: list[dict[str, Any]] = [{"cut": 1}, {"cut": 4}, {"cut": 30}, {"more": b"\0"}, {"more": b"garbage"}]
+    for damage in damages:
+        outcome = every_way(payload(WHOLE, **damage) + jdat(NONCE, numbered(1)))
         assert outcome.error is not None, damage
         assert outcome.parts == []
 

@@ -10,7 +10,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.event import Part
 from headrace_common.record.native import MOST_ODD
-from headrace_common.session.interface import Frame, Peer
+from headrace_common.session.interface import Frame, Pause, Peer
 from headrace_courier.entries import Entries
 from headrace_courier.wire import entry, jdat
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ from tests.tiers import examples
 pytestmark = needs_native
 
 
-def built(events: list[bytes], core: str, peer: Peer = PEER, **limits: Any) -> tuple[list[Part], int]:
+def built(events: list[bytes], core: str, peer: Peer = PEER, **limits: Any) -> tuple[list[Part | Pause], int]:
     """Every part of a payload, byte for byte, and in how many runs they were made."""
     with using(core):
         driven = session(peer, **limits)

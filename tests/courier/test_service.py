@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.kafka
 SMALL_BATCH = 16 * 1024
 
 
-def marked(count: int, mark: str, **more: object) -> list[bytes]:
+def marked(count: int, mark: str, **more: Any) -> list[bytes]:
     return numbered(count, mark=mark, message="m" * 120, **more)
 
 

@@ -20,11 +20,11 @@ from tests.courier.driving import (
     drive,
     every_way,
     numbered,
-    parts_of,
     payload,
     said,
     session,
 )
+from tests.driving import parts_of
 from tests.tiers import sized
 
 OTHER = bytes(reversed(NONCE))

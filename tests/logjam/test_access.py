@@ -98,10 +98,10 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
             assert stored["ce_source"] == "/logjam/shop-1"
         elsewhere = f"127.0.0.3:0;{HOST}:{receiver.port}"
         for why, port, keys in (("key", receiver.port, stranger), ("address", elsewhere, known)):
-            each = connected(context, zmq.DEALER, port, **curve(server, *keys))
-            await each.send_multipart(asking(event(marked())))  # at once: one that was refused waits for ever to send
+            client = connected(context, zmq.DEALER, port, **curve(server, *keys))
+            await client.send_multipart(asking(event(marked())))  # at once: one that was refused waits for ever to send
             await until(lambda why=why: receiver.metric("logjam_refused_total", why=why), f"refused for its {why}")
-            await silent(each, 0.2)
+            await silent(client, 0.2)
         assert receiver.lines("client refused")[-1]["peer"] == "127.0.0.3"
         assert receiver.lines("any host that reaches the ports may connect") == []
 

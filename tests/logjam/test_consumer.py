@@ -348,8 +348,10 @@ def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
 
 def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_stored() -> None:
     """A kill until then would make it new once more: what it published meanwhile would be no loss of ours."""
-    written = []
-    session = begun(known={8: DevicePosition(5, 1)}, first=lambda: written.append(dict(session.positions())))
+    written: list[dict[int, DevicePosition]] = []
+    session: ConsumerSession = begun(
+        known={8: DevicePosition(5, 1)}, first=lambda: written.append(dict(session.positions()))
+    )
     hears(session, (8, 6), (7, 40), (7, 41), (8, 7), (9, 1))
     one = {8: DevicePosition(5, 1), 7: DevicePosition(39, NOW_MS)}
     assert written == [one, one | {9: DevicePosition(0, NOW_MS)}]

@@ -102,7 +102,7 @@ class Device:
             self.sequence += 1
             self.clock += 1
             body = {"mark": self.mark, "n": self.sequence, "text": "x" * size, **more}
-            meta = {"device": self._number, "sequence": self.sequence, "created_ms": self.clock}
+            meta: dict[str, Any] = {"device": self._number, "sequence": self.sequence, "created_ms": self.clock}
             await self._socket.send_multipart(event(body, **meta))
 
     async def say(self, frames: list[bytes]) -> None:
@@ -129,7 +129,7 @@ def consumer(topics: KafkaSettings, folder: Path, devices: dict[str, Device], **
 
 def numbers(records: list[Stored]) -> list[int]:
     """Of events and heartbeats, and of the ranges in markers."""
-    found = []
+    found: list[int] = []
     for record in records:
         if record["ce_type"] == GAP:
             found += range(record.json["from"], record.json["to"])

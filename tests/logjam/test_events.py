@@ -13,7 +13,7 @@ from headrace_common.record.event import Envelope, Reject
 from headrace_common.session.inflate import LAST_WINDOW
 from headrace_common.session.interface import Pause
 from headrace_logjam.devices.subscription import SubscriptionFrame, SubscriptionMaker, read_published
-from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes
+from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes, ProducerFrame
 from headrace_logjam.wire import BodyCompression, BodyLimits, split
 
 from tests.driving import BARREN_ZLIB, NOW_MS, Seen, parts_of, without_chance
@@ -190,6 +190,7 @@ def test_parts_may_be_made_again() -> None:
     found = driven()
     found.send(*(asking(event(body)) for body in (b"{}", b"no", b'{"uuid":"1"}', b"[]")))
     (frame,) = found.turn()
+    assert isinstance(frame, ProducerFrame)
     first, second = ([without_chance(part) for part in parts_of(frame)] for _ in range(2))
     assert first == second
     assert frame.refused == {1, 3}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from headrace_logjam.devices.gaps import (
     COINCIDENCES,
-    LAST_NUMBER,
     REMEMBERED,
     Findings,
     Gap,
@@ -13,6 +14,7 @@ from headrace_logjam.devices.gaps import (
     Notice,
     Numbers,
 )
+from headrace_logjam.wire import LAST_NUMBER
 
 
 def told(*numbers: int | tuple[int, int], device: int = 7) -> tuple[list[tuple[int, int]], list[str]]:
@@ -49,7 +51,7 @@ def told(*numbers: int | tuple[int, int], device: int = 7) -> tuple[list[tuple[i
         ),
     ],
 )
-def test_each_case(numbers: tuple, gaps: list[tuple[int, int]], notices: list[str]) -> None:
+def test_each_case(numbers: tuple[Any, ...], gaps: list[tuple[int, int]], notices: list[str]) -> None:
     assert told(*numbers) == (gaps, notices)
 
 

@@ -242,7 +242,8 @@ class FairQueue:
 def test_the_turn_does_not_grow(batch: int) -> None:
     """Who has gone stays in it with what had arrived: it grew to seven times the crowd."""
     clients = 100
-    queue, waits = FairQueue(clients, batch, patience=150), []
+    queue = FairQueue(clients, batch, patience=150)
+    waits: list[int] = []
     while len(waits) < 200:
         began = queue.read
         queue.speak()

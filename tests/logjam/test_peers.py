@@ -159,7 +159,7 @@ async def house(**limits: Any) -> AsyncIterator[House]:
         await made.end()
 
 
-async def seen(condition: Callable[[], object]) -> None:
+async def seen(condition: Callable[..., object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  (ZeroMQ's thread sets no events)
             await asyncio.sleep(0.005)

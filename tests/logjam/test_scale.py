@@ -70,7 +70,7 @@ async def test_peers_that_are_not_read_stay_below_what_the_page_says(
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < PEERS + 1000:
         pytest.skip(f"needs {PEERS} open files, this machine allows {hard}")
-    limits = {
+    limits: dict[str, object] = {
         "event_bytes": MIB, "frame_bytes": MIB, "inflated_bytes": MIB,
         "connection_budget": 2 * MIB, "process_budget": 8 * MIB, "connections": PEERS + 10,
         "connections_per_address": 0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import Frame, KeepUntil
@@ -126,7 +128,7 @@ def test_whom_a_refusal_names(parts: list[bytes], name: bytes) -> None:
     assert found.replies == [(ROUTE, name, b"400 Bad Request")]
 
 
-def stuck(count: int = 1) -> tuple:
+def stuck(count: int = 1) -> tuple[Any, ...]:
     found = driven()
     found.send(*(asking(event({"n": n})) for n in range(count)))
     (frame,) = found.turn()

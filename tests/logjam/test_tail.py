@@ -26,9 +26,8 @@ WHERE = TopicPartition("events", 0)
 def record(number: int, at: int = NOW, headers: Mapping[str, bytes | None] | None = None, **more: Any) -> Any:
     """A message of a device that `us` has stored, or what `more` makes of it."""
     about = orjson.dumps({"device": 7, "sequence": number, "consumer": "us"})
-    found = {"ce_source": SOURCE.encode(), "ce_type": b"headrace.logjam.event", "ce_attributes": about} | (
-        headers or {}
-    )
+    found: dict[str, bytes | None] = {"ce_source": SOURCE.encode(), "ce_type": b"headrace.logjam.event"}
+    found |= {"ce_attributes": about, **(headers or {})}
     fields = {"timestamp": at, "timestamp_type": 0, "value": b"{}", "headers": list(found.items()), **more}
     return ConsumerRecord(
         topic="events", partition=0, offset=number, key=None, checksum=None, serialized_key_size=0, serialized_value_size=0,

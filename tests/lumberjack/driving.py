@@ -80,7 +80,7 @@ def every_way(data: bytes, **limits: Any) -> Outcome:
     return the_same_every_way(drive, data, **limits)
 
 
-def document(n: int = 0, **more: Any) -> bytes:
+def document(n: int = 0, /, **more: Any) -> bytes:
     """A Filebeat event as JSON; `more` replaces top-level fields, None removes one."""
     fields: dict[str, Any] = {
         "@timestamp": "2026-11-21T09:30:00.000Z",

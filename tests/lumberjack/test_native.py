@@ -11,7 +11,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.event import Part
 from headrace_common.record.native import MOST_ODD
-from headrace_common.session.interface import Frame, Peer
+from headrace_common.session.interface import Frame, Pause, Peer
 from headrace_lumberjack.wire import RUN, Cutter, WireLimits, encode, json_frame, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,9 +25,9 @@ from tests.tiers import examples
 pytestmark = needs_native
 
 
-def built(data: bytes, core: str, peer: Peer, **limits: Any) -> tuple[list[Part], int]:
+def built(data: bytes, core: str, peer: Peer, **limits: Any) -> tuple[list[Part | Pause], int]:
     """Every part of every frame of `data`, byte for byte, and how many runs of them there were; nothing is random in an id."""
-    made: list[Part] = []
+    made: list[Part | Pause] = []
     count = 0
     with using(core), pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "urandom", lambda size: bytes(size))
@@ -36,8 +36,9 @@ def built(data: bytes, core: str, peer: Peer, **limits: Any) -> tuple[list[Part]
         feed(driven, data, serve=lambda: frames.extend(driven.frames()))
         for frame in frames:
             at_once = frame.at_once() if frame.small else None
-            parts: list[Part] = []
-            for run in filter(None, frame.runs() if at_once is None else [at_once]):
+            parts: list[Part | Pause] = []
+            runs = frame.runs() if at_once is None else [at_once]
+            for run in (run for run in runs if run):
                 count += 1
                 parts += run if isinstance(run, list) else [run]
             made += parts
@@ -89,11 +90,11 @@ def test_any_time(time: str) -> None:
     check(document(**{"@timestamp": time}), document(1))
 
 
-def cut(content: bytes, core: str) -> list[object]:
+def cut(content: bytes, core: str) -> list[Any]:
     """What a C frame with this content is cut into."""
     cutter = Cutter(WireLimits(40, 10, 10, 10, 10), nested=True)
     cutter.buffer = content
-    found: list[object] = []
+    found: list[Any] = []
     with using(core):
         try:
             while (item := cutter.cut()) is not None:
@@ -118,7 +119,7 @@ def test_frames_of_a_compressed_frame_are_cut_in_one_call() -> None:
     assert native.NATIVE is not None
     content = b"".join(json_frame(n, b"{}") for n in range(RUN + 7))
     assert len(native.NATIVE.frames(content, 24, 99, 9)[0]) == 9
-    assert [len(item) for item, _ in cut(content, "native")] == [RUN, 7]  # type: ignore[misc,attr-defined]
+    assert [len(item) for item, _ in cut(content, "native")] == [RUN, 7]
     assert cut(content, "native") == cut(content, "python")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ VECTORS = Path(__file__).parent / "vectors"
 NAMES = sorted(path.name.removesuffix(".c1.c2s.bin") for path in VECTORS.glob("*.c2s.bin"))
 
 
-def load(name: str) -> tuple[bytes, bytes, list[dict]]:
+def load(name: str) -> tuple[bytes, bytes, list[dict[str, Any]]]:
     batches = [json.loads(line) for line in (VECTORS / f"{name}.batches.jsonl").read_text().splitlines() if line]
     events = [event for batch in batches for event in batch["events"]]
     return (VECTORS / f"{name}.c1.c2s.bin").read_bytes(), (VECTORS / f"{name}.c1.s2c.bin").read_bytes(), events
