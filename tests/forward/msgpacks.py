@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 NOWHERE = st.characters(
     exclude_categories=["Cs"], exclude_characters=bytes(range(0x80, 0x100)).decode("cp1252", "replace")
 )
-TEXTS = st.text(NOWHERE, max_size=12).filter(lambda text: not text.startswith("$") and text not in FLOATS)
 FLOATS = ("NaN", "Infinity", "-Infinity")
+TEXTS = st.text(NOWHERE, max_size=12).filter(lambda text: not text.startswith("$") and text not in FLOATS)
 
 
 def _width(draw: st.DrawFn, least: int, codes: dict[int, int], length: int) -> bytes:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from headrace_forward.login.handshake import Pong, ping, read_pong
 
 from tests.contract.waiting import PATIENCE
 
@@ -51,11 +50,6 @@ class Speaker:
         """The server has nothing more to say; it may have closed on bytes that it never read."""
         with contextlib.suppress(ConnectionResetError):
             assert self.socket.recv(1) == b""
-
-    def log_in(self, key: str, **more: Any) -> Pong:
-        said = {"hostname": "client", "salt": b"salt" * 4, **more}
-        self.send(ping(self.said(), key, **said))
-        return read_pong(self.said())
 
 
 @contextlib.contextmanager

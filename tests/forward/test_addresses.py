@@ -16,7 +16,7 @@ from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
-from tests.contract.receiver import HOST, Receiver
+from tests.contract.receiver import HOST, Receiver, Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.forward.speaking import send
@@ -48,7 +48,7 @@ async def hit(receiver: Receiver, limit: str, times: int) -> None:
     await receiver.shows(times, "limit_hits_total", limit=limit)
 
 
-async def test_one_address_does_not_shut_out_others(start) -> None:
+async def test_one_address_does_not_shut_out_others(start: Receivers) -> None:
     """The whole limit of connections is larger than one address's, so there is always room for another one."""
     receiver = await start(limits={"connections": MOST + 1, "connections_per_address": MOST})
     began = time.monotonic()
@@ -75,7 +75,9 @@ async def test_one_address_does_not_shut_out_others(start) -> None:
 @pytest.mark.parametrize(
     "limits", [{"connections": MOST}, {"connections_per_address": MOST}], ids=lambda limits: next(iter(limits))
 )
-async def test_a_silent_crowd_makes_way_and_who_has_sent_a_frame_does_not(start, limits: dict[str, int]) -> None:
+async def test_a_silent_crowd_makes_way_and_who_has_sent_a_frame_does_not(
+    start: Receivers, limits: dict[str, int]
+) -> None:
     receiver = await start(limits=limits)
     with from_address(receiver, "127.0.0.2") as client, ExitStack() as crowd:
         assert acknowledged(client)
@@ -99,7 +101,7 @@ def proxied(address: str) -> bytes:
 
 
 @pytest.mark.long
-async def test_behind_a_balancer_the_clients_address_counts(start) -> None:
+async def test_behind_a_balancer_the_clients_address_counts(start: Receivers) -> None:
     receiver = await start(listen={"trusted_proxies": "127.0.0.0/8"}, limits={"connections_per_address": 1})
     with from_address(receiver, HOST, proxied("203.0.113.5")) as one, from_address(receiver, HOST) as other:
         other.sendall(proxied("203.0.113.6"))
@@ -119,7 +121,7 @@ async def test_behind_a_balancer_the_clients_address_counts(start) -> None:
 
 
 @pytest.mark.long
-async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path) -> None:
+async def test_a_handshake_that_fails_gives_its_place_back(start: Receivers, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key}, limits={"connections_per_address": 1})
@@ -175,7 +177,9 @@ async def test_both_get_connections_and_what_they_acknowledge_is_stored(
 
 
 @pytest.mark.long
-async def test_without_the_setting_a_port_has_one_process(start, store: KafkaSettings, tmp_path: Path) -> None:
+async def test_without_the_setting_a_port_has_one_process(
+    start: Receivers, store: KafkaSettings, tmp_path: Path
+) -> None:
     first = await start()
     second = Receiver("forward", store, tmp_path, {"listen": {"reuse_port": True}})
     second.port = first.port

@@ -18,6 +18,7 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
+from tests.contract.receiver import Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import Stored, events, own_topics
 from tests.contract.waiting import PATIENCE, until
@@ -69,7 +70,7 @@ def tls(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-GOLANG = {
+GOLANG: dict[str, dict[str, Any]] = {
     "TLS": {"network": "tls"},
     "TLS, sub-second, acknowledged": {"network": "tls", "subSecond": True, "ack": True},
     "TLS, asynchronous, acknowledged": {"network": "tls", "async": True, "ack": True},
@@ -82,7 +83,7 @@ GOLANG = {
 @pytest.mark.requires("go")
 @pytest.mark.parametrize("name", GOLANG)
 async def test_fluent_logger_golang(
-    start, store: KafkaSettings, golang: Path, tls: Authority, tmp_path: Path, name: str
+    start: Receivers, store: KafkaSettings, golang: Path, tls: Authority, tmp_path: Path, name: str
 ) -> None:
     how = GOLANG[name]
     cert, key = tls.issue("server", "server")
@@ -104,7 +105,9 @@ async def test_fluent_logger_golang(
 @pytest.mark.long
 @pytest.mark.requires("go")
 @pytest.mark.parametrize("mode", ["MessageExt", "Forward", "PackedForward", "CompressedPackedForward"])
-async def test_fluent_forward_go(start, store: KafkaSettings, golang: Path, tls: Authority, mode: str) -> None:
+async def test_fluent_forward_go(
+    start: Receivers, store: KafkaSettings, golang: Path, tls: Authority, mode: str
+) -> None:
     cert, key = tls.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key}, forward={"shared_key": KEY})
     mark = uuid.uuid4().hex
@@ -120,7 +123,7 @@ async def test_fluent_forward_go(start, store: KafkaSettings, golang: Path, tls:
 @pytest.mark.long
 @pytest.mark.requires("npm")
 @pytest.mark.parametrize("mode", ["Message", "Forward", "PackedForward", "CompressedPackedForward"])
-async def test_fluent_org_logger(start, store: KafkaSettings, node: Path, tls: Authority, mode: str) -> None:
+async def test_fluent_org_logger(start: Receivers, store: KafkaSettings, node: Path, tls: Authority, mode: str) -> None:
     """Shared key and user over TLS; in one mode with a certificate of its own, whose name comes before its word."""
     cert, key = tls.issue("server", "server")
     mutual = mode == "PackedForward"
@@ -185,7 +188,7 @@ def collapse(found: dict[int, list[str]]) -> bool:
 
 @pytest.mark.long
 @pytest.mark.requires("go")
-async def test_fluent_logger_golang_collapses(start, store: KafkaSettings, golang: Path) -> None:
+async def test_fluent_logger_golang_collapses(start: Receivers, store: KafkaSettings, golang: Path) -> None:
     receiver = await start()
     assert collapse(await unheard(store, receiver.address, golang / "logger", subSecond=True))
 
@@ -194,7 +197,7 @@ async def test_fluent_logger_golang_collapses(start, store: KafkaSettings, golan
 @pytest.mark.requires("go")
 @pytest.mark.parametrize(("mode", "once"), [("Forward", False), ("Send", True)])
 async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
-    start, store: KafkaSettings, golang: Path, mode: str, once: bool
+    start: Receivers, store: KafkaSettings, golang: Path, mode: str, once: bool
 ) -> None:
     """`SendForward` gives the same entries a new chunk; `Send` of the same message, packed once, keeps it."""
     receiver = await start()
@@ -206,13 +209,15 @@ async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
 
 @pytest.mark.long
 @pytest.mark.requires("npm")
-async def test_fluent_org_logger_doubles(start, store: KafkaSettings, node: Path) -> None:
+async def test_fluent_org_logger_doubles(start: Receivers, store: KafkaSettings, node: Path) -> None:
     receiver = await start()
     order = {"eventMode": "Forward", "again": True, "ackTimeout": 5000}
     assert not collapse(await unheard(store, receiver.address, "node", node, **order))
 
 
-async def test_fluent_logger_python_asks_for_nothing_and_sends_nothing_again(start, store: KafkaSettings) -> None:
+async def test_fluent_logger_python_asks_for_nothing_and_sends_nothing_again(
+    start: Receivers, store: KafkaSettings
+) -> None:
     receiver = await start()
     mark = uuid.uuid4().hex
     async with Proxy(receiver.address) as proxy:
@@ -258,30 +263,32 @@ def python(port: int, tag: str, mark: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.requires("go", "npm")
-async def test_clients_wait_for_a_slow_kafka(own_kafka: EmbeddedKafka, start, golang: Path, node: Path) -> None:
+async def test_clients_wait_for_a_slow_kafka(
+    own_kafka: EmbeddedKafka, start: Receivers, golang: Path, node: Path
+) -> None:
     store = own_topics(own_kafka.bootstrap)
     receiver = await start(store)
     keyed = await start(store, forward={"shared_key": KEY})
     base = {"network": "tcp", "host": "127.0.0.1", "count": SOME, "ack": True, "batch": 10}
 
-    def go(tag: str, mark: str) -> Awaitable[None]:
+    def go(tag: str, mark: str) -> Awaitable[object]:
         return run(golang / "logger", json.dumps({**base, "port": receiver.port, "tag": tag, "mark": mark}))
 
-    def ibm(tag: str, mark: str) -> Awaitable[None]:
+    def ibm(tag: str, mark: str) -> Awaitable[object]:
         login = {"port": keyed.port, "sharedKey": KEY, "hostname": "ibm", "mode": "PackedForward"}
         return run(golang / "forward", json.dumps({**base, **login, "tag": tag, "mark": mark}))
 
-    def js(tag: str, mark: str) -> Awaitable[None]:
+    def js(tag: str, mark: str) -> Awaitable[object]:
         order = {"eventMode": "Forward", "port": receiver.port, "count": SOME, "tag": tag, "mark": mark}
         return run("node", node, json.dumps(order))
 
-    def py(tag: str, mark: str) -> Awaitable[None]:
+    def py(tag: str, mark: str) -> Awaitable[object]:
         return asyncio.to_thread(python, receiver.port, tag, mark)
 
     over = time.monotonic() + SECONDS
     sent: list[tuple[str, str]] = []
 
-    async def again_and_again(tag: str, client: Callable[[str, str], Awaitable[None]]) -> None:
+    async def again_and_again(tag: str, client: Callable[[str, str], Awaitable[object]]) -> None:
         while time.monotonic() < over:
             sent.append((tag, uuid.uuid4().hex))
             await client(*sent[-1])
@@ -308,7 +315,7 @@ async def test_clients_wait_for_a_slow_kafka(own_kafka: EmbeddedKafka, start, go
 
 @pytest.mark.long
 @pytest.mark.requires("npm")
-async def test_who_gives_up_at_its_own_default(own_kafka: EmbeddedKafka, start, node: Path) -> None:
+async def test_who_gives_up_at_its_own_default(own_kafka: EmbeddedKafka, start: Receivers, node: Path) -> None:
     """docs/protocols/forward.md names the setting: @fluent-org/logger waits for half a second."""
     store = own_topics(own_kafka.bootstrap)
     receiver = await start(store)

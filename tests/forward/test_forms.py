@@ -23,7 +23,8 @@ class TestMetadata:
             assert event.attributes == {"chunk": "c", "metadata": {"k": {"n": 1}}}
 
     def test_that_is_empty_or_no_map_is_none(self) -> None:
-        for metadata in ({}, None, 7, "x", [1]):
+        metadatas: tuple[object, ...] = ({}, None, 7, "x", [1])
+        for metadata in metadatas:
             event = self.event(message(pack({"m": 1}), option={"chunk": "c", "metadata": metadata}))
             assert (event.record, event.attributes) == ({"m": 1}, {"chunk": "c"})
 

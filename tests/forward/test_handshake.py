@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.driving import Seen
 from tests.forward.driving import NOW_MS, PEER, ack, message, pack, parts_of, session
 from tests.tiers import examples
 
@@ -82,6 +84,7 @@ def test_whoever_knows_the_key_may_send(salt: bytes, raw_str: bool) -> None:
     assert client.send(GOOD) == b""
     (frame,) = client.session.frames()
     (event,) = parts_of(frame)
+    assert isinstance(event, Seen)
     assert event.headers["ce_source"] == b"/forward/web-1"
     client.session.stored(frame.ticket, 1, True)
     assert client.session.outgoing() == ack("c")
@@ -112,7 +115,9 @@ def test_the_name_of_the_login_is_part_of_the_ids() -> None:
         client = Client(peer, **SECURED)
         client.send(client.ping(hostname=hostname) + GOOD)
         (frame,) = client.session.frames()
-        return parts_of(frame)[0].headers["ce_id"]
+        (event,) = parts_of(frame)
+        assert isinstance(event, Seen)
+        return event.headers["ce_id"]
 
     assert sent_by("web-1") == sent_by("web-1", Peer("203.0.113.4", 5, "203.0.113.4"))
     assert sent_by("web-1") != sent_by("web-2")
@@ -290,7 +295,7 @@ def test_a_client_by_name() -> None:
     assert any(str(network) in ("127.0.0.1/32", "::1/128") for network in guard.rules[0].networks)
 
 
-def test_settings_from_the_environment_and_from_files(monkeypatch, tmp_path) -> None:
+def test_settings_from_the_environment_and_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text('{"Alice": "pass word"}\n')
     monkeypatch.setenv("HEADRACE_FORWARD__SHARED_KEY", KEY)

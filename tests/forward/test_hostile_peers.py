@@ -7,13 +7,14 @@ import contextlib
 import resource
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgpack
 import pytest
 from backports import zstd
 from headrace_common.operations.settings import MIB, KafkaSettings, LimitSettings
 
+from tests.contract.receiver import Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE
 from tests.forward.speaking import send
@@ -36,7 +37,7 @@ def in_record(head: bytes) -> bytes:
 
 FRAME, DEPTH = "LIMITS__FRAME_BYTES", "LIMITS__DEPTH"
 PAD = bytes(17 * MIB)
-QUARANTINED = {
+QUARANTINED: dict[str, Callable[[], bytes]] = {
     "zstd of ratio 30,000": lambda: packed(zstd.compress(bytes(256 * MIB))),
     "zstd frames": lambda: packed(zstd.compress(bytes(64 << 10)) * 4096),
 }
@@ -64,7 +65,7 @@ async def bomb(address: tuple[str, int], data: bytes) -> bytes:
         writer.close()
 
 
-async def test_bombs(start) -> None:
+async def test_bombs(start: Receivers) -> None:
     receiver = await start()
     with Memory(receiver.pid) as memory:
         for name, made in QUARANTINED.items():
@@ -99,7 +100,7 @@ def connected(address: tuple[str, int], count: int) -> Iterator[list[socket.sock
 
 
 @pytest.mark.long
-async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
+async def test_10_000_idle_connections(start: Receivers, store: KafkaSettings) -> None:
     count = 10_000
     receiver = await start(limits={"connections": count + 10, "connections_per_address": 0})
     with Memory(receiver.pid) as memory, connected(receiver.address, count) as peers:

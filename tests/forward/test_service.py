@@ -17,7 +17,7 @@ from headrace_common.operations.tasks import stops
 
 from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
@@ -30,7 +30,7 @@ async def sources(store: KafkaSettings, mark: str) -> list[str]:
     return [record["ce_source"] for record in await events(store, mark)]
 
 
-async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: Path) -> None:
+async def test_a_unix_socket_beside_tcp(start: Receivers, store: KafkaSettings, tmp_path: Path) -> None:
     path = tmp_path / "forward.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:  # left behind by a process that was killed
         dead.bind(str(path))
@@ -49,7 +49,7 @@ async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: P
     assert not path.exists()
 
 
-async def test_heartbeats_by_udp_and_by_empty_connections(start) -> None:
+async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers) -> None:
     receiver = await start(log={"level": "info"})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.settimeout(PATIENCE)
@@ -71,7 +71,7 @@ async def test_heartbeats_by_udp_and_by_empty_connections(start) -> None:
             probe.recv(1)
 
 
-async def test_ipv6(start, store: KafkaSettings) -> None:
+async def test_ipv6(start: Receivers, store: KafkaSettings) -> None:
     receiver = await start(listen={"host": "::"})
     for address, source in (("::1", "/forward/%3A%3A1"), ("127.0.0.1", "/forward/127.0.0.1")):
         mark = uuid.uuid4().hex
@@ -98,7 +98,7 @@ PROXIED = {
 }
 
 
-async def test_the_proxy_protocol_from_those_who_are_trusted(start, store: KafkaSettings) -> None:
+async def test_the_proxy_protocol_from_those_who_are_trusted(start: Receivers, store: KafkaSettings) -> None:
     receiver = await start(listen={"trusted_proxies": "127.0.0.0/8"})
     for name, (head, source) in PROXIED.items():
         mark = uuid.uuid4().hex
@@ -121,7 +121,7 @@ async def test_the_proxy_protocol_from_those_who_are_trusted(start, store: Kafka
     assert await receiver.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 0
 
 
-async def test_nobody_else_may_claim_an_address(start, store: KafkaSettings) -> None:
+async def test_nobody_else_may_claim_an_address(start: Receivers, store: KafkaSettings) -> None:
     receiver = await start(listen={"trusted_proxies": "192.0.2.0/24"})
     mark = uuid.uuid4().hex
     send(receiver.address, mark)
@@ -131,7 +131,9 @@ async def test_nobody_else_may_claim_an_address(start, store: KafkaSettings) -> 
         client.ends()
 
 
-async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: KafkaSettings, tmp_path: Path) -> None:
+async def test_over_tls_a_client_that_only_writes_loses_nothing(
+    start: Receivers, store: KafkaSettings, tmp_path: Path
+) -> None:
     """Session tickets that it never reads would turn its close into a reset, and what is on its way would be thrown away."""
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
@@ -154,7 +156,7 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: Ka
     "number", [each for each in stops() if each is not signal.SIGINT], ids=lambda number: number.name
 )
 async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(
-    kafka: EmbeddedKafka, start, number: signal.Signals
+    kafka: EmbeddedKafka, start: Receivers, number: signal.Signals
 ) -> None:
     """A signal finds clients that have connected and sent, and were not accepted yet: none is reset, and what asks for no
     acknowledgement is stored.

@@ -53,7 +53,8 @@ def test_what_clients_send_takes_it_and_is_cut_alike(mode: Mode, chunk: str | by
     made = frame(data)
     assert made.small
     assert made.at_once() is not None
-    careful = made if isinstance(made, ForwardFrame) else made._carefully()
+    careful = made._carefully() if isinstance(made, PlainFrame) else made
+    assert isinstance(careful, ForwardFrame)
     assert careful._ordinary() is not None
     taken = native.label() == "on" and mode != "Forward" and chunk != b"abc"
     assert isinstance(made, PlainFrame if taken else ForwardFrame)

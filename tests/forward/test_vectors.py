@@ -11,6 +11,7 @@ import msgpack
 import orjson
 import pytest
 
+from tests.driving import Seen
 from tests.forward.driving import NOW_MS, Outcome, ack, drive, every_way, one_by_one
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -54,6 +55,7 @@ def check(outcome: Outcome, expected: list[dict[str, Any]]) -> None:
             metadata: dict[str, Any] = {}
             if isinstance(time, list):
                 time, metadata = time
+            assert isinstance(event, Seen)
             assert event.tag == sent["tag"]
             assert event.time == text(time)
             assert event.record == as_json(record)

@@ -251,7 +251,7 @@ def _today(s: Shape) -> list[bytes]:
             speaking_today.get(attribute, segment),
             speaking_today.update(attribute, s.randrange(3), s.randrange(3), segment),
             speaking_today.KEEP_ALIVE,
-            speaking_today.raw(s.choice((11, 58, 70, -1)), s.text(b"\0", b"x")),
+            speaking.raw(s.choice((11, 58, 70, -1)), s.text(b"\0", b"x")),
             s.choice(
                 (speaking_today.truncate(9, segment), speaking_today.seal(segment), speaking_today.delete(segment))
             ),

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import ByteSession, Message, MessageSession
 from headrace_courier.wire import HEADER, PING, entry, evnt, jdat
 from headrace_forward.entries.zstd import zstd
-from headrace_forward.wire import EventTime, encode
+from headrace_forward.wire import EventTime, Mode, encode
 from headrace_logjam.session import ProducerSession
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
 from headrace_segment.session.dialects import SegmentSession
@@ -91,13 +91,12 @@ RECORDS = [
     {},
     {"[": "]", "t": "x" * 300},
 ]
-ENTRIES = [(EventTime(1_700_000_000 + n, n), record) for n, record in enumerate(RECORDS)]
+ENTRIES: list[tuple[EventTime, Any]] = [(EventTime(1_700_000_000 + n, n), record) for n, record in enumerate(RECORDS)]
 PACKED = [forward.pack([time.encode(), record]) for time, record in ENTRIES]
 
 
 def _forward() -> list[bytes]:
-    modes = ("Message", "Forward", "PackedForward", "CompressedPackedForward")
-    made = [encode("app.log", ENTRIES, mode=mode, chunk="c1") for mode in modes]
+    made = [encode("app.log", ENTRIES, mode=mode, chunk="c1") for mode in get_args(Mode)]
     found = [data for data in captures("forward") if data[:1] not in (b"[", b"{")]
     return [b"\xc0", *made, *found]
 
@@ -111,7 +110,7 @@ def _packed_again(data: bytes, chance: random.Random) -> bytes:
     return b"\x93\xa1t" + forward.pack(payload) + forward.pack(option)
 
 
-FORWARD_LIMITS: Final[Mapping[str, int]] = {
+FORWARD_LIMITS: Final[Mapping[str, Any]] = {
     "frame_bytes": 4096, "event_bytes": 1024, "inflated_bytes": 8192, "frame_events": 20, "depth": 8, "tag_bytes": 64,
     "chunk_bytes": 64, "option_bytes": 1024,
 }  # fmt: skip
@@ -187,14 +186,14 @@ def _compressed_again(data: bytes, chance: random.Random) -> bytes:
 # Logjam
 
 
-def _logjam(**limits: int) -> Callable[[Sent, Sequence[int]], Any]:
+def _logjam(**limits: Any) -> Callable[[Sent, Sequence[int]], Any]:
     """Its transport keeps messages whole: what may differ is how many the event loop reads in one turn."""
 
     def outcome(sent: Sent, turns: Sequence[int]) -> Any:
         found = logjam.driven(**limits)
         for start, end in zip((0, *turns), (*turns, len(sent)), strict=True):
-            for parts in sent[start:end]:
-                found.session.receive(Message(parts, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
+            for message in sent[start:end]:
+                found.session.receive(Message(message, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
             for frame in found.turn():
                 found.store(frame)
             found.hear()
@@ -224,7 +223,7 @@ def _segments() -> SegmentSession:
     return SegmentSession(PEER, instant.LIMITS)
 
 
-def _segment_session(pieces: Iterable[bytes], **limits: int) -> Any:
+def _segment_session(pieces: Iterable[bytes], /, **limits: Any) -> Any:
     """A fault that shows only when a request has its turn ends a conversation of which more or less is answered by then. Of two
     writers with the same fault, either may be the first. Of the original dialect, all that is published is in the segments.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from tests.fuzz import __main__, growth, running
 from tests.fuzz.conversations import Sent, alone
 from tests.fuzz.running import Failure, problem_of, small
 from tests.fuzz.shape import Shape, grown
-from tests.fuzz.subjects import PROTOCOLS, Subject, flat
+from tests.fuzz.subjects import PROTOCOLS, Subject, flat, made
 from tests.ledger import entries
 from tests.tiers import sized
 
@@ -96,11 +96,11 @@ def test_time_is_steep_if_most_steps_are(milliseconds: tuple[int, ...], sizes: t
 def test_a_session_that_holds_more_than_it_says_is_found(monkeypatch: pytest.MonkeyPatch, hoards: bool) -> None:
     monkeypatch.setattr(growth, "MOST_BYTES", 16 << 10)
     subject = Subject(lambda sent, at: None, [], many_bytes, lambda: Session(hoards=hoards))
-    monkeypatch.setitem(PROTOCOLS, "toy", [subject])  # type: ignore[arg-type]
+    monkeypatch.setitem(PROTOCOLS, "toy", [subject])
     assert ("bytes held" in growth.grows("toy", "1-1").problem) is hoards
 
 
-def outcome(sent: Sent, at: list[int]) -> object:
+def outcome(sent: Sent, at: Sequence[int]) -> object:
     """Of a decoder that takes two bytes that come in one piece for another thing."""
     data = flat(sent)
     if b"\xff\xff" in data:
@@ -110,10 +110,10 @@ def outcome(sent: Sent, at: list[int]) -> object:
 
 def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject(outcome, alone([b"aaaa", b"axxa"]), lambda s: alone([s.randbytes(40), bytes(40)]))
-    monkeypatch.setitem(PROTOCOLS, "toy", [subject])  # type: ignore[arg-type]
-    raises = Failure(
-        alone([b"abc" * 30, b"ab\xff\xff" + bytes(50), b""]), [3], problem_of(subject, [[b"\xff\xff"]], [])
-    )
+    monkeypatch.setitem(PROTOCOLS, "toy", [subject])
+    problem = problem_of(subject, [[b"\xff\xff"]], [])
+    assert problem is not None
+    raises = Failure(alone([b"abc" * 30, b"ab\xff\xff" + bytes(50), b""]), [3], problem)
     assert small("toy", "1-1", raises).sent == [[b"\xff\xff"]]
     splits = Failure(alone([b"abcx" * 30]), list(range(1, 120)), "its pieces are something else than the whole")
     found = small("toy", "1-1", splits)
@@ -124,7 +124,7 @@ def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_number_is_an_input(protocol: str) -> None:
     """The same one each time: a failure can be run again."""
     for number in range(20):
-        (first, *_), (again, *_) = [running.made(protocol, f"9-{number}")[1:2] for _ in range(2)]
+        (first, *_), (again, *_) = [made(protocol, f"9-{number}")[1:2] for _ in range(2)]
         assert first == again
     subject = PROTOCOLS[protocol][0]
     small_one, large = (grown(subject.make, "9-1", size) for size in (10, 1000))
@@ -141,6 +141,6 @@ def test_what_is_run_for_minutes_goes_on_where_the_ledger_ends_and_a_failure_is_
     assert [(each["first"], each["inputs"], each["failed"]) for each in entries(where)] == [(0, 3, 0), (3, 3, 0)]
     assert "| courier | 6 | 0 |" in where.with_suffix(".md").read_text()
     subject = Subject(outcome, alone([b"\xff\xff"]), lambda s: alone([b"\xff\xff"]))
-    monkeypatch.setitem(PROTOCOLS, "courier", [subject])  # type: ignore[arg-type]
+    monkeypatch.setitem(PROTOCOLS, "courier", [subject])
     assert __main__.main() == 1
     assert "ZeroDivisionError: two of them" in capsys.readouterr().out

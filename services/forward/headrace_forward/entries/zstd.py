@@ -10,9 +10,9 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import FIRST_WINDOW, LAST_WINDOW, Gauge, InflateLimits
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 ZSTD_WINDOW_LOG: Final = 23
 """A zstd frame may ask for a window of up to 8 MiB, which RFC 8878, 3.1.1.1.2, has every reader support: levels up to 19. The
