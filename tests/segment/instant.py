@@ -12,7 +12,7 @@ import orjson
 from headrace_common.connection.backend import Caller
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import Peer, Ticket
+from headrace_common.session.interface import ByteSession, Peer, Ticket
 from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
@@ -229,7 +229,7 @@ class Driven:
     answer: Callable[[StoreQuestion], object] | None = None
 
     def __post_init__(self) -> None:
-        self.session = SegmentSession(self.peer, self.limits)
+        self.session: ByteSession = SegmentSession(self.peer, self.limits)
         self._published: dict[Any, int] = {}
 
     def serve(self) -> None:
@@ -252,8 +252,11 @@ class Driven:
                     if question.expected != records.ANY_LENGTH:
                         outcome.conditional.add(question.segment)
                 answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
-                published = isinstance(question, AppendBlock) and question.expected == records.ANY_LENGTH
-                if published and not isinstance(answer, Appended):
+                if (
+                    isinstance(question, AppendBlock)
+                    and question.expected == records.ANY_LENGTH
+                    and not isinstance(answer, Appended)
+                ):
                     asked = question.segment, question.writer, question.before, question.after
                     outcome.refused.add(self._published[asked])
                 try:

@@ -237,7 +237,6 @@ def judged(
     found: list[str] = []
     model = Naive()
     accepted: dict[tuple[str, bytes], bytearray] = {}
-    levels: set[tuple[str, str, int]] = set()
     contents: dict[tuple[str, str, int], bytes] = {}
     for each in log:
         name, record = (each.key or b"").decode(), records.decode(each.value)
@@ -263,11 +262,11 @@ def judged(
             found.append(f"{name} {writer.hex()}: {len(data)} bytes instead of {history.end}")
     published: Counter[tuple[str, str, int]] = Counter()
     values: set[tuple[tuple[str, str, int], bytes]] = set()
-    for record in published_events:
-        if record["ce_subject"] in history.segments:
-            key = record["ce_subject"], record.attributes["writer"], record.attributes["level"]
+    for event in published_events:
+        if event["ce_subject"] in history.segments:
+            key = event["ce_subject"], event.attributes["writer"], event.attributes["level"]
             published[key] += 1
-            values.add((key, record.value))
+            values.add((key, event.value))
     for each in rejects:
         if each["ce_subject"] in history.segments:
             about = json.loads(each["attributes"])

@@ -129,6 +129,7 @@ def test_the_fold_is_the_naive_model(history: list[Step], cut: int, offset: int,
             assert outcome.level == model.segments[name].writers[outcome.writer][1]
         judged = isinstance(outcome, Appended) or (isinstance(outcome, Refused) and outcome.after is not None)
         if judged and why is not Refusal.NO_SEGMENT:
+            assert isinstance(outcome, Appended | Refused)
             assert outcome.length == len(model.segments[name].content)
         if number < cut:
             assert other.apply(number, *log[-1], number) == outcome

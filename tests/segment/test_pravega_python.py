@@ -28,14 +28,15 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that has the client, and the controller's generated modules in its folder."""
     folder = tmp_path_factory.mktemp("pravega")
     python = folder / "bin" / "python"
-    for command in (
+    commands: tuple[list[str | Path], ...] = (
         [sys.executable, "-m", "venv", folder],
         [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
         [
             *(python, "-m", "grpc_tools.protoc", f"-I{CLIENT}", CLIENT / "controller.proto"),
             *(f"--python_out={folder}", f"--grpc_python_out={folder}"),
         ],
-    ):
+    )
+    for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     return python

@@ -28,7 +28,7 @@ from headrace_segment.store.early import OwnRecord
 from structlog.testing import CapturingLogger
 
 from tests.contract.topic import since
-from tests.contract.waiting import until
+from tests.contract.waiting import before, until
 
 PATIENCE = 60.0
 
@@ -202,7 +202,7 @@ async def test_of_a_large_batch_so_many_are_told_before_the_loop_turns(monkeypat
     for number in range(2 * SLICE + 1):
         bench.producer.put(0, b"s", b"%d" % number)
     turns, told_in = 0, list[int]()
-    told, bench.producer._stored = bench.producer._stored, lambda *heard: (told_in.append(turns), told(*heard))[1]
+    bench.producer._stored = before(lambda *_: told_in.append(turns), bench.producer._stored)
 
     async def count() -> None:
         nonlocal turns

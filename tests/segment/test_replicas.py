@@ -21,7 +21,10 @@ HISTORIES = sized(2, 10, 100)
 @pytest.fixture(scope="module")
 def replicas(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Receiver]]:
     topics = segment_topics(kafka.bootstrap)
-    settings = {"limits": {"event_bytes": EVENT_BYTES}, "segment": {"tail_wait": 0.2, "snapshot_records": 500}}
+    settings: dict[str, dict[str, object]] = {
+        "limits": {"event_bytes": EVENT_BYTES},
+        "segment": {"tail_wait": 0.2, "snapshot_records": 500},
+    }
     with Receivers("segment", topics, tmp_path_factory.mktemp("replicas")) as receivers:
         made = [receivers.make(**settings) for _ in range(2)]
         for each in made:

@@ -151,8 +151,8 @@ async def test_beyond_the_memory_who_takes_nothing_is_cut_and_only_they() -> Non
     for second in range(10):
         slow.left -= TAKEN // 2
         cut += (stalled := memory.stalled(second))
-        for caller in stalled:
-            memory.ended(caller)
+        for gone in stalled:
+            memory.ended(gone)
         await turn()
         if late.done():
             break

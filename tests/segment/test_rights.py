@@ -34,7 +34,7 @@ HERE, AWAY = Peer("127.0.0.1", 1, "127.0.0.1"), Peer("192.0.2.7", 1, "192.0.2.7"
 BILLING = Peer("192.0.2.7", 1, "CN=billing", certified=True)
 
 
-def token(until: float | None = None, key: bytes = KEY, alg: str = "HS512", **claims: str) -> str:
+def token(until: float | None = None, key: bytes = KEY, alg: str = "HS512", **claims: Any) -> str:
     body: dict[str, Any] = {"sub": "x", "aud": "segmentstore", "iat": 1, **claims}
     if until is not None:
         body["exp"] = until
@@ -107,7 +107,8 @@ def test_a_token_that_pravega_has_made() -> None:
     ],
 )
 def test_what_a_claim_is_about(resource: str, segment: str, matches: bool) -> None:
-    text = token(**{resource: "READ"})
+    claim: dict[str, Any] = {resource: "READ"}
+    text = token(**claim)
     rights = Rights({}, KEY)
     assert (may(rights, Right.READ, segment, text) is Permission.YES) == matches
     assert may(rights, Right.APPEND, segment, text) is Permission.NO

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -256,7 +257,7 @@ def test_reads_wait_until_replies_have_left() -> None:
     slow.session.answered(question.ticket, slow.driven.store.answer(question))
     assert not list(slow.session.questions())  # its reply has not left
     assert slow.look() == replies(SegmentRead("a", 0, AT_TAIL, b""))
-    assert [question.segment for question in slow.session.questions()] == ["b"]
+    assert [*map(attrgetter("segment"), slow.session.questions())] == ["b"]
 
 
 def test_replies_leave_one_by_one_and_the_service_hears_when_they_have() -> None:
@@ -280,7 +281,7 @@ def test_replies_leave_one_by_one_and_the_service_hears_when_they_have() -> None
     assert (left, left.size) == (RepliesLeft(left.ticket, size), 0)
     assert slow.session.outgoing() == reply
     assert slow.session.outgoing() == b""
-    assert [question.read for question in slow.session.questions()] == [size, size]
+    assert [*map(attrgetter("read"), slow.session.questions())] == [size, size]
     assert slow.session.outgoing() == b""
     assert not list(slow.session.questions())
     slow.session.answered(left.ticket, None)

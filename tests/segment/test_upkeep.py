@@ -33,7 +33,7 @@ NOW = 1_700_000_000_000
 class Bench(Front):
     """A partition whose log stands still: the test moves what waits for it."""
 
-    def __init__(self, **section: object) -> None:
+    def __init__(self, **section: Any) -> None:
         super().__init__(**section)
         self.producer = LogProducer(
             KafkaSettings(),
@@ -97,7 +97,7 @@ async def test_what_is_cut_already_does_not_pile_up_while_nothing_is_produced() 
 class Times(Bench):
     """Kafka tells the first record of a time from the times at which they landed."""
 
-    def __init__(self, **section: object) -> None:
+    def __init__(self, **section: Any) -> None:
         super().__init__(**section)
         self.times: list[int] = []
         self.partition._reader = cast("Any", self)

@@ -92,7 +92,7 @@ async def write_denied(kafka: KafkaSettings, topic: str) -> AsyncIterator[None]:
 
         async def heeds(count: int) -> bool:
             """Whether the broker has so many rules: the controller answers a moment before."""
-            request = DescribeAclsRequest(_TOPIC, topic, _LITERAL, None, None, _ANY, _ANY)  # type: ignore[arg-type]
+            request = DescribeAclsRequest(_TOPIC, topic, _LITERAL, None, None, _ANY, _ANY)
             response = await client._send_request(request)
             assert response.error_code == 0, response
             return sum(len(acls) for *_, acls in response.resources) == count

@@ -10,11 +10,12 @@ from headrace_common.operations.settings import KIB, KafkaSettings
 
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.waiting import until
 from tests.scrapes import NOBODY, Page, firing
 from tests.system.buggy import BUG
+from tests.system.conftest import Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.requires("promtool"), pytest.mark.long]
 
@@ -42,7 +43,7 @@ async def works(receiver: Receiver) -> Page:
     return await page(receiver)
 
 
-async def test_one_that_works_is_silent_and_one_that_is_gone_is_named(start, tmp_path: Path) -> None:
+async def test_one_that_works_is_silent_and_one_that_is_gone_is_named(start: Receivers, tmp_path: Path) -> None:
     receiver = await start()
     first = await page(receiver)
     assert fires(tmp_path, first, await works(receiver)) == set()
@@ -51,7 +52,9 @@ async def test_one_that_works_is_silent_and_one_that_is_gone_is_named(start, tmp
     assert fires(tmp_path, first, NOBODY) == gone
 
 
-async def test_a_broker_that_stands_still_and_a_budget_that_is_full(broker, start, tmp_path: Path) -> None:
+async def test_a_broker_that_stands_still_and_a_budget_that_is_full(
+    broker: Broker, start: Receivers, tmp_path: Path
+) -> None:
     limits = {
         "connection_budget": 64 * KIB,
         "process_budget": 128 * KIB,

@@ -15,8 +15,8 @@ import pytest
 from headrace_common.operations.settings import KIB, MIB
 
 from tests.contract.dialect import ContractClient, values
-from tests.contract.forward import ForwardDialect
-from tests.contract.receiver import Receiver
+from tests.contract.forward import ForwardConversation, ForwardDialect
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import now, own_topics, quarantined, reassembled
 from tests.system.conftest import Broker
 from tests.system.memory import Memory
@@ -97,6 +97,7 @@ async def test_gzip_bombs(receiver: Receiver, made: Callable[[], bytes], says: s
     mark = uuid.uuid4().hex
     async with watched(receiver, PROCESS_BUDGET + SLACK):
         for client in clients:
+            assert isinstance(client.conversation, ForwardConversation)
             await client.send_frame(client.conversation.packed(body, compressed="gzip", mark=mark))
         for client in clients:
             await client.receives(0)
@@ -117,7 +118,7 @@ BEGINNING = b"\x92\xa3tag\xc6" + (3 * MIB).to_bytes(4, "big") + bytes(MIB)
 
 
 @pytest.mark.long
-async def test_hundreds_that_bring_beginnings_at_the_same_moment(start) -> None:
+async def test_hundreds_that_bring_beginnings_at_the_same_moment(start: Receivers) -> None:
     """None of them brings a message, or what one connection may hold; together they would be ten budgets."""
     receiver = await start(limits=LIMITS)
     writers = [(await asyncio.open_connection(*receiver.address))[1] for _ in range(CROWD)]

@@ -67,7 +67,7 @@ async def test_a_receiver_stores_with_a_password_over_tls(
         assert PASSWORD not in receiver.said()
 
 
-WRONG = {
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "password": ({"sasl_password": "wrong"}, "SASL"),
     "user": ({"sasl_username": "nobody"}, "SASL"),
     "CA": ({"ca": None}, "certificate"),

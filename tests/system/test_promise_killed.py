@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.dialect import ContractClient, values
+from tests.contract.dialect import ContractClient, Conversation, values
 from tests.contract.forward import ForwardDialect
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import Stored, events
 from tests.contract.waiting import until
+from tests.system.conftest import Broker
 from tests.system.proxy import Proxy
 
 pytestmark = pytest.mark.kafka
 
 
-async def _resent(receiver: Receiver, conversation, data: bytes) -> None:
+async def _resent(receiver: Receiver, conversation: Conversation, data: bytes) -> None:
     async with await ContractClient.connect(ForwardDialect(), receiver.address, conversation=conversation) as client:
         await client.write(data)
         await client.receives(0)
@@ -29,7 +31,9 @@ def _twice_with_the_same_ids(records: list[Stored], count: int) -> None:
     assert len({(record.id, record.value) for record in records}) == count
 
 
-async def test_killed_before_it_hears_kafkas_answer(broker, broker_proxy: Proxy, topics: KafkaSettings, start) -> None:
+async def test_killed_before_it_hears_kafkas_answer(
+    broker: Broker, broker_proxy: Proxy, topics: KafkaSettings, start: Receivers
+) -> None:
     proxied = topics.model_copy(update={"bootstrap_servers": f"127.0.0.1:{broker.listener.port}"})
     receiver = await start(proxied)
     frame = values(100)
@@ -50,7 +54,7 @@ async def test_killed_before_it_hears_kafkas_answer(broker, broker_proxy: Proxy,
     _twice_with_the_same_ids(await events(topics, frame[0]["mark"]), len(frame))
 
 
-async def test_killed_before_the_client_hears_the_acknowledgement(topics: KafkaSettings, start) -> None:
+async def test_killed_before_the_client_hears_the_acknowledgement(topics: KafkaSettings, start: Receivers) -> None:
     receiver = await start()
     frame = values(100)
     async with (
@@ -68,5 +72,5 @@ async def test_killed_before_the_client_hears_the_acknowledgement(topics: KafkaS
     _twice_with_the_same_ids(await events(topics, frame[0]["mark"]), len(frame))
 
 
-async def _all_stored(topics: KafkaSettings, frame: list[dict]) -> bool:
+async def _all_stored(topics: KafkaSettings, frame: list[dict[str, Any]]) -> bool:
     return len(await events(topics, frame[0]["mark"])) == len(frame)

@@ -16,9 +16,11 @@ from tests.contract.brokers import HEEDS_RULES
 from tests.contract.dialect import ContractClient, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect
+from tests.contract.receiver import Receivers
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
 from tests.system.cluster import admin
+from tests.system.conftest import Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -79,7 +81,7 @@ async def connected(address: tuple[str, int], kafka: KafkaSettings) -> dict[int,
     return clients
 
 
-async def test_partitions_without_a_leader(broker, second: SecondBroker, start) -> None:
+async def test_partitions_without_a_leader(broker: Broker, second: SecondBroker, start: Receivers) -> None:
     await until(lambda: _registered(broker), "both brokers are in the cluster")
     topics = own_topics(broker.bootstrap)
     lost = {partition for partition, leader in (await leaders(topics)).items() if leader == SECOND}

@@ -13,10 +13,11 @@ from headrace_common.publishing.publisher import STUCK_TIME
 
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
-from tests.contract.receiver import Receiver
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
+from tests.system.conftest import Broker
 from tests.system.memory import INTERVAL, Memory
 
 pytestmark = pytest.mark.kafka
@@ -69,7 +70,7 @@ async def _paused(receiver: Receiver) -> bool:
 
 
 @pytest.mark.long
-async def test_a_stopped_broker(broker, topics: KafkaSettings, start) -> None:
+async def test_a_stopped_broker(broker: Broker, topics: KafkaSettings, start: Receivers) -> None:
     receiver = await start(limits=LIMITS)
     mark = uuid.uuid4().hex
     clients = [await ContractClient.connect(ForwardDialect(), receiver.address) for _ in range(CLIENTS)]

@@ -29,7 +29,7 @@ def message(kind: int, body: bytes) -> bytes:
     return struct.pack(">ii", kind, len(body)) + body
 
 
-class Controller(served.ControllerServiceServicer):
+class Controller(served.ControllerServiceServicer):  # type: ignore[misc] # what grpc generates has no types
     def __init__(self, host: str, port: int) -> None:
         self.store = host, port
         self.streams: dict[tuple[str, str], int] = {}
