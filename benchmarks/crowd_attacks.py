@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 from headrace_courier.wire import identity, jdat
+from headrace_logjam.client import TOPIC
 from headrace_logjam.wire import BodyCompression, Meta, compress, encode_meta
 from headrace_lumberjack.wire import compressed, json_frame, window
 
@@ -73,7 +74,7 @@ def _bomb(name: str) -> bytes:
     if name == "courier":
         return identity(b"HELO", "2.12.0", b"LCOR") + jdat(bytes(16), [LONG_TEXT], level=9)
     body = compress(BodyCompression.ZLIB, LONG_TEXT)
-    return logjam.message([b"", b"shop-production", logjam.TOPIC, body, encode_meta(Meta(BodyCompression.ZLIB))])
+    return logjam.message([b"", b"shop-production", TOPIC, body, encode_meta(Meta(BodyCompression.ZLIB))])
 
 
 async def _silent(to: Target) -> None:

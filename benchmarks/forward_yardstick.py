@@ -55,7 +55,7 @@ def reference(folder: Path, bootstrap: str) -> Iterator[tuple[psutil.Process, in
     program = folder / "reference"
     subprocess.run(["go", "build", "-o", program, "."], cwd=REFERENCE, check=True)
     port = free_port()
-    arguments = [program, f"127.0.0.1:{port}", bootstrap, KafkaSettings().events_topic]
+    arguments = [str(program), f"127.0.0.1:{port}", bootstrap, KafkaSettings().events_topic]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

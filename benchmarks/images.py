@@ -55,7 +55,7 @@ def finished_at(container: Any) -> float:
 def green(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
-            return answer.status == 200
+            return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
 

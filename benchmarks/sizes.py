@@ -35,7 +35,7 @@ def headrace(*arguments: str) -> None:
     subprocess.run([sys.executable, "-P", "-m", "headrace_cli", *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
-def wait(what: str, condition: Callable[[], Any]) -> Any:
+def wait(what: str, condition: Callable[..., Any]) -> Any:
     deadline = time.monotonic() + PATIENCE
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -91,8 +91,7 @@ def lake_bytes(state: Path) -> int:
     table = state / "lake" / "events"
     if not (table / "_delta_log").exists():
         return 0
-    actions = DeltaTable(str(table)).get_add_actions(flatten=True)
-    return int(sum(size.as_py() for size in actions.column("size_bytes")))
+    return int(sum(DeltaTable(str(table)).get_add_actions(flatten=True)["size_bytes"].to_pylist()))
 
 
 def main() -> None:

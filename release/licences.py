@@ -47,10 +47,12 @@ lists all of an image.
 def licence(name: str) -> str:
     """Returns what a package says of its licence: the expression, else its classifiers, else the first line of its text."""
     said = importlib.metadata.metadata(name)
-    classified = [
-        line.rpartition(" :: ")[2] for line in said.get_all("Classifier") or [] if line.startswith("License ::")
-    ]
-    text = said.get("License-Expression") or " or ".join(classified) or (said.get("License") or "see its files")
+
+    def of(field: str) -> list[str]:
+        return [text for text in said.get_all(field) or [] if text]
+
+    classified = [line.rpartition(" :: ")[2] for line in of("Classifier") if line.startswith("License ::")]
+    text = " or ".join(of("License-Expression") or classified or of("License") or ["see its files"])
     return re.sub(r"[|\n].*", "", text.strip(), flags=re.DOTALL)[:60]
 
 

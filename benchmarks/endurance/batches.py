@@ -19,10 +19,10 @@ from typing import Final
 from deltalake import DeltaTable, QueryBuilder
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
-from headrace_cli.verbs import query
 from headrace_common.operations.settings import LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.engine import running
+from headrace_reader.proof import exactly_once
 from pyspark.sql import SparkSession
 
 from benchmarks.endurance.stage import Stage, say, stage, write
@@ -87,7 +87,7 @@ class Readers:
 
     def duckdb(self) -> list[str]:
         """The errors that the named proof finds."""
-        return [f"{row['check']}: {row['detail']}" for row in query.exactly_once(self._lake) if not row["ok"]]
+        return [f"{row['check']}: {row['detail']}" for row in exactly_once(self._lake) if not row["ok"]]
 
     def deltalake(self) -> list[str]:
         """Ranges without the rows that `batches` (read first) says, by deltalake's engine."""

@@ -16,6 +16,7 @@ from typing import Final
 
 import psutil
 from headrace_cli.verbs import query
+from headrace_reader.proof import exactly_once
 
 from benchmarks.endurance.stage import RESULTS, say, stage
 from benchmarks.endurance.steady import PARTITIONS, Source, use
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             job.next("landed")
         job.terminate()
         job.wait()
-        wrong = [row for row in query.exactly_once(here.lake) if not row["ok"]]
+        wrong = [row for row in exactly_once(here.lake) if not row["ok"]]
         if wrong:
             say(f"WRONG: {wrong}")
             return 1

@@ -23,6 +23,7 @@ from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
 from headrace_common.record.event import deterministic_id, rfc3339_ms
+from headrace_reader.proof import exactly_once
 
 from benchmarks.endurance.stage import say, stage, write
 from tests.contract.processes import below
@@ -104,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
         commits += _rest(job, source.sent, commits)
         job.terminate()
         job.wait()
-        proof = [row for row in query.exactly_once(here.lake) if not row["ok"]]
+        proof = [row for row in exactly_once(here.lake) if not row["ok"]]
         landed = query.run("select count(*) as n from events", here.lake)[0]["n"]
         if proof or landed != source.sent:
             say(f"WRONG: {source.sent} sent, {landed} landed, {proof}")

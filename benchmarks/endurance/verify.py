@@ -7,7 +7,7 @@ from typing import Final
 
 import duckdb
 from deltalake import DeltaTable
-from headrace_cli.verbs import query
+from headrace_reader.proof import exactly_once
 
 _CHECKS: Final = {
     "rows of events that nobody sent there": """
@@ -32,7 +32,7 @@ def compare(lake: Path, sent: Path, *, collapse: bool) -> list[str]:
 
     Includes the named proof, which looks only at the lake.
     """
-    wrong = [f"{row['check']}: {row['detail']}" for row in query.exactly_once(lake) if not row["ok"]]
+    wrong = [f"{row['check']}: {row['detail']}" for row in exactly_once(lake) if not row["ok"]]
     with duckdb.connect(":memory:") as connection:
         connection.execute(
             f"create table sent as select * from read_csv('{sent}', header = false, columns = "

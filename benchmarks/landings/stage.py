@@ -41,6 +41,7 @@ from headrace_lake.landing.landing import BatchResult
 from headrace_lake.spark.engine import session
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
+from headrace_reader.proof import exactly_once
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.contract.embedded import EmbeddedKafka
@@ -198,7 +199,7 @@ def land(
 ) -> BatchResult | None:
     """Lands the topic with the job; returns the last batch. `memory`: LAKE__DEDUP_MEMORY."""
     lake = LakeSettings(
-        path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, dedup=dedup,  # type: ignore[arg-type]
+        path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, dedup=dedup,
         dedup_memory=memory,
     )  # fmt: skip
     health = _Health(meter)
@@ -209,7 +210,7 @@ def land(
 
 def prove(lake: Path, events: int, *, plain: bool) -> None:
     """Raises SystemExit unless the proof holds and, except with `plain`, every event is in the table once."""
-    proof = query.exactly_once(lake)
+    proof = exactly_once(lake)
     (row,) = query.run(
         "select count(*) as n, count(distinct event_id) as ids from events where topic_id <> 'elsewhere'", lake
     )

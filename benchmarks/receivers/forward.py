@@ -15,6 +15,7 @@ import string
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,7 +81,7 @@ def formed(made: list[Any], form: str) -> list[Any]:
 
 def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
     """CPU-s per million events for decoding and batch building alone: with aiokafka's builder, and with our encoder."""
-    decode = msgspec.msgpack.Decoder(list[tuple[msgspec.msgpack.Ext, dict[str, Any]]]).decode
+    decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(list[tuple[msgspec.msgpack.Ext, dict[str, Any]]]).decode
     head = b"\xdc" + events.to_bytes(2, "big")
     source, subject = "/forward/127.0.0.1", TAG
     attributes = b'{"chunk":"0123456789abcdef01234567"}'

@@ -40,7 +40,7 @@ EVERY = 0.010
 
 
 def _packed(payload: bytes) -> bytes:
-    return msgpack.packb(["bomb", payload, {"chunk": "bomb"}])
+    return bytes(msgpack.packb(["bomb", payload, {"chunk": "bomb"}]))
 
 
 def _in_record(head: bytes) -> bytes:

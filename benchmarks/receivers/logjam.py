@@ -11,6 +11,7 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ class Bench:
         self._port = port
         self._sequence = 0
 
-    def message(self, number: int, method: int, *, apps: int = APPS, device: int = 0, sequence: int = 0) -> list[bytes]:
+    def message(
+        self, number: int, method: BodyCompression, *, apps: int = APPS, device: int = 0, sequence: int = 0
+    ) -> list[bytes]:
         """The four frames."""
         body = self._compressed[method][number % len(self._bodies)]
         return [
@@ -64,7 +67,9 @@ class Bench:
             encode_meta(Meta(method, device, 1_795_253_837_000 + number, sequence)),
         ]
 
-    async def publish(self, device: zmq.Socket[bytes], method: int, count: int, apps: int) -> dict[str, float]:
+    async def publish(
+        self, device: zmq.Socket[bytes], method: BodyCompression, count: int, apps: int
+    ) -> dict[str, float]:
         """A device publishes this number of messages as fast as it can, until Kafka has stored it."""
         before = await load.end_offsets(self._bootstrap, "headrace.events")
         messages = []
@@ -82,7 +87,7 @@ class Bench:
             stored = await load.end_offsets(self._bootstrap, "headrace.events") - before
         return self._result(count, cpu, began, resident)
 
-    async def produce(self, method: int, connections: int, seconds: float) -> dict[str, float]:
+    async def produce(self, method: BodyCompression, connections: int, seconds: float) -> dict[str, float]:
         """Producers, each of which waits for its answer before it sends more."""
         before = await load.end_offsets(self._bootstrap, "headrace.events")
         context = zmq.asyncio.Context()
@@ -155,21 +160,22 @@ def run(arguments: argparse.Namespace) -> load.Results:
                 run = load.run(shape, lambda n: ForwardTalker(n, work), forward_port, forward_process, bootstrap)
                 return asyncio.run(run)
 
-            def sub(method: int, apps: int = 1) -> dict[str, float]:
+            def sub(method: BodyCompression, apps: int = 1) -> dict[str, float]:
                 return asyncio.run(bench.publish(device, method, arguments.messages, apps))
 
-            def router(method: int) -> dict[str, float]:
+            def router(method: BodyCompression) -> dict[str, float]:
                 return asyncio.run(bench.produce(method, arguments.connections, arguments.seconds))
 
             turns: dict[str, list[dict[str, float]]] = {}
             for number in range(arguments.rounds + 1):
-                for shape, phase in (
+                phases: tuple[tuple[str, Callable[[], dict[str, float]]], ...] = (
                     ("Forward, 500", lambda: forward(500)),
                     ("SUB, as it is", lambda: sub(BodyCompression.NONE)),
                     (MANY, lambda: sub(BodyCompression.NONE, APPS)),
                     ("Forward, 1", lambda: forward(1)),
                     ("ROUTER, as it is", lambda: router(BodyCompression.NONE)),
-                ):
+                )
+                for shape, phase in phases:
                     taken = phase()
                     if number:  # the first is a warm-up
                         turns.setdefault(shape, []).append(taken)

@@ -9,6 +9,9 @@ UNIX = 1_795_000_000.0
 INF = float("inf")
 
 
+Labelled = dict[tuple[tuple[str, str], ...], float]
+
+
 def receiver(
     at: float,
     stored: float = 0,
@@ -38,7 +41,7 @@ def receiver(
 
 def quarantined(at: float, **reasons: float) -> Scrape:
     scrape = receiver(at)
-    counts = {(("reason", reason),): value for reason, value in reasons.items()}
+    counts: Labelled = {(("reason", reason),): value for reason, value in reasons.items()}
     return Scrape("forward", scrape.url, at, True, (), {**scrape.values, "headrace_events_quarantined_total": counts})
 
 
@@ -47,7 +50,7 @@ def away(at: float, *, url: str = "http://h:1", service: str = "forward") -> Scr
 
 
 def lake(at: float, records: float = 0, *, lag: float = 0, last: float = UNIX, ready: bool = True) -> Scrape:
-    values = {
+    values: dict[str, Labelled] = {
         "headrace_lake_records_total": {(): records},
         "headrace_lake_lag_offsets": {(("partition", "0"), ("topic", "headrace.events")): lag},
         "headrace_lake_last_landed_timestamp_seconds": {(): last},

@@ -90,7 +90,7 @@ async def test_it_flows_stops_and_flows_again(scene: Scene) -> None:
         await page.until(f"{text('.receiver .rate')}.startsWith('7')")
         assert await page.evaluate("document.querySelector('#verdict').className") == "verdict good"
         assert await page.evaluate("document.querySelectorAll('#flows .gate.shut').length") == 0
-        waits = {"headrace_frames_pending": 50.0, "headrace_oldest_pending_seconds": 12.0}
+        waits: dict[str, Any] = {"headrace_frames_pending": 50.0, "headrace_oldest_pending_seconds": 12.0}
         scene.show(receiver(0, 2100, **waits), lake(0, 1800), down="it does not answer")
         await page.until(f"{text('#title')}.startsWith('Kafka has stored nothing for 12 s: 50 frames wait.')")
         assert await page.evaluate("document.querySelector('#verdict').className") == "verdict bad"

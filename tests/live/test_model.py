@@ -14,7 +14,7 @@ from headrace_live.model import FIELDS, POINTS, REPLICAS, SPAN, Model
 from headrace_live.service import _plain, document, rounded
 from headrace_live.words import BAD, GOOD, WATCH, verdict
 
-from tests.live.seen import INF, UNIX, away, kafka, lake, look, quarantined, receiver
+from tests.live.seen import INF, UNIX, Labelled, away, kafka, lake, look, quarantined, receiver
 
 
 def last(*looks: Any) -> Figures:
@@ -45,7 +45,9 @@ class TestFigures:
     def test_acknowledgements_are_those_of_the_window(self) -> None:
         def observed(at: float, *counts: float) -> Scrape:
             found = receiver(at)
-            buckets = {(("le", bound),): value for bound, value in zip(("0.1", "1.0", "+Inf"), counts, strict=True)}
+            buckets: Labelled = {
+                (("le", bound),): value for bound, value in zip(("0.1", "1.0", "+Inf"), counts, strict=True)
+            }
             return Scrape("forward", found.url, at, True, (), {**found.values, "headrace_ack_seconds_bucket": buckets})
 
         figures = last(look(0, observed(0, 0, 100, 100)), look(3, observed(3, 10, 110, 110)))
@@ -88,7 +90,7 @@ class TestFigures:
 
     def test_a_process_says_whether_it_has_its_native_core(self) -> None:
         found = receiver(0)
-        build_info = {(("native", "off"), ("version", "1")): 1.0}
+        build_info: Labelled = {(("native", "off"), ("version", "1")): 1.0}
         figures = last(
             look(
                 0, replace(found, values={**found.values, "headrace_build_info": build_info}), away(0, url="http://h:2")
@@ -149,7 +151,7 @@ class TestOutage:
     def test_kafka_that_stores_nothing_is_told_in_words(self) -> None:
         model = Model()
         model.add(look(0, receiver(0, 100), kafka=kafka(100)))
-        waits = {
+        waits: dict[str, Any] = {
             "headrace_frames_pending": 50.0,
             "headrace_oldest_pending_seconds": 12.4,
             "headrace_budget_used_bytes": 200.0,
@@ -174,13 +176,13 @@ class TestOutage:
         )
 
     def test_frames_that_wait_while_nothing_is_stored_are_an_outage_without_a_look_at_kafka(self) -> None:
-        waits = {"headrace_frames_pending": 1.0, "headrace_oldest_pending_seconds": 3.5}
+        waits: dict[str, Any] = {"headrace_frames_pending": 1.0, "headrace_oldest_pending_seconds": 3.5}
         figures = last(look(0, receiver(0, 5)), look(1, receiver(1, 5, **waits)))
         assert figures.outage is not None
         assert "1 frame waits" in verdict(figures).title
 
     def test_frames_that_wait_while_others_are_stored_are_none(self) -> None:
-        waits = {"headrace_frames_pending": 1.0, "headrace_oldest_pending_seconds": 3.5}
+        waits: dict[str, Any] = {"headrace_frames_pending": 1.0, "headrace_oldest_pending_seconds": 3.5}
         assert last(look(0, receiver(0, 5)), look(1, receiver(1, 6, **waits))).outage is None
 
     def test_when_kafka_is_back_it_says_so_and_then_no_more(self) -> None:

@@ -25,7 +25,7 @@ from headrace_live.server import HEADERS, LiveServer, allowed_names, is_loopback
 from headrace_live.service import LATE, VIEWERS, LiveService
 from typer.testing import CliRunner
 
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE, before, until
 from tests.live.seen import look, receiver
 
 Client = TestClient[web.Request, web.Application]
@@ -114,8 +114,8 @@ async def test_pages_of_other_sites_start_nothing(page: Client, path: str, site:
 
 
 def test_which_names_are_allowed() -> None:
-    assert allowed_names("::1", ["Live.Example ", ""]) == {"localhost", "127.0.0.1", "::1", "live.example"}
-    assert allowed_names("0.0.0.0", ["live.example"]) == {"live.example"}
+    assert allowed_names("::1", ["Live.Example ", ""]) == frozenset({"localhost", "127.0.0.1", "::1", "live.example"})
+    assert allowed_names("0.0.0.0", ["live.example"]) == frozenset({"live.example"})
     assert allowed_names("0.0.0.0", []) is None
     assert [is_loopback(host) for host in ("127.9.9.9", "localhost", "::1", "0.0.0.0", "10.0.0.1", "x")] == [
         True
@@ -153,8 +153,8 @@ async def test_a_stream_begins_with_the_past_and_goes_on_with_each_look(page: Cl
 
 
 async def test_no_more_viewers_than_allowed_and_they_leave(page: Client, service: LiveService) -> None:
-    viewers = [service.watch() for _ in range(VIEWERS)]
-    assert None not in viewers
+    viewers = [viewer for _ in range(VIEWERS) if (viewer := service.watch())]
+    assert len(viewers) == VIEWERS
     assert (await page.get("/stream")).status == 503
     for viewer in viewers:
         service.leave(viewer)
@@ -166,8 +166,7 @@ async def test_the_connection_of_one_that_does_not_read_ends(
 ) -> None:
     monkeypatch.setattr(server, "STALLED", 0.1)
     ended = asyncio.Event()
-    leave = service.leave
-    monkeypatch.setattr(service, "leave", lambda viewer: (leave(viewer), ended.set()))
+    monkeypatch.setattr(service, "leave", before(service.leave, lambda _: ended.set()))
     _, writer = await asyncio.open_connection(page.host, page.port, limit=1)
     writer.write(f"GET /stream HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -290,6 +289,7 @@ async def test_it_answers_by_both_kinds_of_address_where_it_listens_on_all_of_th
     page = await asyncio.create_subprocess_exec(*command[0], *command[1:], stderr=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(PATIENCE):
+            assert page.stderr is not None
             assert b"The live page is" in await page.stderr.readline()
         assert {address for address in ("127.0.0.1", "::1") if await opens(address, port)} == found
     finally:
