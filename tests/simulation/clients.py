@@ -58,6 +58,10 @@ class Client:
         self.connections: list[ClientEnd] = []
         self.done = False
 
+    async def run(self) -> None:
+        """Does what is planned."""
+        raise NotImplementedError
+
     @property
     def spoken(self) -> Spoken:
         return self.world.spoken

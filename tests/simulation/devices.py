@@ -18,6 +18,7 @@ from headrace_logjam.devices import endpoints, positions, tail
 from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.devices.positions import GROUP, DevicePosition, Places, decode
 from headrace_logjam.devices.subscription import DeviceMessage
+from headrace_logjam.devices.tail import read_tail
 from headrace_logjam.wire import Meta, encode_meta
 
 from tests.simulation.clients import Client
@@ -82,7 +83,7 @@ def in_place(world: Any) -> Iterator[None]:
     """What is replaced, and by what."""
     with replaced(
         (endpoints, "monitor", lambda context, made, *_: made.monitor),
-        (endpoints, "read_tail", functools.partial(_looked, world, endpoints.read_tail)),
+        (endpoints, "read_tail", functools.partial(_looked, world, read_tail)),
         (ConsumerSession, "abandon", _abandoning(world, ConsumerSession.abandon)),
         (positions, "AIOKafkaAdminClient", lambda **_: PositionsAdmin(world.broker)),
         (positions, "make_consumer", world.consumer),
@@ -351,12 +352,8 @@ class Account:
         if headers.get("ce_type") == GAP_TYPE.encode():
             about = orjson.loads(value)
             if GapField.AFTER in about:
-                self.markers.append(
-                    Marker(
-                        *(about[key] for key in (GapField.FROM, GapField.TO, GapField.AFTER)),
-                        about.get(GapField.BEFORE),
-                    )
-                )
+                start, end, after = (about[key] for key in (GapField.FROM, GapField.TO, GapField.AFTER))
+                self.markers.append(Marker(start, end, after, about.get(GapField.BEFORE)))
             return
         about = orjson.loads(headers.get("ce_attributes") or headers["attributes"])
         life = LIFE.search(value)

@@ -313,7 +313,12 @@ class SimulatedProducer:
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
         done = self._loop.create_future()
-        self._loop.call_later(0.01, lambda: done.done() or done.set_result(True))
+
+        def answered() -> None:
+            if not done.done():
+                done.set_result(True)
+
+        self._loop.call_later(0.01, answered)
         return done
 
     def create_batch(self) -> BatchBuilder:

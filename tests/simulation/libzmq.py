@@ -533,8 +533,9 @@ class Descriptor:
         return 0 if engine is None else engine.unread
 
     def shut(self, how: int = socket.SHUT_RDWR) -> None:
-        if self._first is not None and self._all.get(self._number) is self._first:
-            self._first.shut(how)
+        engine = self._all.get(self._number)
+        if engine is not None and engine is self._first:
+            engine.shut(how)
 
     def forget(self) -> None:
         pass

@@ -18,7 +18,9 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVarTuple
+
+Ts = TypeVarTuple("Ts")
 
 EPOCH = 1_795_000_000.0
 """Unix time at the virtual time 0."""
@@ -36,7 +38,7 @@ class Mortal:
         """What runs once the process goes on; None: it is not stopped."""
         self.context = Context()
         self.context.run(OWNER.set, self)
-        self.signals: dict[int, Callable[[], None]] = {}
+        self.signals: dict[int, Callable[[], object]] = {}
         self.confirmed = self.quarantined = self.producers = 0
         """Events that Kafka has told it are stored, such in quarantine, and producers that it has made."""
 
@@ -63,7 +65,7 @@ class _Handle(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback, self._args = None, ()
 
 
 class _Arrival(_Handle):
@@ -76,6 +78,7 @@ class _Future(asyncio.Future):  # type: ignore[type-arg]
     """With a hash that does not depend on where in memory it is: asyncio keeps futures and tasks in sets."""
 
     __slots__ = ("_number",)
+    _number: int
 
     def __hash__(self) -> int:
         return self._number
@@ -122,13 +125,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._now += self._creep
         return self._now
 
-    def stall(self, seconds: float) -> None:
-        """Whatever runs now takes so long."""
-        self._now += seconds
-
     # Callbacks
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
         handle = _Handle(callback, args, context)
         if not self._over:
             self._ready.append(handle)
@@ -137,11 +138,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     call_soon_threadsafe = call_soon
 
     def call_later(
-        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         handle = _Handle(callback, args, context)
         if not self._over:
             self._count += 1
@@ -175,20 +178,20 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             error = context.get("exception")
             self.errors.append(f"{context.get('message')}: {type(error).__name__}: {error}")
 
-    def run_in_executor(self, executor: None, work: Callable[[], Any]) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: object, func: Callable[[*Ts], Any], *args: *Ts) -> asyncio.Future[Any]:
         """No work of another thread takes time here."""
         done = self.create_future()
-        done.set_result(work())
+        done.set_result(func(*args))
         return done
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
         owner = OWNER.get()
         assert owner is not None
         owner.signals[sig] = lambda: callback(*args)
 
     # Sockets, as `headrace_common.listening` uses them; they are of `network.py`
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
         fd.read_with(lambda: callback(*args))
 
     def remove_reader(self, fd: Any) -> bool:
@@ -240,7 +243,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 if not task.done():
                     with contextlib.suppress(BaseException):
-                        task.get_coro().close()  # type: ignore[union-attr]
+                        task.get_coro().close()
             self._tasks.clear()
 
     def _turns(self, main: asyncio.Task[None]) -> None:

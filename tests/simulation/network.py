@@ -261,7 +261,7 @@ class ServerEnd(asyncio.Transport):
             else:
                 self._connection.up.read(True)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         down = self._connection.down
         assert not down.ended, "written after its own end"
         if self._is_reset:

@@ -147,6 +147,7 @@ class Oracle:
             self._event(record, at, client, address)
 
     def _quarantined(self, record: Stored, at: int, client: Client) -> None:
+        assert record.value is not None
         reason = record.headers["reason"].decode()
         if reason == Reason.REFUSED:
             key = self._sent(record.value, client)
@@ -164,6 +165,7 @@ class Oracle:
         self.fails(f"a record of {client.name} in quarantine that it never sent")
 
     def _event(self, record: Stored, at: int, client: Client, address: str) -> None:
+        assert record.value is not None
         key = self._sent(record.value, client)
         if key is None:
             return

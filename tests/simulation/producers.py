@@ -18,6 +18,7 @@ from headrace_logjam.settings import PORT, PULL_PORT
 from headrace_logjam.wire import PING, PONG, UNTOLD
 
 from tests.contract.logjam import MORE, message, zmtp
+from tests.contract.waiting import there
 from tests.simulation.clients import LOOK, Client, Honest, Hostile, Sent, Unanswered, reads
 from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd
@@ -55,7 +56,7 @@ def in_place(world: Any) -> Iterator[None]:
 
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
         if isinstance(driver.session, ProducerSession):
-            frame = driver.session._pending[ticket].frame
+            frame = there(driver.session._pending[ticket].frame)
             for each in frame.messages if frame.acknowledged or stored else ():
                 world.given_up.setdefault(each.address, set()).add(error.policy)
         else:

@@ -48,7 +48,7 @@ class Listener(TcpListener):
     """In place of `TcpListener`."""
 
     def __init__(self, *given: Any) -> None:
-        super().__init__(*given[:-1], cast("Any", SimpleNamespace(current=lambda: contexts()[0])))
+        super().__init__(*(*given[:-1], SimpleNamespace(current=lambda: contexts()[0])))
 
 
 IN_PLACE: Final = ((service, "TcpListener", Listener), (secured, "PIECE", 500), (secured, "SLICE", 0.0))

@@ -97,7 +97,7 @@ def test_who_acknowledges_before_kafka_has_stored_is_found(protocol: str, monkey
 
 @pytest.mark.parametrize("timers_first", [False, True])
 def test_a_process_that_is_held_up_runs_when_it_goes_on(timers_first: bool) -> None:
-    loop, owner, ran = SimulatedLoop(random.Random(1)), Mortal(), list[str]()
+    loop, owner, ran = SimulatedLoop(random.Random(1)), Mortal(), list[str]()  # type: ignore[abstract]
 
     async def story() -> None:
         owner.held = []

@@ -178,7 +178,7 @@ class Life(Mortal):
     def start(self) -> None:
         protocol = self.world.spoken.protocol
         self.service: Any = services.Service(protocol.name, self.world.settings, protocol.build)
-        self.service._log = Words(self)
+        setattr(self.service, "_log", Words(self))  # noqa: B010
         self.context.run(lambda: self.world.loop.create_task(self._run(), context=self.context.copy()))
 
     async def _run(self) -> None:
@@ -219,7 +219,7 @@ class World:
         self.scenario = scenario
         self.spoken: Spoken = PROTOCOLS[scenario.protocol]
         chance = random.Random(f"world/{scenario.protocol}/{scenario.seed}")
-        self.loop = SimulatedLoop(random.Random(chance.getrandbits(64)), scenario.creep, shuffled=scenario.shuffled)
+        self.loop = SimulatedLoop(random.Random(chance.getrandbits(64)), scenario.creep, shuffled=scenario.shuffled)  # type: ignore[abstract]
         self._chance = random.Random(chance.getrandbits(64))
         self.trace: list[str] = []
         self._traced = traced
@@ -249,9 +249,10 @@ class World:
         self.usual = Weather(delay=scenario.delay)
         self.broker.weather = self.usual
         own = SECTIONS.get(scenario.protocol, lambda _: self.spoken.own)(scenario)
-        rest, self._constants = parted(self.spoken.protocol.settings, own)
+        kind: Any = self.spoken.protocol.settings
+        rest, self._constants = parted(kind, own)
         sections = {"limits": scenario.limits, "kafka": scenario.kafka, "listen": {}, "ops": {"port": 0}, **rest}
-        self.settings = settled(self.spoken.protocol.settings, json.dumps(sections))
+        self.settings = settled(kind, json.dumps(sections))
         self.largest_piece = 1 << 16
         self.all_expire = self.spoken.frames_expire and all(
             plan.kind not in ("pusher", "logger") for plan in scenario.clients
@@ -422,7 +423,8 @@ class World:
             if name == "missing":
                 self.oracle.emptied()
             usual = getattr(self.usual, name)
-            self.broker.weather = replace(self.broker.weather, **{name: True if name in ("down", "missing") else value})
+            change: dict[str, Any] = {name: True if name in ("down", "missing") else value}
+            self.broker.weather = replace(self.broker.weather, **change)
             await asyncio.sleep(fault.lasts)
             self.broker.weather = replace(self.broker.weather, **{name: usual})
             self.tell(f"over: {fault.kind}")

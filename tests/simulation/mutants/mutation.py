@@ -45,7 +45,8 @@ def _functions(holder: Any) -> dict[str, FunctionType]:
 def mutated(mutant: Mutant) -> Iterator[None]:
     """Inside the block, the product is the mutant."""
     with contextlib.ExitStack() as undo:
-        for change in (mutant, *mutant.also):
+        changes: tuple[Change, ...] = (mutant, *mutant.also)
+        for change in changes:
             module = importlib.import_module(change.module)
             copy = ModuleType(module.__name__)
             copy.__file__ = module.__file__
