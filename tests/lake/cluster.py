@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
@@ -84,7 +85,7 @@ class Cluster:
         self._processes = [*getattr(self, "_processes", []), process]
         return process
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """The master's own report; empty while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._web}/json/", timeout=5) as answer:
@@ -111,8 +112,8 @@ class Cluster:
     def kill_worker(self, number: int) -> int:
         """SIGKILL to a worker and its executors, as if their host died. Returns the number of executors."""
         executors = self.executors(number)
-        for process in (self.workers[number], *executors):
-            kill(process.pid)
+        for pid in (self.workers[number].pid, *(process.pid for process in executors)):
+            kill(pid)
         self.workers[number].wait()
         return len(executors)
 

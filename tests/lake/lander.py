@@ -21,6 +21,7 @@ from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE
 from headrace_lake.tables.properties import APP_ID
 
+from tests.contract.waiting import there
 from tests.lake.stream import Sent
 
 TIMEOUT = 1200.0
@@ -87,7 +88,7 @@ class Lander:
             text=True,
             start_new_session=True,
         )
-        self.lines: list[dict] = []
+        self.lines: list[dict[str, Any]] = []
         self.other: list[str] = []
         self._seen = 0
         self._news = threading.Condition()
@@ -95,7 +96,7 @@ class Lander:
         self._reader.start()
 
     def _read(self) -> None:
-        for line in self._process.stdout:
+        for line in there(self._process.stdout):
             with self._news:
                 try:
                     self.lines.append(json.loads(line))
@@ -105,7 +106,7 @@ class Lander:
         with self._news:
             self._news.notify_all()
 
-    def next(self, event: str) -> dict:
+    def next(self, event: str) -> dict[str, Any]:
         """The next line with `event`; fails if the process ends without it."""
         deadline = time.monotonic() + TIMEOUT
         with self._news:
@@ -169,7 +170,7 @@ def version(lake: Path, table: str) -> int:
 
 
 def await_true(
-    condition: Callable[[], bool], what: str, job: Lander, timeout: float = TIMEOUT, *, alive: bool = True
+    condition: Callable[..., bool], what: str, job: Lander, timeout: float = TIMEOUT, *, alive: bool = True
 ) -> None:
     """Waits for `condition`; fails if `job` ends before, unless `alive` is false."""
     deadline = time.monotonic() + timeout

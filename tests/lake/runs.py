@@ -26,6 +26,7 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import Fence
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
+from headrace_reader.proof import exactly_once
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
@@ -111,7 +112,7 @@ class Runs:
         return query.run(sql, self.lake)
 
     def proof(self) -> list[dict[str, Any]]:
-        return query.exactly_once(self.lake, content=True)
+        return exactly_once(self.lake, content=True)
 
     def proven(self) -> bool:
         return all(row["ok"] for row in self.proof())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS
 from headrace_common.record.event import rfc3339_ms
+from headrace_reader.proof import exactly_once
 
 Place = tuple[str, int, int]
 PARTITIONS = 4
@@ -119,13 +122,13 @@ def check_landed(lake: Path, sent: Sent) -> None:
     kept = {place: (bytes(row["raw"]), row["reason"]) for place, row in zip(places, rejected, strict=True)}
     assert kept.keys() == sent.quarantined.keys(), _difference(kept, sent.quarantined)
     assert kept == sent.quarantined
-    proof = query.exactly_once(lake, content=True)
+    proof = exactly_once(lake, content=True)
     assert all(row["ok"] for row in proof), proof
     sums = "select sum(records)::bigint as n, sum(duplicates)::bigint as resent from batches"
     (total,) = query.run(sums, lake)
     assert total == {"n": len(sent.events) + len(sent.quarantined) + sent.resent, "resent": sent.resent}
 
 
-def _difference(found: dict, wanted: dict) -> str:
+def _difference(found: Mapping[Any, object], wanted: Mapping[Any, object]) -> str:
     missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     return f"{len(missing)} missing, e.g. {missing[:3]}; {len(extra)} too many, e.g. {extra[:3]}"

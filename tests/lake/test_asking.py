@@ -18,6 +18,7 @@ from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comment
 from headrace_lake.tables.shape import Shape
 from headrace_reader import written
 from headrace_reader.address import located, trouble
+from headrace_reader.proof import exactly_once
 from headrace_reader.written import TableFormat
 
 from tests.lake.s3 import BUCKET, S3
@@ -36,14 +37,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_id, payload, landed_at, null as x, 'a,\"' as x from events order by 1"
-    assert query.query(sql, lake=lake, format_="csv") == 0
+    assert query.query(sql, lake=str(lake), format_="csv") == 0
     found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert found[0] == ["event_id", "payload", "landed_at", "x", "x_1"]
     assert found[1:] == [[f"d.{n}", "/w==", MOMENT.isoformat(), "", 'a,"'] for n in range(3)]
-    assert query.query(sql, lake=lake, format_="json") == 0
+    assert query.query(sql, lake=str(lake), format_="json") == 0
     assert [row["event_id"] for row in json.loads(capsys.readouterr().out)] == ["d.0", "d.1", "d.2"]
     for format_, empty in ((TableFormat.CSV, "event_id\n"), (TableFormat.JSON, "[]\n")):
-        assert query.query("select event_id from events where false", lake=lake, format_=format_) == 0
+        assert query.query("select event_id from events where false", lake=str(lake), format_=format_) == 0
         assert capsys.readouterr().out == empty
 
 
@@ -71,30 +72,30 @@ def test_two_that_write_one_parquet_file_at_once_each_write_a_whole_one(tmp_path
 def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     sql = 'select payload, landed_at, "offset", 1 as a, 2 as a from events'
-    assert query.query(sql, lake=lake, output=file) == 0
+    assert query.query(sql, lake=str(lake), output=file) == 0
     found = pyarrow.parquet.read_table(file)
     assert [str(kind) for kind in found.schema.types] == ["binary", "timestamp[us, tz=UTC]", "int64", "int32", "int32"]
     assert found.column_names[-2:] == ["a", "a_1"]
     assert found.to_pylist()[0] == {"payload": b"\xff", "landed_at": MOMENT, "offset": 0, "a": 1, "a_1": 2}
     with pytest.raises(CommandError, match="not Parquet"):
-        query.query(None, lake=lake, named="exactly-once", format_="parquet", output=file)
+        query.query(None, lake=str(lake), named="exactly-once", format_="parquet", output=file)
 
 
 def test_a_table_that_is_missing_is_not_taken_for_one_of_the_verbs_own(lake: Path) -> None:
     with pytest.raises(CommandError, match=r"^Catalog Error: Table with name nosuch does not exist!$"):
-        query.query("from nosuch", lake=lake)
+        query.query("from nosuch", lake=str(lake))
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     file.write_text("before")
     with pytest.raises(CommandError, match="Conversion Error"):
-        query.query("select cast(event_id as int) from events", lake=lake, format_="parquet", output=file)
+        query.query("select cast(event_id as int) from events", lake=str(lake), format_="parquet", output=file)
     with pytest.raises(CommandError, match="cannot be written as Parquet"):
-        query.query("select interval 1 day", lake=lake, format_="parquet", output=file)
+        query.query("select interval 1 day", lake=str(lake), format_="parquet", output=file)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
     with pytest.raises(CommandError, match="No such file"):
-        query.query("select 1", lake=lake, format_="parquet", output=tmp_path / "none" / "x")
+        query.query("select 1", lake=str(lake), format_="parquet", output=tmp_path / "none" / "x")
 
 
 def test_an_address_is_a_folder_or_a_url_as_deltalake_takes_it() -> None:
@@ -117,7 +118,7 @@ def test_columns_are_shown_with_what_they_mean(lake: Path, capsys: pytest.Captur
     assert found[EVENTS, ""] == ("", ABOUT[EVENTS])
     assert found[EVENTS, "event_id"] == ("varchar", comments(EVENTS, Shape())["event_id"])
     assert [column for table, column in found if table == BATCHES][1:] == SCHEMAS[BATCHES].names
-    assert query.query(lake=lake, as_json=True, named="schema") == 0
+    assert query.query(lake=str(lake), as_json=True, named="schema") == 0
     assert len(json.loads(capsys.readouterr().out)) == len(found)
 
 
@@ -141,7 +142,7 @@ class TestStore:
     def test_rows_proof_and_meaning_are_those_of_the_folder(self, lake: Path) -> None:
         for sql in ("select * from events order by all", "select * from gaps", *query.QUERIES.values()):
             assert query.run(sql, self.LAKE) == query.run(sql, lake)
-        assert query.exactly_once(self.LAKE) == query.exactly_once(lake)
+        assert exactly_once(self.LAKE) == exactly_once(lake)
         assert query.run(QUERIES["schema"], self.LAKE) == query.run(QUERIES["schema"], lake)
 
     def test_nothing_else_is_read(self, lake: Path) -> None:

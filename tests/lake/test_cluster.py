@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import headrace_lake.__main__
 import pytest
@@ -27,7 +28,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.stop()
 
 
-def submitted(bench: Bench, cluster: Cluster, **options: object) -> Lander:
+def submitted(bench: Bench, cluster: Cluster, **options: Any) -> Lander:
     """The job, submitted as in docs/lake-clusters.md."""
     listed = ",".join(map(str, sorted(jars("spark").glob("*.jar"))))
     launcher = submit(

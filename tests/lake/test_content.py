@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 from headrace_lake.kafka.checkpoint import Range
@@ -41,6 +40,7 @@ from headrace_lake.tables.digest import (
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 from headrace_reader import xxh64
 from headrace_reader.content import _AT_ONCE, _hashes
+from headrace_reader.proof import exactly_once
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
@@ -230,7 +230,7 @@ DAMAGES: dict[str, dict[str, Callable[[Path], None]]] = {
 @pytest.mark.parametrize(("table", "name"), [(table, name) for table in DAMAGES for name in DAMAGES[table]])
 def test_damage_is_named(lake: Path, table: str, name: str) -> None:
     DAMAGES[table][name](lake)
-    wrong = [row["check"] for row in query.exactly_once(lake, content=True)[:-1] if not row["ok"]]
+    wrong = [row["check"] for row in exactly_once(lake, content=True)[:-1] if not row["ok"]]
     assert f"each range of {table} holds what landed" in wrong, wrong
 
 

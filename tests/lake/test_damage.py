@@ -25,6 +25,7 @@ from headrace_reader.proof import exactly_once
 from pyspark.sql import SparkSession
 
 from tests.contract.embedded import EmbeddedKafka
+from tests.contract.waiting import before
 from tests.lake.runs import Runs
 from tests.tiers import sized
 
@@ -104,6 +105,14 @@ def alter(runs: Runs, table: str, change: str) -> None:
     runs.sql(table, f"alter table TABLE {change}")
 
 
+def altering(*changes: tuple[str, str]) -> Callable[[Runs], None]:
+    def does(runs: Runs) -> None:
+        for table, change in changes:
+            alter(runs, table, change)
+
+    return does
+
+
 def restored(runs: Runs, table: str, to: int) -> None:
     runs.sql(table, f"restore table TABLE to version as of {to}")
 
@@ -142,14 +151,17 @@ DAMAGES: dict[str, Damage] = {
 MORE_DAMAGES: dict[str, Damage] = {
     "two data files swapped": Damage(swap_files, stops="Checksum error: .*parquet"),
     "statistics, comments and the change data feed changed": Damage(
-        lambda runs: (
-            alter(runs, EVENTS, "set tblproperties ('delta.dataSkippingStatsColumns' = 'offset', 'comment' = 'ours')"),
-            alter(runs, EVENTS, "alter column stream comment 'ours', body comment ''"),
-            alter(runs, BATCHES, "set tblproperties ('delta.enableChangeDataFeed' = true)"),
+        altering(
+            (EVENTS, "set tblproperties ('delta.dataSkippingStatsColumns' = 'offset', 'comment' = 'ours')"),
+            (EVENTS, "alter column stream comment 'ours', body comment ''"),
+            (BATCHES, "set tblproperties ('delta.enableChangeDataFeed' = true)"),
         )
     ),
     "batches clustered by somebody": Damage(
-        lambda runs: (alter(runs, BATCHES, "cluster by (topic_id, partition)"), runs.sql(BATCHES, "optimize TABLE"))
+        before(
+            lambda runs: alter(runs, BATCHES, "cluster by (topic_id, partition)"),
+            lambda runs: runs.sql(BATCHES, "optimize TABLE"),
+        )
     ),
     "events rewritten in another order": Damage(
         lambda runs: runs.sql(EVENTS, "optimize TABLE zorder by (source, `offset`)")

@@ -17,6 +17,7 @@ from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_FROM
 from headrace_reader import content
+from headrace_reader.proof import exactly_once
 from headrace_reader.tables import connect
 
 from tests.lake.test_query import DAY_OF_IT, MOMENT, append, batch, columns_of, commit, event, make, reject
@@ -62,18 +63,18 @@ def lake(tmp_path: Path) -> Path:
 
 def failed(lake: Path, *, whole: bool = True) -> dict[str, str]:
     """The checks that fail, with what they say."""
-    found = query.exactly_once(lake, content=whole)[:-1]
+    found = exactly_once(lake, content=whole)[:-1]
     return {row["check"]: row["detail"] for row in found if not row["ok"]}
 
 
 def unproven(lake: Path) -> str:
-    return next((row["detail"] for row in query.exactly_once(lake, content=True) if row["check"] == NOTHING_PROVES), "")
+    return next((row["detail"] for row in exactly_once(lake, content=True) if row["check"] == NOTHING_PROVES), "")
 
 
 def test_what_landed_is_proven(lake: Path) -> None:
     assert failed(lake) == {}
     assert not unproven(lake)
-    assert query.query(None, lake=lake, named="exactly-once", content=True) == 0
+    assert query.query(None, lake=str(lake), named="exactly-once", content=True) == 0
 
 
 def test_a_changed_row_is_named_by_its_range_and_only_if_asked_for(lake: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_changed_row_is_named_by_its_range_and_only_if_asked_for(lake: Path) -
     assert list(said) == [HOLDS]
     assert said[HOLDS].startswith("1 ")
     assert "partition 0, from 2, to 4" in said[HOLDS]
-    assert query.query(None, lake=lake, named="exactly-once", content=True) == 1
+    assert query.query(None, lake=str(lake), named="exactly-once", content=True) == 1
 
 
 def test_partitions_that_share_sums_are_named_together(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_partitions_that_share_sums_are_named_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("shift", "day"), [(-3600, 0), (0, 1)])
 def test_a_row_that_landed_before_its_batch_or_on_another_day_is_named(tmp_path: Path, shift: int, day: int) -> None:
-    moved = {"landed_at": MOMENT + timedelta(seconds=shift), "day": DAY_OF_IT + timedelta(days=day)}
+    moved: dict[str, Any] = {"landed_at": MOMENT + timedelta(seconds=shift), "day": DAY_OF_IT + timedelta(days=day)}
     lake = lake_of(tmp_path / "lake", batch(0, 2, 2), events=[event(0), event(1, **moved)])
     assert list(failed(lake)) == [HOLDS]
 
@@ -189,7 +190,11 @@ def test_a_digest_that_is_no_json_contradicts_nothing_that_it_says(lake: Path) -
     assert "1 of 3 ranges" in unproven(lake)
 
 
-MARKER = {"source": "/logjam/x", "received_time": MOMENT, "body": '{"consumer":"a","device":7,"from":5,"to":9}'}
+MARKER: dict[str, Any] = {
+    "source": "/logjam/x",
+    "received_time": MOMENT,
+    "body": '{"consumer":"a","device":7,"from":5,"to":9}',
+}
 MISSED = {"reason": "logjam", "topic_id": "id", "partition": 0, "offset": 1, "source": "/logjam/x", "device": 7,
           "from_sequence": 5, "to_sequence": 9, "covered": False, "detail": MARKER["body"], "received_time": MOMENT,
           "landed_at": MOMENT}  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, ROUTES, STRAYS
 from headrace_reader import against_kafka
+from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, connect, rows
 from headrace_reader.written import Output, TableFormat, write_query
 from pyspark.sql.types import StructType
@@ -33,17 +35,17 @@ MOMENT = datetime(2026, 5, 6, 12, 0, 0, 123456, tzinfo=UTC)
 DAY_OF_IT = date(2026, 5, 6)
 
 
-def event(offset: int, partition: int = 0, **values: object) -> dict:
+def event(offset: int, partition: int = 0, **values: object) -> dict[str, Any]:
     place = {"topic_id": "id", "partition": partition, "offset": offset, "landed_at": MOMENT, DAY: DAY_OF_IT}
     return {"event_id": f"d.{offset}", "body": '{"a":1}', "payload": b"\xff", "event_time": MOMENT, **place, **values}
 
 
-def reject(offset: int, partition: int = 0) -> dict:
+def reject(offset: int, partition: int = 0) -> dict[str, Any]:
     place = {"topic_id": "id", "partition": partition, "offset": offset, "landed_at": MOMENT, DAY: DAY_OF_IT}
     return {"raw": b"\xff", "reason": "bad_json", **place}
 
 
-def batch(start: int, end: int, events: int, quarantined: int = 0, partition: int = 0, **values: int) -> dict:
+def batch(start: int, end: int, events: int, quarantined: int = 0, partition: int = 0, **values: int) -> dict[str, Any]:
     counts = {
         "records": events + quarantined,
         "events": events,
@@ -55,7 +57,7 @@ def batch(start: int, end: int, events: int, quarantined: int = 0, partition: in
     return {**whose, "from": start, "to": end, **counts, **values}
 
 
-def gap(start: int, end: int | None, rows: int = 0, partition: int = 0, reason: str = "retention") -> dict:
+def gap(start: int, end: int | None, rows: int = 0, partition: int = 0, reason: str = "retention") -> dict[str, Any]:
     whose = {"topic": "t", "topic_id": "id", "partition": partition, "epoch": 2, "landed_at": MOMENT}
     return {"reason": reason, "from": start, "to": end, "rows": rows, "covered": False, **whose}
 
@@ -65,7 +67,7 @@ def columns_of(schema: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
-def make(lake: Path, **rows: list[dict]) -> None:
+def make(lake: Path, **rows: list[dict[str, Any]]) -> None:
     """Creates the tables with the landing job's columns and adds `rows`, by table. Without Spark."""
     for name in SCHEMAS:
         if name in rows or not (lake / name).exists():
@@ -90,7 +92,7 @@ def commit(lake: Path, table: str, version: int, properties: dict[str, str] | No
 
 def wrong(lake: Path) -> list[str]:
     """The checks of the proof that fail."""
-    return [row["check"] for row in query.exactly_once(lake) if not row["ok"]]
+    return [row["check"] for row in exactly_once(lake) if not row["ok"]]
 
 
 KINDS = {
@@ -102,7 +104,7 @@ KINDS = {
 
 
 def append(
-    table: Path, columns: list[tuple[str, str]], rows: list[dict], properties: CommitProperties | None = None
+    table: Path, columns: list[tuple[str, str]], rows: list[dict[str, Any]], properties: CommitProperties | None = None
 ) -> None:
     schema = pa.schema([(name, KINDS[kind]) for name, kind in columns])
     write_deltalake(
@@ -149,7 +151,7 @@ def test_a_filter_reaches_the_files(lake: Path, where: str, plan: str) -> None:
 
 def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_time, payload, day, 'nan'::double as x, [1, null] as l, 1 as a, 2 as a from events where \"offset\" = 3"
-    assert query.query(sql, lake=lake, format_="json") == 0
+    assert query.query(sql, lake=str(lake), format_="json") == 0
     assert json.loads(capsys.readouterr().out) == [
         {"event_time": "2026-05-06T12:00:00.123456+00:00", "payload": "/w==", "day": "2026-05-06", "x": "nan",
          "l": [1, None], "a": 1, "a_1": 2}
@@ -158,11 +160,11 @@ def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.Ca
 
 def test_empty_tables_are_there_with_their_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path)
-    assert query.query("select * from events", lake=tmp_path) == 0
+    assert query.query("select * from events", lake=str(tmp_path)) == 0
     assert capsys.readouterr().err == "No rows. Nothing has landed yet.\n"
     columns = query.run("select column_name from (describe events)", tmp_path)
     assert [row["column_name"] for row in columns] == SCHEMAS[EVENTS].names
-    proof = query.exactly_once(tmp_path)
+    proof = exactly_once(tmp_path)
     assert all(row["ok"] for row in proof)
     assert proof[-1] == {"check": "all of it", "ok": True, "detail": "nothing has landed yet"}
 
@@ -257,7 +259,7 @@ def test_a_column_that_is_a_word_of_sql_is_shown_with_its_quotes(lake: Path, sql
 def test_no_rows_is_said_beside_the_output_with_the_last_landing(
     lake: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert query.query("select * from events where false", lake=lake) == 0
+    assert query.query("select * from events where false", lake=str(lake)) == 0
     said = capsys.readouterr()
     assert said.out == ""
     assert re.fullmatch(r"No rows\. The last batch landed [\d,]+ s ago\.\n", said.err)
@@ -268,9 +270,9 @@ def test_a_row_that_does_not_fit_is_shown_field_by_field(lake: Path, monkeypatch
     monkeypatch.setattr(
         console, "OUT", Console(file=shown, force_terminal=True, width=60, highlight=False, soft_wrap=True)
     )
-    query.query('select event_id, body from events where "offset" = 3', lake=lake)
+    query.query('select event_id, body from events where "offset" = 3', lake=str(lake))
     assert "│ d.3" in shown.getvalue()
-    query.query('select * from events where "offset" = 3', lake=lake)
+    query.query('select * from events where "offset" = 3', lake=str(lake))
     lines = shown.getvalue().splitlines()
     assert any(line.split() == ["event_id", "d.3"] for line in lines)
     assert not any("…" in line for line in lines)
@@ -288,18 +290,18 @@ def test_nothing_that_a_client_sent_moves_the_cursor(monkeypatch: pytest.MonkeyP
 
 
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert query.query(None, lake=lake, named="exactly-once", format_="json") == 0
+    assert query.query(None, lake=str(lake), named="exactly-once", format_="json") == 0
     proof = json.loads(capsys.readouterr().out)
     assert [row["ok"] for row in proof] == [True] * 15
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")
     make(lake, events=[event(1)])
-    assert query.query(None, lake=lake, named="exactly-once") == 1
+    assert query.query(None, lake=str(lake), named="exactly-once") == 1
 
 
 def test_the_proof_holds_after_an_erasure_and_names_it(lake: Path) -> None:
     erase(lake, offsets=[1], ids=["d.1"], deletes="event_id = 'd.1'")
     erase(lake, offsets=[2], ids=[], deletes="true", table=QUARANTINE)
-    proof = query.exactly_once(lake)
+    proof = exactly_once(lake)
     assert all(row["ok"] for row in proof), proof
     assert proof[-2] == {
         "check": "what was erased on request", "ok": True,
@@ -325,7 +327,7 @@ def test_the_proof_holds_with_a_route_and_after_an_erasure_from_it(lake: Path) -
     assert wrong(lake) == []
     erase(lake, offsets=[5], ids=["d.5"], deletes="event_id = 'd.5'")
     erase(lake, offsets=[5], ids=[], deletes="event_id = 'd.5'", table="order")
-    proof = query.exactly_once(lake)
+    proof = exactly_once(lake)
     assert all(row["ok"] for row in proof), proof
     assert proof[-2]["detail"].endswith("events 1, quarantined 0, routed 1")
     assert "order" in {row["table"] for row in query.run(query.QUERIES["schema"], lake)}
@@ -343,7 +345,7 @@ def test_the_proof_fails_if_a_route_has_what_was_erased_or_has_no_table(lake: Pa
     erase(lake, offsets=[5], ids=["d.5"], deletes="event_id = 'd.5'")
     assert wrong(lake) == ["nothing is in the route web that was erased", "all of it"]
     shutil.rmtree(lake / "web")
-    assert "no table web" in query.exactly_once(lake)[0]["detail"]
+    assert "no table web" in exactly_once(lake)[0]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -354,13 +356,13 @@ def test_a_route_may_have_any_name_that_the_job_takes(lake: Path, name: str) -> 
     assert query.run(f'select "offset" from "{name}"', lake) == [{"offset": 5}]
     assert wrong(lake) == []
     shutil.rmtree(lake / name)
-    assert f"no table {name}" in query.exactly_once(lake)[0]["detail"]
+    assert f"no table {name}" in exactly_once(lake)[0]["detail"]
 
 
 def test_rows_of_a_batch_under_way_are_no_contradiction(lake: Path) -> None:
     make(lake, events=[event(4), event(1, 1), event(0, 2)])
     commit(lake, EVENTS, transaction(1, 3))  # the last of the lake is batch 2
-    proof = query.exactly_once(lake)
+    proof = exactly_once(lake)
     assert all(row["ok"] for row in proof)
     assert proof[-1]["detail"].endswith("rows_of_a_batch_under_way 3")
 
@@ -383,7 +385,7 @@ def test_what_retention_dropped_is_not_missed_and_the_first_kept_day_is_compared
     commit(lake, EVENTS, transaction(1, 4), {RETAINED_FROM: DAY_OF_IT.isoformat()})
     assert wrong(lake) == []
     make(lake, batches=[batch(6, 8, 2)], events=[event(6)])  # of the first kept day
-    (found,) = [row for row in query.exactly_once(lake)[:-1] if not row["ok"]]
+    (found,) = [row for row in exactly_once(lake)[:-1] if not row["ok"]]
     assert found["check"].startswith("the events table")
     assert "from 6, said 2, found 1" in found["detail"]
 
@@ -421,7 +423,7 @@ def claimed_half(lake: Path) -> None:
         commit(lake, table, claim_of(2))
 
 
-What = dict[str, list[dict]] | Callable[[Path], None]
+What = dict[str, list[dict[str, Any]]] | Callable[[Path], None]
 """Rows for tables, or what is done to the lake."""
 
 
@@ -486,7 +488,7 @@ def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
         ("retention", 9, 12, 2, None), ("logjam", None, None, None, 7),
     ]  # fmt: skip
     for name in query.QUERIES:
-        assert query.query(None, lake=lake, named=name) == 0
+        assert query.query(None, lake=str(lake), named=name) == 0
 
 
 def all_deleted(lake: Path, kept_from: str) -> None:
@@ -526,7 +528,7 @@ def test_an_older_version_may_go_on_without_numbers_and_this_one_after_it(lake: 
     assert "no row of batches is missing, and none is there twice" in wrong(lake)
 
 
-def empty(start: int, end: int, partition: int = 0, **values: object) -> dict:
+def empty(start: int, end: int, partition: int = 0, **values: object) -> dict[str, Any]:
     """A line of `batches` without records."""
     return {**batch(start, end, 0, partition=partition), "records": 0, **values}
 

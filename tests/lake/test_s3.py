@@ -174,8 +174,11 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
     s3.make_bucket("deaf")
     s3.make_bucket("busy")
     deaf = type("DeafTo", (Deaf,), {"endpoint": s3.endpoint})
-    busy = type("BusyTo", (Busy,), {"endpoint": s3.endpoint, "answered": Counter()})
-    with ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server, ThreadingHTTPServer(("127.0.0.1", 0), busy) as other:
+
+    class BusyTo(Busy):
+        endpoint, answered = s3.endpoint, Counter[str]()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server, ThreadingHTTPServer(("127.0.0.1", 0), BusyTo) as other:
         for each in (server, other):
             threading.Thread(target=each.serve_forever, daemon=True).start()
         options = {
@@ -200,7 +203,7 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
         "after 409": "written", "409 and another's": "FileAlreadyExistsException", "always 409": said["always 409"],
     }  # fmt: skip
     assert "written" not in said["always 409"]
-    assert (busy.answered["9.json"], busy.answered["10.json"]) == (11, 10), "it is tried ten times"
+    assert (BusyTo.answered["9.json"], BusyTo.answered["10.json"]) == (11, 10), "it is tried ten times"
     of_commit = [line for line in s3.log.read_text().splitlines() if "_delta_log/00000000000000000000.json" in line]
     assert not [line for line in of_commit[:2] if "HEAD" in line], "nobody looks first: the server decides"
     assert any(" 412 " in line and "PUT" in line for line in of_commit)

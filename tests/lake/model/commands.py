@@ -11,11 +11,11 @@ from headrace_lake.commands.predicate import Condition, Predicate
 from headrace_lake.commands.replay import Replay, ReplayResult
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest
 from headrace_lake.tables import erasures
-from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.fence import REPLAYED, transaction
 
 from tests.lake.model.frames import Frame, Rows
 from tests.lake.model.job import Ignored, World
+from tests.lake.model.judge import place_of
 from tests.lake.model.session import Spark
 
 Place = tuple[str, int, int]
@@ -39,13 +39,13 @@ class Eraser(Erase):
         session: Any = self._spark
         tables: dict[str, Rows] = {name: session.load(f"{self._lake}/{name}").read() for name in self._tables}
         gone = {name for row in session_ids(session, self._lake) for name in row["ids"]}
-        gone |= {row["event_id"] for row in tables["events"] if _place(row) in self._wanted}
+        gone |= {row["event_id"] for row in tables["events"] if place_of(row) in self._wanted}
         found: dict[tuple[str, str, int], dict[str, Any]] = {}
         for table, rows in tables.items():
-            listed = {_place(row) for row in session_places(session, self._lake, table)}
+            listed = {place_of(row) for row in session_places(session, self._lake, table)}
             for row in rows:
-                named = _place(row) in self._wanted if table == "quarantine" else row["event_id"] in gone
-                if not named or _place(row) in listed:
+                named = place_of(row) in self._wanted if table == "quarantine" else row["event_id"] in gone
+                if not named or place_of(row) in listed:
                     continue
                 line = found.setdefault(
                     (table, row["topic_id"], row["partition"]),
@@ -68,10 +68,6 @@ def session_places(session: Any, lake: str, table: str) -> Rows:
     """The places that are listed of `table`."""
     listed: Any = erasures.places(session, lake, table)
     return list(listed.read())
-
-
-def _place(row: Any) -> Place:
-    return tuple(row[key] for key in KEY)  # type: ignore[return-value]
 
 
 class Replayer(Replay):

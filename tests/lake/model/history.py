@@ -20,10 +20,11 @@ from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
+from tests.contract.waiting import there
 from tests.lake.model.commands import Eraser, Place, Replayer
 from tests.lake.model.damage import DAMAGES, Damaged
 from tests.lake.model.job import HORIZON, ROUTES, SLACK, Run, World
-from tests.lake.model.judge import Judge
+from tests.lake.model.judge import Judge, place_of
 from tests.lake.model.prover import contradictions
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process, Stage
@@ -163,7 +164,7 @@ class History:
 
     def beside(self, body: Callable[[], None]) -> Process:
         """What a job does beside landing, in its process."""
-        job = self.stage.on
+        job = there(self.stage.on)
         job.threads.append(self.stage.start(f"beside {job.name}", lambda: self.once(f"beside {job.name}", body)))
         return job.threads[-1]
 
@@ -257,7 +258,8 @@ class History:
         if COPY + "-checkpoint" not in self.jobs:
             self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
             self.disk.copy(LAKE, COPY)
-            for of_lakes in (self.world.routes, self.world.lost, self.world.migrated):
+            known: tuple[dict[str, Any], ...] = (self.world.routes, self.world.lost, self.world.migrated)
+            for of_lakes in known:
                 of_lakes[COPY] = copy(of_lakes[LAKE])
             self.world.began |= {(COPY, version): at for (_, version), at in self.world.began.items()}
             if self.chance.random() < 0.7:
@@ -275,7 +277,7 @@ class History:
         lake = self.some_lake()
         rows = [row for name in (EVENTS_TABLE, QUARANTINE_TABLE) for row in self.disk.table(f"{lake}/{name}").rows]
         some = self.chance.sample(rows, min(len(rows), self.chance.choice((0, 1, 5, 5))))
-        self.erasers.append(self.start_eraser(lake, {tuple(row[key] for key in KEY) for row in some}))  # type: ignore[misc]
+        self.erasers.append(self.start_eraser(lake, {place_of(row) for row in some}))
 
     def start_eraser(self, lake: str, wanted: set[Place]) -> Process:
         def body() -> None:
@@ -395,11 +397,11 @@ class History:
         lakes = [LAKE, COPY] if f"{COPY}/{BATCHES}" in self.disk.tables else [LAKE]
         for lake in lakes:
             self.say(f"the last run on {lake}")
-            self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))  # type: ignore[misc]
+            self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))
             if self.world.lost[lake]:
                 self.last(
                     self.stage.start("replay", lambda lake=lake: self.once("replay", Replayer(self.world, lake).run))
-                )  # type: ignore[misc]
+                )
             self.last(self.start_eraser(lake, set()))
             judge = Judge(self.world, lake)
             self.failures += judge.faults()

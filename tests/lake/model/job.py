@@ -35,10 +35,11 @@ from headrace_lake.landing.landing import BatchResult, Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.recovered import EARLIEST
 from headrace_lake.landing.routes import Routes
+from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.routed import RouteTable, matches
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables import altered, erasures, transaction_log
+from headrace_lake.tables import altered, erasures, layout, transaction_log
 from headrace_lake.tables import fence as fences
 from headrace_lake.tables.digest import (
     KEY,
@@ -196,7 +197,7 @@ class World:
             *((module, "Storage", Stored) for module in (migrate, replay, routes)),
             *((module, "location", str) for module in (migrate, replay)),
             *((module, "time", clock) for module in (transaction_log, maintenance, retention, route_tables, replay)),
-            (migrate.layout, "create", lambda *_, **__: ()),
+            (layout, "create", lambda *_, **__: ()),
             (replay, "Brokers", lambda *_: self.brokers()),
             (replay, "condition", lines_to_replay),
             (replay, "range_options", lambda _, ranges: {"ranges": [Range(*at, *pair) for at, pair in ranges.items()]}),
@@ -222,7 +223,7 @@ class World:
             (landing_events, "_measures", lambda **_: [measure_events]),
             *((module, "counts", Counter) for module in (landing_events, quarantine, routes)),
             *((module, "keyed_counts", functions.keyed) for module in (quarantine, routes)),
-            *((landing_events.decode, name, decoded) for name, decoded in DECODED.items()),
+            *((decode, name, decoded) for name, decoded in DECODED.items()),
             *((module, "sf", functions) for module in SPOKEN),
         ]
         with contextlib.ExitStack() as stack:
@@ -397,7 +398,7 @@ class Ids(DedupIndex):
     def expire(self, keep_from: int) -> None:
         self._known = {name: (time, place) for name, (time, place) in self._known.items() if time >= keep_from}
 
-    def deduplicate(self, decoded: Frame, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def deduplicate(self, decoded: Any, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         def asked() -> Rows:
             return [{**row, DUPLICATE: bool(row["event_id"]) and self._is_again(row)} for row in decoded.read()]
 
@@ -453,9 +454,9 @@ class Run:
         assert migrated <= shape.columns.keys(), f"the events table has lost columns: {migrated - shape.columns.keys()}"
         tables = migrate.prepare_routes(storage, settings, fence)
         claiming = Claim(
-            self._spark, self._lake, self._checkpoint, self._brokers,  # type: ignore[arg-type]
+            self._spark, self._lake, self._checkpoint, self._brokers,
             {name: route.streams for name, route in settings.routes.items()},
-            accept_loss=self._accept_loss, log=Ignored(),
+            accept_loss=self._accept_loss, log=Ignored(),  # type: ignore[arg-type]
         )  # fmt: skip
         epoch, found = claiming.begin(fence, topics)
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})

@@ -39,7 +39,8 @@ def in_range(place: Place, line: Mapping[str, Any], topic_id: str) -> bool:
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
-    return tuple(row[name] for name in KEY)  # type: ignore[return-value]
+    topic, partition, offset = (row[name] for name in KEY)
+    return topic, partition, offset
 
 
 class Judge:
@@ -156,9 +157,9 @@ class Judge:
                     self.holds(place in there, f"{name}: {place} is missing, of {row[DAY]}, and {kept_from} is kept")
 
         for change in (change for name in (EVENTS_TABLE, *self.routes) for change in self.tables[name].changes):
-            for row in change.rows:
-                late = self.listed_at.get(row["event_id"], change.at) < self.began.get(change.version, 0)
-                self.holds(not late, f"the event {row['event_id']} was erased and landed again")
+            for event in change.rows:
+                late = self.listed_at.get(event["event_id"], change.at) < self.began.get(change.version, 0)
+                self.holds(not late, f"the event {event['event_id']} was erased and landed again")
 
     def beyond_replay(self, name: str, place: Place) -> bool:
         """Whether a replay leaves a lost row as it is: Kafka no longer holds all of its batch, its day may have been dropped,
@@ -232,8 +233,8 @@ class Judge:
                 if table not in routed:
                     self.holds(not here, f"{what}: {len(here)} rows of {table}, which the line does not name")
                     continue
-                events = [each for place, each in self.landed[EVENTS_TABLE].items() if in_range(place, row, topic.id)]
-                wanted = sum(fits(table, each) and each["event_id"] not in self.listed_at for each in events)
+                there = [each for place, each in self.landed[EVENTS_TABLE].items() if in_range(place, row, topic.id)]
+                wanted = sum(fits(table, each) and each["event_id"] not in self.listed_at for each in there)
                 right = lost or wanted <= routed[table] == len(here)
                 self.holds(right, f"{what}: {routed} of routes, {len(here)} rows of {table}, {wanted} events")
             digest = json.loads(row["digest"])["sums"]

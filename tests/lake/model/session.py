@@ -70,8 +70,8 @@ class Appender:
             self._write(transaction, rows, version, token)
 
     def _write(self, transaction: Transaction, rows: Frame | pa.Table, version: int, token: str) -> None:
-        lines = isinstance(rows, pa.Table)
-        world, data = self._world, rows.to_pylist() if lines else rows.read()
+        lines = not isinstance(rows, Frame)
+        world, data = self._world, rows.read() if isinstance(rows, Frame) else rows.to_pylist()
 
         def act() -> None:
             transaction.commit(data, version=version, token=token, moment=world.now())

@@ -14,7 +14,7 @@ class Killed(BaseException):
 class Process:
     """Runs `body` in a thread that goes on only when the stage says so."""
 
-    def __init__(self, stage: Stage, name: str, body: Callable[[], None]) -> None:
+    def __init__(self, stage: Stage, name: str, body: Callable[..., None]) -> None:
         self.name = name
         self.dead = self.doomed = False
         self.frozen_until = 0
@@ -61,7 +61,7 @@ class Stage:
         self.on: Process | None = None
         """Whose turn it is."""
 
-    def start(self, name: str, body: Callable[[], None]) -> Process:
+    def start(self, name: str, body: Callable[..., None]) -> Process:
         process = Process(self, name, body)
         self.processes.append(process)
         return process

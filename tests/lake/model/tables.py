@@ -51,10 +51,10 @@ class Table:
     """Name -> type, where somebody asks for it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Table:
-        files, stored, properties, columns = (
-            dict(each) for each in (self.files, self.stored, self.properties, self.columns)
-        )  # type: ignore[call-overload]
-        return Table(self.id, self.now, list(self.commits), list(self.changes), files, stored, properties, columns)
+        return Table(
+            self.id, self.now, list(self.commits), list(self.changes), dict(self.files), dict(self.stored),
+            dict(self.properties), dict(self.columns),
+        )  # fmt: skip
 
     @property
     def rows(self) -> Rows:
