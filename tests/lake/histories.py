@@ -55,7 +55,7 @@ def batches(draw: st.DrawFn, times: tuple[int, int] = (0, 60)) -> list[list[IdEv
     made: list[list[IdEvent]] = []
     offset = 0
     for _ in range(draw(st.integers(1, 6))):
-        if made and draw(st.booleans()):
+        if len(made) > 0 and draw(st.booleans()):
             again = draw(st.sampled_from(made))
             made.append(draw(st.permutations(again)))
             continue

@@ -16,6 +16,8 @@ from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.retention import first_kept
 from structlog.testing import CapturingLogger
 
+from tests.contract.waiting import before, there
+
 NOW = 1_770_000_000.0
 HOUR = 3600.0
 YEARS = 2 * 365 * 86_400.0
@@ -126,11 +128,12 @@ def test_a_record_is_before_a_time_or_not(time: datetime, first: int) -> None:
 
 def test_a_time_before_1970_is_no_command_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """-1 is the end of a partition to Kafka, and other times before 1970 it refuses."""
-    asked = []
+    asked: list[object] = []
     spec = SimpleNamespace(earliest=lambda: "earliest", forTimestamp=lambda time: f"since {time}")
     brokers = source.Brokers.__new__(source.Brokers)
-    brokers._class = lambda _: spec
-    monkeypatch.setattr(brokers, "_list_offsets", lambda _, what: asked.append(what) or {("t", 0): (5, -1)})
+    monkeypatch.setattr(brokers, "_class", lambda _: spec)
+    offsets = before(lambda _, what: asked.append(what), lambda *_: {("t", 0): (5, -1)})
+    monkeypatch.setattr(brokers, "_list_offsets", offsets)
     for time in (
         datetime(1, 1, 1, tzinfo=UTC),
         datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=1),
@@ -145,7 +148,7 @@ def test_a_day_that_is_not_over_was_not_dropped() -> None:
     replay = Replay.__new__(Replay)
     said = {"events": "9999-12-31", "quarantine": "2026-05-06"}
     replay._fence = SimpleNamespace(properties=lambda table: {RETAINED_FROM: said[table]})  # type: ignore[assignment]
-    kept = replay._kept_from()
+    kept = there(replay._kept_from())
     assert kept <= datetime.now(UTC) < kept + timedelta(days=2)
     said["events"] = "2026-05-07"
     assert replay._kept_from() == datetime(2026, 5, 7, tzinfo=UTC)

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS, RecordFault
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from tests.contract.waiting import there
 from tests.lake.records import GOOD, LANDED, RECEIVED, REJECT, TOPICS, Record, changed, expected_fault, frame, without
 
 pytestmark = pytest.mark.spark
@@ -100,28 +102,28 @@ LOOSE = {
 """No RFC 3339, and taken all the same: see docs/lake.md."""
 
 
-def events(spark: SparkSession, records: list[Record]) -> list[dict]:
+def events(spark: SparkSession, records: list[Record]) -> list[dict[str, Any]]:
     """`event_time` in microseconds, because PySpark cannot convert the first day of the calendar for Python."""
     rows = decode.events(frame(spark, records), TOPICS, LANDED)
     rows = rows.withColumn("event_time", sf.unix_micros("event_time")).orderBy("offset")
     return [row.asDict() for row in rows.collect()]
 
 
-def faults(spark: SparkSession, records: list[Record]) -> list[dict]:
+def faults(spark: SparkSession, records: list[Record]) -> list[dict[str, Any]]:
     return [row.asDict() for row in decode.faults(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
 
-def rejects(spark: SparkSession, records: list[Record]) -> list[dict]:
+def rejects(spark: SparkSession, records: list[Record]) -> list[dict[str, Any]]:
     return [row.asDict() for row in decode.rejects(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
 
 @pytest.fixture(scope="module")
-def faulty(spark: SparkSession) -> dict[str, dict]:
+def faulty(spark: SparkSession) -> dict[str, dict[str, Any]]:
     return dict(zip(FAULTY, faults(spark, [record for record, _, _ in FAULTY.values()]), strict=True))
 
 
 @pytest.fixture(scope="module")
-def sound(spark: SparkSession) -> dict[str, dict]:
+def sound(spark: SparkSession) -> dict[str, dict[str, Any]]:
     return dict(zip(SOUND, events(spark, list(SOUND.values())), strict=True))
 
 
@@ -154,7 +156,7 @@ def test_an_event_has_every_column(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_a_faulty_record_goes_to_quarantine_whole(faulty: dict[str, dict], name: str) -> None:
+def test_a_faulty_record_goes_to_quarantine_whole(faulty: dict[str, dict[str, Any]], name: str) -> None:
     record, fault, detail = FAULTY[name]
     row = faulty[name]
     assert (row["reason"], row["detail"]) == (fault, detail)
@@ -171,7 +173,7 @@ def test_a_faulty_record_goes_to_quarantine_whole(faulty: dict[str, dict], name:
     assert list(row) == SCHEMAS[QUARANTINE].names
 
 
-def test_a_faulty_record_says_what_can_be_known_of_it(faulty: dict[str, dict]) -> None:
+def test_a_faulty_record_says_what_can_be_known_of_it(faulty: dict[str, dict[str, Any]]) -> None:
     row = faulty["value no UTF-8"]
     assert (row["protocol"], row["source"], row["stream"]) == ("forward", "/forward/web-1.example.org", "app.web")
     assert row["id"] == "d.00112233445566778899aabbccddeeff"
@@ -180,16 +182,16 @@ def test_a_faulty_record_says_what_can_be_known_of_it(faulty: dict[str, dict]) -
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_a_sound_record_lands_as_an_event(sound: dict[str, dict], name: str) -> None:
+def test_a_sound_record_lands_as_an_event(sound: dict[str, dict[str, Any]], name: str) -> None:
     record, row = SOUND[name], sound[name]
     assert row[decode.FAULT] is None
     assert expected_fault(record) is None
-    headers = dict(record.headers or [])
+    headers, value = dict(there(record.headers)), there(record.value)
     is_json = headers["content-type"] == b"application/json"
-    assert (row["body"], row["payload"]) == ((record.value.decode(), None) if is_json else (None, record.value))
-    assert row["stream"] == headers["ce_subject"].decode()
-    assert row["attributes"] == (headers["ce_attributes"].decode() if "ce_attributes" in headers else None)
-    in_order = [key for key, _ in record.headers] in (list(HEADERS), list(REQUIRED_HEADERS))
+    assert (row["body"], row["payload"]) == ((value.decode(), None) if is_json else (None, value))
+    assert row["stream"] == there(headers["ce_subject"]).decode()
+    assert row["attributes"] == (there(headers["ce_attributes"]).decode() if "ce_attributes" in headers else None)
+    in_order = [key for key, _ in there(record.headers)] in (list(HEADERS), list(REQUIRED_HEADERS))
     assert row[decode.LOOKED_UP] is not in_order
 
 

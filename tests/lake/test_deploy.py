@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import headrace_lake
 import pytest
@@ -16,7 +17,7 @@ from headrace_lake.configuration.settings import LakeProcessSettings
 from tests.helm.spark_operator import faults
 
 ROOT = Path(__file__).parent.parent.parent
-PYSPARK = re.search(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+(PYSPARK,) = re.findall(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
 SETTINGS = {variable(section, name) for section, name, _ in each_setting(LakeProcessSettings)}
 ROUTE = re.compile(
     r"(?<=^HEADRACE_LAKE__ROUTES)__[A-Z0-9_]+?__(?:" + "|".join(RouteSettings.model_fields).upper() + r")$"
@@ -26,11 +27,11 @@ PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("lak
 
 
 @pytest.fixture
-def application() -> dict:
+def application() -> dict[str, Any]:
     return yaml.safe_load((ROOT / "deploy" / "spark" / "sparkapplication.yaml").read_text())
 
 
-def test_the_operator_knows_every_field(application: dict) -> None:
+def test_the_operator_knows_every_field(application: dict[str, Any]) -> None:
     assert (application["apiVersion"], application["kind"]) == ("sparkoperator.k8s.io/v1beta2", "SparkApplication")
     assert faults(application) == []
     spec = application["spec"]
@@ -39,7 +40,7 @@ def test_the_operator_knows_every_field(application: dict) -> None:
     assert all(isinstance(variable["value"], str) for variable in spec["driver"]["env"])
 
 
-def test_what_the_operator_does_not_know_is_found(application: dict) -> None:
+def test_what_the_operator_does_not_know_is_found(application: dict[str, Any]) -> None:
     driver = application["spec"]["driver"]
     driver["serviceAccountName"] = driver.pop("serviceAccount")
     application["spec"]["restartPolicy"]["type"] = "Sometimes"
@@ -49,7 +50,7 @@ def test_what_the_operator_does_not_know_is_found(application: dict) -> None:
         faults(application)
 
 
-def test_it_names_what_exists(application: dict) -> None:
+def test_it_names_what_exists(application: dict[str, Any]) -> None:
     spec = application["spec"]
     assert spec["sparkVersion"] == PYSPARK
     assert spec["image"] == f"headrace-lake:{headrace_lake.__version__}"

@@ -21,7 +21,7 @@ from headrace_lake import job
 from headrace_lake.spark.halt import HaltError
 
 from tests.contract.receiver import variables
-from tests.contract.waiting import PATIENCE, wait_for
+from tests.contract.waiting import PATIENCE, there, wait_for
 from tests.lake.lander import QUICK_START
 from tests.lake.runs import Runs
 
@@ -67,13 +67,13 @@ def test_no_jvm_outlives_its_driver_though_a_hook_never_ends(end: str) -> None:
     )  # fmt: skip
     jvm = 0
     try:
-        jvm = int(driver.stdout.readline())
+        jvm = int(there(driver.stdout).readline())
         assert alive(jvm)
         if end == "killed":
             driver.kill()
             driver.wait()
         else:
-            driver.stdin.close()
+            there(driver.stdin).close()
             assert driver.wait() == 1
         wait_for(lambda: not alive(jvm), "the JVM ends")
     finally:

@@ -26,6 +26,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.contract.waiting import there
 from tests.lake.lander import version
 
 _OF_ONE_COMMIT = {"timestamp", "txnId", "path", "size", "modificationTime", "lastUpdated", "operationMetrics"}
@@ -272,7 +273,7 @@ def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(
     kinds = {field.name: field.dataType.simpleString() for field in SCHEMAS[EVENTS].fields}
     columns = [f"cast({own.get(name, 'null')} as {kind}) as `{name}`" for name, kind in kinds.items()]
     assert claimed.write(EVENTS, spark.range(0, 11, 1, 1).selectExpr(*columns), transaction(1, 0))
-    found = claimed._logs[EVENTS]._added(transaction(1, 0))
+    found = there(claimed._logs[EVENTS]._added(transaction(1, 0)))
     stats = {file["partitionValues"]["day"]: json.loads(file["stats"]) for file in found}
     assert len(found) == len(stats) == 2
     for day, rows, last in (("2026-01-01", 6, 10), ("2026-01-02", 5, 9)):
@@ -300,7 +301,7 @@ def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_p
     inventory = Inventory(Storage(spark), f"{odd}/{BATCHES}", 1 << 20)
     inventory.latest()
     assert inventory.small_files() == 1
-    files = fence.files_of(BATCHES, transaction(1, 0))
+    files = there(fence.files_of(BATCHES, transaction(1, 0)))
     assert plain_parquet(spark.read, files).count() == 1
 
 

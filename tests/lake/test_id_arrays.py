@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from headrace_lake.dedup.id_arrays import IdArrays, IdRows
 from headrace_lake.dedup.index import ELSEWHERE, OFFSET_BITS, IdKind
@@ -60,7 +62,7 @@ def test_expiry_changes_no_answer_at_or_above_the_watermark(data: st.DataObject)
 
 @settings(deadline=None)
 @given(st.lists(batches((0, 300)), min_size=1, max_size=4), st.integers(1, 40))
-def test_out_of_room_it_loses_no_event_and_tells_what_it_still_can(parts: list, most: int) -> None:
+def test_out_of_room_it_loses_no_event_and_tells_what_it_still_can(parts: list[Any], most: int) -> None:
     """It may only miss duplicates, and only of events at or before the time that it reports as forgotten."""
     arrays, model = IdArrays(HORIZON, 48 * most), Model()
     offset = 0

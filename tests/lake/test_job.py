@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from headrace_lake.kafka import gaps
@@ -33,7 +34,9 @@ from structlog.testing import CapturingLogger
         ("None", {}),  # of a batch that a new driver lands again
     ],
 )
-def test_where_a_batch_ends_comes_from_whatever_the_report_holds(end: object, expected: dict) -> None:
+def test_where_a_batch_ends_comes_from_whatever_the_report_holds(
+    end: object, expected: dict[tuple[str, int], int]
+) -> None:
     assert reached({"endOffset": end}) == expected
     assert reached({}) == {}
 
@@ -112,7 +115,9 @@ def test_a_full_disk_names_its_folder(cause: str, full: bool, monkeypatch: pytes
     assert not full or "LAKE__CHECKPOINT (/checkpoint) has 17 bytes left" in str(said)
 
 
-def summed(partition: int, start: int, end: int, length: int, rows: int, number: int | None, reason: str = "") -> dict:
+def summed(
+    partition: int, start: int, end: int, length: int, rows: int, number: int | None, reason: str = ""
+) -> dict[str, Any]:
     place = {"topic": "t", "topic_id": "id", "partition": partition, "reason": reason}
     return {**place, "start": start, "end": end, "length": length, "rows": rows, "number": number}
 
@@ -130,7 +135,7 @@ def summed(partition: int, start: int, end: int, length: int, rows: int, number:
         ([], []),
     ],
 )
-def test_batches_must_agree_with_itself(rows: list[dict], said: list[str]) -> None:
+def test_batches_must_agree_with_itself(rows: list[dict[str, Any]], said: list[str]) -> None:
     assert list(_faults(rows, lambda: 0)) == said  # type: ignore[arg-type]
     if said:
         with pytest.raises(HaltError, match=r"were deleted or doubled: .*RESTORE TABLE"):
@@ -179,7 +184,7 @@ class _Checkpoint:
     ],
 )
 def test_batches_must_end_where_the_checkpoint_does(
-    begun: int, committed: int, landed: int, ends: dict, stops: bool
+    begun: int, committed: int, landed: int, ends: dict[str, Any], stops: bool
 ) -> None:
     claim = Claim.__new__(Claim)
     claim._checkpoint = _Checkpoint(begun, committed)  # type: ignore[assignment]
@@ -294,7 +299,7 @@ def test_rows_of_an_interrupted_batch_must_all_be_there(wrote: int, found: int, 
     ],
 )
 def test_what_kafka_lacks_is_a_loss_or_stops_the_job(
-    landed: dict, begun: dict, known: dict, first: int, end: int, said: str
+    landed: dict[str, Any], begun: dict[str, Any], known: dict[str, Any], first: int, end: int, said: str
 ) -> None:
     asked = {True: first, False: end}
     brokers = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, asked[earliest]))
@@ -314,7 +319,7 @@ def test_what_kafka_lacks_is_a_loss_or_stops_the_job(
 
 
 @pytest.mark.parametrize(("given_up", "said"), [((), ["t/0 (id older, recreated): from 7 on"]), ((("older", 0),), [])])
-def test_what_a_recreated_topic_lost_is_accepted_once(given_up: tuple, said: list[str]) -> None:
+def test_what_a_recreated_topic_lost_is_accepted_once(given_up: tuple[Any, ...], said: list[str]) -> None:
     coverage = Coverage({}, {("t", "older", 0): 7}, frozenset(given_up))
     brokers = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, 0))
     fence = SimpleNamespace(properties=lambda _: {})

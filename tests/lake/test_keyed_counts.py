@@ -21,6 +21,8 @@ from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as sf
 
+from tests.contract.waiting import there
+
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("keys", "tasks"), [(1, 1), (7, 3), (600, 5), (5_000, 2)])
@@ -36,8 +38,8 @@ def test_counts_are_exact(spark: SparkSession, keys: int, tasks: int) -> None:
 
 @pytest.mark.spark
 def test_large_keys_and_no_rows(spark: SparkSession) -> None:
-    row = spark.range(3).agg(keyed_counts(sf.lit((1 << 53) - 1)), keyed_counts(sf.lit(None).cast("int"))).first()
-    assert [counts(row[0]), counts(row[1])] == [{(1 << 53) - 1: 3}, {}]
+    rows = spark.range(3).agg(keyed_counts(sf.lit((1 << 53) - 1)), keyed_counts(sf.lit(None).cast("int")))
+    assert [*map(counts, there(rows.first()))] == [{(1 << 53) - 1: 3}, {}]
     assert counts(None) == {}
 
 
@@ -72,8 +74,8 @@ def test_one_tally_tells_partitions_kinds_protocols_and_ages_apart(spark: SparkS
     for number in (0, 1, 199):
         faulty, wanted, resent = (kinds[number, kind] for kind in ("faulty", "wanted", "duplicate"))
         assert found.partitions[number] == PartitionCounts(faulty + wanted + resent, wanted + resent, resent)
-    resent = Counter({"strange": "other"}.get(str(row[4]), str(row[4])) for row in rows if row[3])
-    assert found.duplicates == resent
+    duplicates = Counter({"strange": "other"}.get(str(row[4]), str(row[4])) for row in rows if row[3])
+    assert found.duplicates == duplicates
     wanted_ages = Counter(float(row[8]) for row in rows if not row[2] and not row[3])
     edges = [end for _, end, _ in ages({}, 0).spans]
     expected = Counter[float]()
@@ -97,7 +99,7 @@ def test_ages_are_counted_by_their_distance_to_the_commit(spark: SparkSession) -
     frame = spark.createDataFrame(rows, "received_time timestamp, counted boolean").withColumn(
         "landed_at", sf.lit(LANDED)
     )
-    row = frame.agg(keyed_counts(sf.expr(f"if(counted, {span()}, null)"))).first()
+    row = there(frame.agg(keyed_counts(sf.expr(f"if(counted, {span()}, null)"))).first())
     found = ages(counts(row[0]), seconds=1.5)
     assert [(start, end, count) for start, end, count in found.spans if count] == [
         (1.5, 2.0, 3), (3.5, 4.5, 2), (9.5, 11.5, 1), (31.5, 61.5, 1), (86_401.5, 604_801.5, 1),

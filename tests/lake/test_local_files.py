@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 def context(spark: SparkSession, implementation: str) -> Any:
     """Hadoop's FileContext with a class of local files."""
-    settings = java_class(spark, "org.apache.hadoop.conf.Configuration")(spark._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+    settings = java_class(spark, "org.apache.hadoop.conf.Configuration")(spark._jsc.hadoopConfiguration())
     settings.set(LOCAL_FILES, implementation)
     return java_class(spark, "org.apache.hadoop.fs.FileContext").getFileContext(settings)
 
@@ -26,11 +26,13 @@ class Files:
     """A folder, and the steps in which the checkpoint and Delta's log are written into it."""
 
     def __init__(self, spark: SparkSession, folder: Path, implementation: str) -> None:
-        self._class = lambda name: java_class(spark, f"org.apache.hadoop.fs.{name}")
         self._spark = spark
         self._context = context(spark, implementation)
         self.folder = folder
         folder.mkdir()
+
+    def _class(self, name: str) -> Any:
+        return java_class(self._spark, f"org.apache.hadoop.fs.{name}")
 
     def _path(self, name: str) -> Any:
         return self._class("Path")(f"file:{self.folder}/{name}")
@@ -106,6 +108,6 @@ def test_what_they_do_is_what_hadoops_do(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_the_job_writes_by_them(spark: SparkSession) -> None:
-    assert spark._jsc.hadoopConfiguration().get(LOCAL_FILES) == "headrace.lake.LocalFiles"  # type: ignore[attr-defined]
-    new = java_class(spark, "org.apache.hadoop.fs.FileContext").getFileContext(spark._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+    assert spark._jsc.hadoopConfiguration().get(LOCAL_FILES) == "headrace.lake.LocalFiles"
+    new = java_class(spark, "org.apache.hadoop.fs.FileContext").getFileContext(spark._jsc.hadoopConfiguration())
     assert new.getDefaultFileSystem().getClass().getName() == "headrace.lake.LocalFiles"

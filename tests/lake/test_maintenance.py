@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -22,12 +23,16 @@ from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import choice, compaction, rewrite
+from headrace_lake.upkeep.merging.parquet_merge import merge_files
 from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_reader.proof import exactly_once
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyarrow.parquet import ParquetFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from structlog.testing import CapturingLogger
+
+from tests.contract.waiting import before
 
 pytestmark = [pytest.mark.spark]
 
@@ -100,8 +105,8 @@ class Lake:
     def value(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"headrace_lake_{name}", labels) or 0.0
 
-    def proof(self) -> list[dict]:
-        return [row for row in query.exactly_once(self.folder) if not row["ok"]]
+    def proof(self) -> list[dict[str, Any]]:
+        return [row for row in exactly_once(self.folder) if not row["ok"]]
 
 
 def all_of(table: Inventory) -> choice.Piece:
@@ -219,7 +224,7 @@ def test_a_merge_of_a_file_that_is_gone_commits_nothing(lake: Lake, monkeypatch:
     streams_of(lake, 1_000)
     table = lake.inventory(EVENTS)
     piece = all_of(table)
-    whole = rewrite.merge_files
+    whole = merge_files
 
     def deleted_meanwhile(*given: Any) -> Any:
         schema = whole(*given)
@@ -281,7 +286,7 @@ def test_nothing_is_done_without_a_share_or_after_sigterm(full: Lake, monkeypatc
     assert full.value("small_files", table=EVENTS) == 8, "the metrics are there all the same"
     assert full.value("maintenance_runs_total", task="compact") == 0
     merged: list[object] = []
-    monkeypatch.setattr(compaction, "merge", lambda *piece: merged.append(piece) or 0)
+    monkeypatch.setattr(compaction, "merge", before(lambda *piece: merged.append(piece), lambda *_: 0))
     full.maintenance(stopping=lambda: bool(merged)).run_due()
     assert len(merged) == 1, "the piece that was under way, and no other: it was asked to stop meanwhile"
 
@@ -384,8 +389,8 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
     fence.check(transaction(1, 0))
     cleaner = retention.LogCleaner(Storage(lake.spark), lake.path(BATCHES), inventory, age=600)
     assert not cleaner.due(), "everything is young"
-    later = retention.time.time() + 700
-    monkeypatch.setattr(retention.time, "time", lambda: later)
+    later = time.time() + 700
+    monkeypatch.setattr(time, "time", lambda: later)
     assert cleaner.due()
     cleaner.clean(lambda: True)
     assert len(list(folder.glob("*.json"))) == 33, "it was stopping"
@@ -412,7 +417,7 @@ def test_a_frozen_process_notices_commits_that_were_cleaned_up(lake: Lake, monke
     for path in sorted((lake.folder / BATCHES / "_delta_log").glob("*.json"))[:-1]:
         path.unlink()
     (lake.folder / BATCHES / "_delta_log" / f"{table.version():020d}.json").unlink()
-    later = retention.time.time() + 3600
-    monkeypatch.setattr(retention.time, "time", lambda: later)
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
     with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
         frozen.written(BATCHES, transaction(1, 1))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq.asyncio
@@ -19,7 +20,7 @@ from headrace_lake.landing.landing import Landing
 from headrace_logjam.devices.positions import GROUP
 
 from tests.contract.topic import events, quarantined
-from tests.contract.waiting import until
+from tests.contract.waiting import before, until
 from tests.lake.runs import Runs
 from tests.logjam.driving import event
 from tests.logjam.test_devices import GAP, Device, consumer
@@ -31,7 +32,9 @@ SOURCE = "/logjam/tcp%3A%2F%2Fdevice-1%3A9606"
 CREATED = 1_770_000_000_000
 
 
-def record(name: str, *, kind: str, value: dict, attributes: dict, source: str = SOURCE) -> tuple[bytes, list]:
+def record(
+    name: str, *, kind: str, value: dict[str, Any], attributes: dict[str, Any], source: str = SOURCE
+) -> tuple[bytes, list[Any]]:
     values = (
         "1.0", f"d.{hashlib.md5(name.encode()).hexdigest()}", source, kind, "app-env", "2026-05-06T12:00:00Z", "application/json",
         json.dumps(attributes),
@@ -39,7 +42,7 @@ def record(name: str, *, kind: str, value: dict, attributes: dict, source: str =
     return json.dumps(value).encode(), [(key, text.encode()) for key, text in zip(HEADERS, values, strict=True)]
 
 
-def message(number: int, *, device: int = 7, created: int = CREATED, source: str = SOURCE) -> tuple[bytes, list]:
+def message(number: int, *, device: int = 7, created: int = CREATED, source: str = SOURCE) -> tuple[bytes, list[Any]]:
     attributes = {"device": device, "sequence": number, "created": created}
     name = f"{source} {device} {number} {created}"
     return record(name, kind="headrace.logjam.event", value={"n": number}, attributes=attributes, source=source)
@@ -47,12 +50,12 @@ def message(number: int, *, device: int = 7, created: int = CREATED, source: str
 
 def marker(
     start: object, end: object, *, device: object = 7, consumer: str = "a", **more: object
-) -> tuple[bytes, list]:
+) -> tuple[bytes, list[Any]]:
     value = {"consumer": consumer, "device": device, "from": start, "to": end, **more}
     return record(f"{consumer} {device} {start} {end}", kind=GAP_TYPE, value=value, attributes={})
 
 
-def send(runs: Runs, *records: tuple[bytes, list], received: int | None = None) -> None:
+def send(runs: Runs, *records: tuple[bytes, list[Any]], received: int | None = None) -> None:
     async def act() -> None:
         async with AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers) as producer:
             for value, headers in records:
@@ -63,7 +66,7 @@ def send(runs: Runs, *records: tuple[bytes, list], received: int | None = None) 
     asyncio.run(act())
 
 
-def found(runs: Runs) -> dict[tuple, bool]:
+def found(runs: Runs) -> dict[tuple[Any, ...], bool]:
     rows = runs.query("select * from gaps where reason = 'logjam'")
     return {(row["device"], row["from_sequence"], row["to_sequence"]): row["covered"] for row in rows}
 
@@ -99,7 +102,7 @@ def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs) -> None:
 def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs) -> None:
     """When they were received says so. When they were made does not: a producer's clock may be years ahead."""
     now = int(time.time() * 1000)
-    bounds = {"after": now - 60_000, "before": now - 50_000}
+    bounds: dict[str, Any] = {"after": now - 60_000, "before": now - 50_000}
     send(runs, message(5, created=now - 55_000), received=now - 70_000)
     send(runs, message(6, created=now - 55_000), received=now - 40_000)
     send(runs, marker(5, 7, **bounds), received=now - 50_000)
@@ -133,9 +136,9 @@ def test_a_marker_is_one_row_however_often_its_batch_is_landed(runs: Runs) -> No
 
 @pytest.mark.full
 def test_open_gaps_are_not_looked_for_in_every_batch(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
-    covered = markers.GapMarkers._covered
-    monkeypatch.setattr(markers.GapMarkers, "_covered", lambda *args: looks.append(time.monotonic()) or covered(*args))
+    looks: list[tuple[Any, ...]] = []
+    covered = before(lambda *given: looks.append(given), markers.GapMarkers._covered)
+    monkeypatch.setattr(markers.GapMarkers, "_covered", covered)
     send(runs, marker(5, 10), *(message(n) for n in range(20, 40)))
     runs.run(batch_records=2)
     assert len(looks) == 1
@@ -167,7 +170,7 @@ async def consumed(runs: Runs, folder: Path) -> int:
             await device.send(10)
             await device.beat()
             device.sequence += 1
-            about = {"device": 7, "sequence": device.sequence, "created_ms": device.clock}
+            about: dict[str, Any] = {"device": 7, "sequence": device.sequence, "created_ms": device.clock}
             await device.say(event(b"no JSON", **about))  # goes to quarantine, and has a number too
             await asyncio.sleep(AWAY / 10)
         await receivers["a"].start()
