@@ -9,6 +9,7 @@ from headrace_lake.upkeep.maintenance import TimeBudget
 from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, Shrinkage, choose, is_small
 
 from benchmarks.merging import RATES, Simulation, wrong
+from tests.contract.waiting import there
 
 TODAY, YESTERDAY = "2026-05-06", "2026-05-05"
 NOW = 1e9
@@ -20,9 +21,9 @@ def day(*sizes: int, age: float = 0.0) -> SimpleNamespace:
     return SimpleNamespace(small={f"{number:03}": size for number, size in enumerate(sizes)}, newest=NOW - age)
 
 
-def next_piece(ratio: float = 1.0, **tables: dict[str, SimpleNamespace]) -> Piece | None:
+def next_piece(ratio: float = 1.0, /, **tables: dict[str, SimpleNamespace]) -> Piece | None:
     ratios = dict.fromkeys(tables, ratio)
-    return choose(tables, today=TODAY, now=NOW, file_bytes=FINAL, ratios=ratios)  # type: ignore[arg-type]
+    return choose(tables, today=TODAY, now=NOW, file_bytes=FINAL, ratios=ratios)
 
 
 def sizes(piece: Piece | None, files: SimpleNamespace) -> list[int]:
@@ -33,7 +34,7 @@ def sizes(piece: Piece | None, files: SimpleNamespace) -> list[int]:
 def test_a_day_that_grows_waits_for_enough_files(name: str) -> None:
     waiting = day(*[1] * (MOST_SMALL - 1), age=SETTLED * 9)
     assert next_piece(events={name: waiting}) is None
-    piece = next_piece(events={name: day(*[1] * MOST_SMALL)})
+    piece = there(next_piece(events={name: day(*[1] * MOST_SMALL)}))
     assert (piece.table, piece.day, len(piece.files), piece.size, piece.final) == (
         "events", name, MOST_SMALL, MOST_SMALL, False,
     )  # fmt: skip
@@ -42,14 +43,14 @@ def test_a_day_that_grows_waits_for_enough_files(name: str) -> None:
 def test_files_become_one_of_the_final_size_as_soon_as_there_are_enough() -> None:
     assert next_piece(events={TODAY: day(600, 600)}) is None
     files = day(600, 600, 50, 40, 30, 20)
-    piece = next_piece(events={TODAY: files})
+    piece = there(next_piece(events={TODAY: files}))
     assert piece.final
     assert sizes(piece, files) == [40, 50, 600, 600], "the largest, and small ones that fill what is left"
 
 
 def test_what_shrinks_takes_more() -> None:
     files = day(600, 600, 600, 600)
-    piece = next_piece(0.7, events={TODAY: files})
+    piece = there(next_piece(0.7, events={TODAY: files}))
     assert piece.size == 1800
     assert next_piece(0.7, events={TODAY: day(600, 600, 600)}) is None
 
@@ -57,14 +58,14 @@ def test_what_shrinks_takes_more() -> None:
 def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> None:
     assert next_piece(events={YESTERDAY: day(7, age=SETTLED)}) is None
     assert next_piece(events={YESTERDAY: day(7, 3, age=SETTLED - 1)}) is None
-    piece = next_piece(events={YESTERDAY: day(7, 3, age=SETTLED)})
+    piece = there(next_piece(events={YESTERDAY: day(7, 3, age=SETTLED)}))
     assert (len(piece.files), piece.final) == (2, True)
     assert next_piece(events={YESTERDAY: day(7, 3, age=-SETTLED)}) is None, "added in the future of this clock"
 
 
 def test_where_there_are_most_files_it_begins() -> None:
     tables = {"events": {YESTERDAY: day(*[1] * 9, age=SETTLED), TODAY: day(*[1] * 50)}, "batches": {"": day(*[1] * 48)}}
-    piece = next_piece(**tables)
+    piece = there(next_piece(**tables))
     assert (piece.table, piece.day, len(piece.files)) == ("events", TODAY, 50)
 
 

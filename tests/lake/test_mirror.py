@@ -46,6 +46,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from structlog.testing import CapturingLogger
 
 from tests.constants import told
+from tests.contract.waiting import there
 from tests.lake.lander import QUICK_START
 from tests.lake.rest_catalog import THREAD, Act, RestCatalogServer, failed
 from tests.lake.runs import Runs
@@ -591,12 +592,12 @@ def reference(folder: Path) -> Iterator[str]:
         *QUICK_START.split(),
         "-cp",
         classes,
-        program / "ReferenceCatalog.java",
-        folder,
+        f"{program}/ReferenceCatalog.java",
+        f"{folder}",
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        yield f"http://127.0.0.1:{int(next(process.stdout))}"
+        yield f"http://127.0.0.1:{int(next(there(process.stdout)))}"
     finally:
         process.kill()
         process.communicate()
@@ -691,7 +692,7 @@ def test_the_command_ends_when_it_is_told_to(lake: Lake) -> None:
         env=environment, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     try:
-        next(line for line in process.stderr if "mirrored" in line and "batches" in line)
+        next(line for line in there(process.stderr) if "mirrored" in line and "batches" in line)
         process.terminate()
         assert process.wait() == 0
     finally:

@@ -472,11 +472,11 @@ def test_lines_whose_files_are_merged_meanwhile_are_replaced_again() -> None:
 
         def then_merged() -> Any:
             found = read()
-            rows.read = read  # type: ignore[method-assign]
+            rows.read = read
             table.begin().commit(table.rows, removed=list(table.files), moves=True)
             return found
 
-        rows.read = then_merged  # type: ignore[method-assign]
+        rows.read = then_merged
         Fence(spark, LAKE).replace(BATCHES, rows, lines, transaction(1, 2))  # type: ignore[arg-type]
         assert table.changes[-1].version == transaction(1, 2)
         script.disk.remove("before")

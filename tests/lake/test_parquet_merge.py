@@ -61,7 +61,7 @@ def test_the_rows_are_the_same_and_in_order(tmp_path: Path) -> None:
     found = read(merged)
     flat = [row for path in files for row in read(path)]
 
-    def key(row: dict[str, Any]) -> tuple:
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
         """Spark's order: null first, texts by their bytes; rows with equal keys stay in the order of the files."""
         stream, at = row["stream"], row["event_time"]
         return stream is not None, (stream or "").encode(), at is not None, at.timestamp() if at else 0, row["offset"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from headrace_common.record.contract import Reason, RecordFault
@@ -103,7 +104,7 @@ def test_suspend_stops_before_the_batch_and_names_the_record(runs: Runs) -> None
     ],
 )
 def test_a_policy_that_changes_in_the_middle_of_a_batch(
-    runs: Runs, method: str, before: dict, after: dict, loses_checkpoint: bool, landed: bool
+    runs: Runs, method: str, before: dict[str, Any], after: dict[str, Any], loses_checkpoint: bool, landed: bool
 ) -> None:
     """What quarantine has counts, whatever the policy was when it was written; `landed`: whether it has those records then."""
     runs.send(800)

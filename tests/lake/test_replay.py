@@ -28,11 +28,11 @@ def replay(runs: Runs, since: datetime | None = LONG_AGO, **asked: Any) -> Repla
     return runs.replay(ReplayRequest(None if "starts" in asked else since, **asked))
 
 
-def batches(runs: Runs) -> list[dict]:
+def batches(runs: Runs) -> list[dict[str, Any]]:
     return runs.query("select * from batches order by all")
 
 
-def without_digest(lines: list[dict]) -> list[dict]:
+def without_digest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**line, "digest": None} for line in lines]
 
 

@@ -21,6 +21,7 @@ from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.tables.layout import EVENTS
 from pyspark.sql import SparkSession
 
+from tests.contract.waiting import before
 from tests.lake.runs import Runs
 from tests.lumberjack.driving import document
 from tests.lumberjack.test_events import one
@@ -192,7 +193,7 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
     assert lake.ids() == _ids(*expected), "which of two in one batch lands is not defined"
     assert lake.duplicates() == len(collapses) + 50 + 1
     assert lake.query("select max(batch) as last, sum(quarantined)::bigint as q from batches") == [{"last": 2, "q": 2}]
-    jobs: Any = lake.spark._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]
+    jobs: Any = lake.spark._jsc.sc().statusStore().jobsList(None)
     descriptions = " ".join(str(jobs.apply(number).description()) for number in range(jobs.size()))
     for number in range(3):  # Spark's pages say which batch it was
         assert f"headrace: batch {number} of epoch 1, " in descriptions
@@ -280,8 +281,7 @@ def test_a_batch_is_read_twice_after_one_with_duplicates(lake: Lake, monkeypatch
 
     monkeypatch.setattr(ArraysIndex, "_rows_of", read)
     monkeypatch.setattr(ArraysIndex, "_accept", looked)
-    begin_batch = EventsLanding.begin_batch
-    monkeypatch.setattr(EventsLanding, "begin_batch", lambda landing: (looks.append([]), begin_batch(landing)))
+    monkeypatch.setattr(EventsLanding, "begin_batch", before(lambda _: looks.append([]), EventsLanding.begin_batch))
     batches = [
         [Sent(d(1), 0), Sent(d(2), 0), Sent(d(1), 1)],
         [Sent(d(3), 2, bad=True), Sent(d(3), 3), Sent(u(4), 3, bad=True, marked=True)],

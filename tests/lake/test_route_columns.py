@@ -175,11 +175,11 @@ def test_routes_from_the_environment_and_from_yaml(tmp_path: Path, monkeypatch: 
 )
 def test_a_name_that_no_table_can_have(name: str) -> None:
     with pytest.raises(ValidationError, match=r"cannot be a table's name|is another table's name"):
-        LakeSettings(routes={name: {"streams": "a"}})  # type: ignore[dict-item]
+        LakeSettings(routes={name: {"streams": "a"}})
 
 
 def test_the_longest_name() -> None:
-    assert LakeSettings(routes={"a" * 64: {"streams": "a"}}).routes  # type: ignore[dict-item]
+    assert LakeSettings(routes={"a" * 64: {"streams": "a"}}).routes
 
 
 def test_patterns_as_sql() -> None:

@@ -19,6 +19,7 @@ from headrace_lake.rows.routed import MISFITS, OWN, RouteTable
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, GAPS
+from headrace_lake.tables.properties import route_names
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep.merging import choice
 from pyspark.sql import SparkSession
@@ -123,7 +124,7 @@ def test_routes_that_two_jobs_make_at_once_are_both_known(
     lake, storage = str(tmp_path), Storage(spark)
     columns = (RouteColumn("n", ("n",), "bigint"),)
     shutil.copytree(empty_tables, tmp_path, dirs_exist_ok=True)
-    read = route_tables.route_names
+    read = route_names
 
     def another_first(properties: Any) -> tuple[str, ...]:
         found = read(properties)

@@ -15,6 +15,7 @@ from headrace_lake.kafka.source import Brokers, TopicInfo, client_options
 from headrace_lake.spark.halt import KafkaAwayError
 
 from tests.contract.certificates import Authority
+from tests.contract.waiting import before
 
 
 class Answers(Brokers):
@@ -67,7 +68,7 @@ def test_each_partition_is_named_to_java_once(monkeypatch: pytest.MonkeyPatch) -
     made: list[tuple[str, int]] = []
     answers = {("t", 0): (5, -1), ("t", 1): (7, -1)}
     classes = {
-        "org.apache.kafka.common.TopicPartition": lambda *pair: made.append(pair) or pair,
+        "org.apache.kafka.common.TopicPartition": before(lambda *pair: made.append(pair), lambda *pair: pair),
         "java.util.HashMap": Named,
     }
     brokers = Brokers(MagicMock(), KafkaSettings())

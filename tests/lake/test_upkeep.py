@@ -22,7 +22,7 @@ from headrace_lake.upkeep.progress import RunProgress
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
-from tests.contract.waiting import wait_for
+from tests.contract.waiting import before, wait_for
 from tests.lake.runs import Runs
 from tests.tiers import sized
 
@@ -111,7 +111,7 @@ def test_the_margin_is_the_oldest_records_time_plus_the_retention(runs: Runs, mo
 
     def look(seen: Callable[[], bool]) -> None:
         """A record that does not come within a second is left to the next look."""
-        wait_for(lambda: reporter.run_due() or seen(), "the margins are measured")
+        wait_for(before(reporter.run_due, seen), "the margins are measured")
 
     assert said("lag_offsets", 0) == -1, "nobody has asked Kafka yet"
     look(lambda: min(map(margin, range(4))) >= 0)
@@ -123,7 +123,7 @@ def test_the_margin_is_the_oldest_records_time_plus_the_retention(runs: Runs, mo
     runs.delete_records({0: 50})  # retention has overtaken partition 0
     week = retention * 0.95
     now = time.time()
-    monkeypatch.setattr(group_reporter.time, "time", lambda: now + week)
+    monkeypatch.setattr(time, "time", lambda: now + week)
     look(lambda: margin(0) == 0 and margin(1) < retention / 2)
     assert said("retention_margin_offsets", 0) == 0
     assert retention * 0.04 < margin(1) < retention * 0.05

@@ -23,7 +23,7 @@ from headrace_lake.upkeep.retention import LogCleaner
 DAY = 86_400.0
 
 
-def table(latest: int = transaction(1, 5), **properties: str) -> SimpleNamespace:
+def table(latest: int = transaction(1, 5), /, **properties: str) -> SimpleNamespace:
     day = SimpleNamespace(files=1, size=1, small={}, newest=0.0)
     return SimpleNamespace(
         latest=lambda: latest, properties=properties, days={"2020-01-01": day, "2030-01-01": day}, commits=deque([(7, 1.0)]),
