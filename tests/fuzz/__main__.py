@@ -26,7 +26,6 @@ LEDGER = RESULTS / "fuzz.jsonl"
 
 def fuzzed(protocol: str, seed: int, numbers: range) -> int:
     """Runs inputs and prints those that fail, the first three of them made small. Returns how many do."""
-    gc.freeze()  # what is there already need not be looked through again and again
     failed = 0
     for number in failures(protocol, seed, numbers):
         failed += 1
@@ -95,4 +94,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # what is there already need not be looked through again and again
     sys.exit(main())

@@ -225,7 +225,6 @@ def hash_of(seed: str) -> int:
 
 def run(protocol: str, seed: int, numbers: range) -> int:
     """Measures inputs, prints those with a problem and what was longest, and returns how many have one."""
-    gc.freeze()  # what is there already need not be looked through again and again
     failed = measured = 0
     longest: list[tuple[float, str]] = []
     for number in numbers:
