@@ -1,11 +1,14 @@
-"""Processes and files of others, which may go at any moment: between being listed and being looked at, too."""
+"""Processes and files of others, which may go at any moment: between being listed and being looked at, too. How many this one
+may open.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -52,3 +55,14 @@ def blocks_of(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 total += (Path(path) / name).lstat().st_blocks * 512
     return total
+
+
+@contextlib.contextmanager
+def file_limit(files: int) -> Iterator[None]:
+    """Lets this process open so many meanwhile. Raises `ValueError` where the machine does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, files), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import resource
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.embedded import EmbeddedKafka
+from tests.contract.processes import file_limit
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, in_order, quarantined, reassembled
@@ -102,17 +101,6 @@ async def test_a_thousand_clients_hear_that_theirs_is_stored(dialect: Dialect, r
         carried(dialect, await events(receiver.kafka, mark)), key=lambda value: (value["client"], value["n"])
     )
     assert stored == [value for frame in frames for value in frame]
-
-
-@contextmanager
-def file_limit(files: int) -> Iterator[None]:
-    """Lets this process open so many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, files), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_every_record_is_a_cloud_event(dialect: Dialect, receiver: Receiver) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from backports import zstd
 from headrace_common.operations.settings import MIB, KafkaSettings, LimitSettings
 
+from tests.contract.processes import file_limit
 from tests.contract.receiver import Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE
@@ -82,20 +82,10 @@ async def test_bombs(start: Receivers) -> None:
         assert memory.grown <= ALLOWED, f"grew by {memory.grown / MIB:.0f} MiB"
 
 
-def more_files(wanted: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        assert hard == resource.RLIM_INFINITY or hard >= wanted, (
-            f"this test needs {wanted} open files, {hard} are allowed"
-        )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 @contextlib.contextmanager
 def connected(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
     """So many connections that say nothing."""
-    more_files(count + 1000)
-    with contextlib.ExitStack() as stack:
+    with file_limit(count + 1000), contextlib.ExitStack() as stack:
         yield [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(count)]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from headrace_logjam.wire import Meta, encode_meta
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.logjam import GREETING, READY, message
+from tests.contract.processes import file_limit
 from tests.contract.receiver import HOST
 from tests.contract.stopping import stopped
 from tests.contract.waiting import PATIENCE, until
@@ -61,15 +63,22 @@ ACCOUNTED = 64 << 10
 """Bytes that ZeroMQ takes for a connection and its queues, whatever is in them."""
 
 
+@pytest.fixture
+def files() -> Iterator[None]:
+    """As many as there are peers."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < PEERS + 1000:
+        pytest.skip(f"needs {PEERS} open files, this machine allows {hard}")
+    with file_limit(PEERS + 1000):
+        yield
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("files")
 async def test_peers_that_are_not_read_stay_below_what_the_page_says(
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:
     """Budgets are used up, Kafka stands still, and thousands send: peers × (PEER_MESSAGES + 1) × size."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard < PEERS + 1000:
-        pytest.skip(f"needs {PEERS} open files, this machine allows {hard}")
     limits: dict[str, object] = {
         "event_bytes": MIB, "frame_bytes": MIB, "inflated_bytes": MIB,
         "connection_budget": 2 * MIB, "process_budget": 8 * MIB, "connections": PEERS + 10,
