@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.settings import OpsSettings, ServiceSettings
 from headrace_common.publishing.publisher import Publisher
+from headrace_common.service import service
 from headrace_common.service.parts import Parts, Runtime
 from headrace_common.service.service import Service
 from typing_extensions import override
@@ -40,6 +42,7 @@ async def test_a_service_is_ready_once_its_listeners_accept(monkeypatch: pytest.
     async def start(publisher: Publisher, topics: Any) -> None: ...
 
     monkeypatch.setattr(Publisher, "start", start)
+    monkeypatch.setattr(service, "configure", lambda *_: structlog.get_logger())  # not for all tests of this process
     monkeypatch.setattr(Publisher, "ready_problems", lambda publisher: [])
     doors: list[Door] = []
 

@@ -23,8 +23,10 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 import requests
+import structlog
 from deltalake import DeltaTable, write_deltalake
 from headrace_cli.machine.java import java_home
+from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_lake import __main__
 from headrace_lake.commands import migrate
@@ -658,6 +660,10 @@ def command(lake: Lake, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int
     monkeypatch.setenv("HEADRACE_LAKE__PATH", str(lake.path))
     monkeypatch.setattr(sys, "argv", ["headrace_lake", "mirror", *arguments])
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # main's would end this worker at the next SIGINT
+    monkeypatch.setattr(
+        log, "configure", lambda *_: structlog.get_logger()
+    )  # nor are its logs for all tests behind this one
+    monkeypatch.setenv("HEADRACE_LOG__LEVEL", "debug")  # it silences py4j at any other, for good
     return __main__.main()
 
 
