@@ -16,12 +16,13 @@ from headrace_common.publishing.delivery import REFUSALS_PER_BATCH
 from headrace_common.publishing.publisher import QUIET_TIME
 
 from tests.contract.dialect import ContractClient, values
-from tests.contract.forward import ForwardDialect
-from tests.contract.receiver import Receiver
+from tests.contract.forward import ForwardConversation, ForwardDialect
+from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, quarantined, reassembled
 from tests.contract.waiting import PATIENCE, until
 from tests.system.cluster import altered, throttled, write_denied
+from tests.system.conftest import Broker
 
 pytestmark = pytest.mark.kafka
 
@@ -53,7 +54,7 @@ def noise(size: int) -> str:
     return b64encode(os.urandom(size)).decode()[:size]
 
 
-async def test_events_may_not_be_written(topics: KafkaSettings, start) -> None:
+async def test_events_may_not_be_written(topics: KafkaSettings, start: Receivers) -> None:
     receiver = await start()
     frame, (bad,) = values(5), values(1)
     async with connected(receiver, 2) as (client, other):
@@ -61,6 +62,7 @@ async def test_events_may_not_be_written(topics: KafkaSettings, start) -> None:
             number = await client.send(frame)
             await client.sees_end()
             assert number not in client.acknowledged
+            assert isinstance(other.conversation, ForwardConversation)
             await other.receives(await other.send_frame(other.conversation.packed(msgpack.packb([1, bad["mark"]]))))
             assert len(await quarantined(topics, bad["mark"])) == 1
             assert (await receiver.get("/livez"))[0] == 200
@@ -74,7 +76,7 @@ async def test_events_may_not_be_written(topics: KafkaSettings, start) -> None:
 
 
 @pytest.mark.long
-async def test_a_quota_is_used_up(topics: KafkaSettings, start) -> None:
+async def test_a_quota_is_used_up(topics: KafkaSettings, start: Receivers) -> None:
     """Frames waited, and the reason was "no answer"."""
     receiver = await start(kafka={"request_timeout": 1.5 * QUIET_TIME})
     async with connected(receiver) as (client,):
@@ -93,7 +95,7 @@ async def test_a_quota_is_used_up(topics: KafkaSettings, start) -> None:
     assert [line["problem"] for line in receiver.lines("kafka stores nothing")] == ["a quota of Kafka's is used up"]
 
 
-async def test_quarantine_may_not_be_written(topics: KafkaSettings, start) -> None:
+async def test_quarantine_may_not_be_written(topics: KafkaSettings, start: Receivers) -> None:
     receiver = await start()
     frame, bad = values(5), values(5)
     async with connected(receiver, 2) as (client, other):
@@ -110,7 +112,7 @@ async def test_quarantine_may_not_be_written(topics: KafkaSettings, start) -> No
     assert len(await quarantined(topics, bad[0]["mark"])) == 1
 
 
-async def test_a_record_is_larger_than_the_topic_takes_by_now(topics: KafkaSettings, start) -> None:
+async def test_a_record_is_larger_than_the_topic_takes_by_now(topics: KafkaSettings, start: Receivers) -> None:
     """The limit was lowered under a receiver that knows the old one: the offending records go to quarantine."""
     receiver = await start()
     small, large = values(4), values(3, noise=noise(300 * KIB))
@@ -131,7 +133,7 @@ async def test_a_record_is_larger_than_the_topic_takes_by_now(topics: KafkaSetti
 
 
 @pytest.mark.long
-async def test_a_topic_that_takes_no_record_of_ours(topics: KafkaSettings, start) -> None:
+async def test_a_topic_that_takes_no_record_of_ours(topics: KafkaSettings, start: Receivers) -> None:
     """Compaction wants keys, and ours have none: it is the topic that is at fault, however few records come at a time."""
     receiver = await start()
     frames = values(3), values(4 * REFUSALS_PER_BATCH)
@@ -148,7 +150,7 @@ async def test_a_topic_that_takes_no_record_of_ours(topics: KafkaSettings, start
 
 
 @pytest.mark.long
-async def test_a_timestamp_is_refused(broker, topics: KafkaSettings, start) -> None:
+async def test_a_timestamp_is_refused(broker: Broker, topics: KafkaSettings, start: Receivers) -> None:
     """Our clock is wrong, the records are not: unready, closed, and nothing in quarantine.
 
     The topic takes no record from an earlier millisecond. The broker stands still until the frame's has passed: a quick
@@ -179,7 +181,7 @@ async def test_a_timestamp_is_refused(broker, topics: KafkaSettings, start) -> N
     assert receiver.exit_status() is None
 
 
-async def test_a_batch_is_not_stored_within_its_time(broker, topics: KafkaSettings, start) -> None:
+async def test_a_batch_is_not_stored_within_its_time(broker: Broker, topics: KafkaSettings, start: Receivers) -> None:
     """Before and after, a busy machine may need longer than that to store: the client comes again until it is acknowledged."""
     receiver = await start(kafka={"ack_deadline": 1})
     frame = values(50)
