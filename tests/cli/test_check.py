@@ -168,7 +168,7 @@ def test_the_linters_run_beside_a_compiler_if_workers_follow(
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(verb, "compiling", Compiler)
     assert verb.run_tests(context(arguments), lint=lint) == 0
-    linters = ["ruff", "ruff", "mypy", "mypy"] if lint else []
+    linters = ["ruff", "ruff", "mypy"] if lint else []
     assert said == [*["compiling"] * beside, *linters, *["compiled"] * beside, "pytest"]
 
 

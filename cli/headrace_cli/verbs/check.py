@@ -23,9 +23,8 @@ LINT: Final = (
     ("ruff check", ("ruff", "check", ".", "headrace")),
     ("ruff format", ("ruff", "format", "--check", ".", "headrace")),
     ("mypy", ("mypy",)),
-    ("mypy headrace", ("mypy", "--scripts-are-modules", "headrace")),
 )
-"""The launcher has no suffix, so it is named."""
+"""The launcher has no suffix, so it is named: to mypy in pyproject.toml."""
 
 WORKERS: Final = 4
 """Also on two cores, because most tests wait most of their time. Each may have a broker and a JVM of Spark of its own: 1.5 GB."""
