@@ -44,6 +44,7 @@ from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, St
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.progress import RunProgress
@@ -160,9 +161,11 @@ class Job:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         shape = prepare(Storage(self._spark), self._settings.lake, fence)
-        if shape.taken:
-            self._log.warning("columns left out", columns=sorted(shape.taken))
         route_tables = prepare_routes(Storage(self._spark), self._settings.lake, fence)
+        left_out = {EVENTS: shape.taken} | {name: table.left_out for name, table in route_tables.items() if table}
+        for name, columns in left_out.items():
+            if columns:
+                self._log.warning("columns left out", table=name, columns=sorted(columns))
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)

@@ -37,7 +37,6 @@ from headrace_lake.commands.mirror.metrics import MirrorMetrics
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.shape import parse_all
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging import choice, compaction
 from pyiceberg.catalog import Catalog, load_catalog
@@ -723,7 +722,7 @@ def test_it_shows_what_the_job_writes(runs: Runs, tmp_path: Path) -> None:
     runs.send(300)
     runs.run(routes={"all": {"streams": "*"}})
     mirrored()
-    migrate.migrate(runs.spark, runs.settings().lake, parse_all(["body.mark as mark string"], ()), variant=False)
+    migrate.migrate(runs.spark, runs.settings().lake, ["body.mark as mark string"], variant=False)
     runs.send(300, mark="b")
     runs.run(batch_records=200, routes={"all": {"streams": "*"}})
     mirrored()

@@ -144,8 +144,8 @@ def test_names_are_different() -> None:
 
 def test_a_table_remembers_what_it_is() -> None:
     table = RouteTable("web", "app.web,a*", sampled(['{"a": {"b": 1}}'], OWN))
-    assert RouteTable.of("web", table.properties) == table
-    assert RouteTable.of("web", {}) is None
+    assert RouteTable.of("web", table.properties, table.kinds) == table
+    assert RouteTable.of("web", {}, ()) is None
 
 
 def test_routes_from_the_environment_and_from_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

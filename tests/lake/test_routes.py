@@ -14,7 +14,9 @@ from deltalake import DeltaTable
 from headrace_common.operations.errors import ConfigError
 from headrace_lake.configuration.routes import RouteColumn, sampled
 from headrace_lake.landing import route_tables
+from headrace_lake.landing import routes as landing_routes
 from headrace_lake.rows import decode
+from headrace_lake.rows import routed as routed_rows
 from headrace_lake.rows.routed import MISFITS, OWN, RouteTable
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence
@@ -189,6 +191,38 @@ class TestOnKafka:
         shutil.copytree(runs.lake / GAPS, runs.lake / "mine")
         with pytest.raises(ConfigError, match="is a table that is not a route's"):
             runs.run(routes={"mine": {"streams": "x"}})
+
+    def test_a_route_lacks_the_columns_of_its_own_that_a_later_version_adds(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whether the body has one by the name, as the table `strict` does, or not; also when the settings have it no more."""
+        schema = {"properties": {"index": {"type": "integer"}, "content_type": {"type": "integer"}}}
+        routes = {
+            "strict": {"streams": "*", "json_schema": schema},
+            "web": {"streams": "*"},
+            "removed": {"streams": "*"},
+        }
+        runs.send(200)
+        runs.run(routes=routes)
+        monkeypatch.setattr(routed_rows, "_AFTER", ("content_type", *routed_rows._AFTER))
+        for module in (routed_rows, route_tables, landing_routes):
+            monkeypatch.setattr(module, "OWN", ("content_type", *OWN))
+        del routes["removed"]
+        routes["new"] = {"streams": "*"}
+        runs.send(200, mark="b")
+        runs.run(routes=routes)
+        left_out = {line["table"]: line["columns"] for line in runs.said("columns left out")}
+        assert left_out == {name: ["content_type"] for name in ("strict", "web")}
+        agrees(runs, "strict", "web")
+        for name in ("strict", "removed"):
+            runs.sql(name, "delete from TABLE where `offset` % 3 = 0")
+        runs.replay(routes=routes)
+        agrees(runs, "strict", "web")
+        kinds = {
+            name: {row["column_name"]: row["column_type"] for row in runs.query(f"describe {name}")}.get("content_type")
+            for name in ("strict", "web", "new", "removed")
+        }
+        assert kinds == {"strict": "BIGINT", "web": None, "new": "VARCHAR", "removed": None}
 
     def test_a_replay_restores_a_route(self, runs: Runs) -> None:
         runs.send(400)

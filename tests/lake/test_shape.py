@@ -37,7 +37,7 @@ ALL = """
 
 
 def promotions(text: str = ALL) -> tuple[Promotion, ...]:
-    return parse_all(split(text), layout.SCHEMAS[EVENTS].names)
+    return parse_all(split(text), layout.SCHEMAS[EVENTS].names, None)
 
 
 def test_promotions_are_read_and_written_alike() -> None:
@@ -174,7 +174,7 @@ def test_new_tables_may_have_columns_of_every_kind_and_so_may_existing_ones(
     shape = migrate.prepare(Storage(spark), LakeSettings(path=str(tmp_path), promote=asked))
     assert [each.kind for each in shape.promoted] == kinds
     older = Path(shutil.copytree(empty_tables, tmp_path / "older"))
-    assert migrate.migrate(spark, LakeSettings(path=str(older)), promotions(asked), variant=False) == shape
+    assert migrate.migrate(spark, LakeSettings(path=str(older)), split(asked), variant=False) == shape
 
 
 @pytest.mark.spark
@@ -202,18 +202,18 @@ def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path, e
     with pytest.raises(ConfigError, match=r"LAKE__PROMOTE and the events table disagree \(it has none\)"):
         migrate.prepare(Storage(spark), asked)
 
-    shape = migrate.migrate(spark, plain, promotions("body.status as status int"), variant=False)
+    shape = migrate.migrate(spark, plain, ["body.status as status int"], variant=False)
     assert shape == migrate.prepare(Storage(spark), asked) == migrate.prepare(Storage(spark), plain)
     (field,) = [each for each in DeltaTable(str(tmp_path / EVENTS)).schema().fields if each.name == "status"]
     assert field.metadata["comment"] == "LAKE__PROMOTE: body.status as status int"
     land(shape, b'{"status": 2}')
-    shape = migrate.migrate(spark, asked, promotions("body.name as name string"), variant=True)
+    shape = migrate.migrate(spark, asked, ["body.name as name string"], variant=True)
     land(shape, b'{"status": 3, "name": "x"}')
     assert migrate.migrate(spark, plain, (), variant=False) == shape, "again: nothing changes"
     with pytest.raises(HaltError, match="has a column name of the type string: choose another name"):
-        migrate.migrate(spark, asked, promotions("body.name as name int"), variant=False)
+        migrate.migrate(spark, asked, ["body.name as name int"], variant=False)
     with pytest.raises(ConfigError, match="cannot be both"):
-        migrate.migrate(spark, plain, promotions("body.name as name int"), variant=False)
+        migrate.migrate(spark, plain, ["body.name as name int"], variant=False)
 
     wanted = [(1, None), (2, None), (3, "x")]
     by_spark = spark.read.format("delta").load(str(tmp_path / EVENTS))
@@ -255,7 +255,7 @@ def test_a_promoted_column_keeps_the_name_that_a_later_version_gives_to_one_of_i
     for number, settings in enumerate(({}, {"promote": promote})):
         runs.send(50, mark=f"m{number}")
         runs.run(**settings)
-        assert runs.said("columns left out") == [{"columns": ["content_type"]}]
+        assert runs.said("columns left out") == [{"table": EVENTS, "columns": ["content_type"]}]
         kept()
     assert runs.proven()
     removed = runs.settings(promote="body.mark as mark string").lake
@@ -264,9 +264,11 @@ def test_a_promoted_column_keeps_the_name_that_a_later_version_gives_to_one_of_i
     rows = decode.events(frame(runs.spark, [Record(value=b'{"n": 7}')]), TOPICS, LANDED, shape)
     rows.select(*layout.columns(EVENTS, shape)).write.format("delta").mode("append").save(str(runs.lake / EVENTS))
     kept()
-    assert migrate.migrate(runs.spark, runs.settings(promote=promote).lake, (), variant=False).promoted == (
-        Promotion.parse(promote),
-    )
+    for settings, more in ({"promote": promote}, ()), ({}, [promote]):
+        shape = migrate.migrate(runs.spark, runs.settings(**settings).lake, more, variant=False)
+        assert Promotion.parse(promote) in shape.promoted
+    with pytest.raises(ConfigError, match="has a column protocol of its own"):
+        migrate.migrate(runs.spark, runs.settings().lake, ["body.n as protocol string"], variant=False)
 
 
 @pytest.mark.spark
@@ -282,11 +284,11 @@ def test_columns_that_two_migrations_add_at_once_are_both_filled(
     def another_first(*given: Any) -> Any:
         found = act(*given)
         monkeypatch.setattr(migrate, moment, act)
-        migrate.migrate(spark, settings, promotions("body.two as two int"), variant=True)
+        migrate.migrate(spark, settings, ["body.two as two int"], variant=True)
         return found
 
     monkeypatch.setattr(migrate, moment, another_first)
-    migrate.migrate(spark, settings, promotions("body.one as one int"), variant=False)
+    migrate.migrate(spark, settings, ["body.one as one int"], variant=False)
     shape = migrate.prepare(Storage(spark), settings)
     assert (sorted(shape.columns), shape.variant) == (["body_variant", "one", "two"], True)
     assert {*shape.columns} <= {*spark.read.format("delta").load(str(tmp_path / EVENTS)).columns}

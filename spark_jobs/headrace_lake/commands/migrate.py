@@ -12,7 +12,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
 from pyspark.sql import SparkSession
 
-from headrace_lake.configuration.promotion import Promotion, merged, split
+from headrace_lake.configuration.promotion import merged, split
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
 from headrace_lake.landing import route_tables
 from headrace_lake.rows.routed import RouteTable
@@ -56,9 +56,9 @@ def add(commands: Any) -> None:
 
 
 def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
-    promotions = parse_all(arguments.promote, SCHEMAS[EVENTS].names)
+    parse_all(arguments.promote, (), None)  # before Spark starts: whether they can be read
     with running(settings.lake, settings.log) as spark:
-        shape = migrate(spark, settings.lake, promotions, variant=arguments.variant)
+        shape = migrate(spark, settings.lake, arguments.promote, variant=arguments.variant)
     log.info("migrated", promoted=[str(promotion) for promotion in shape.promoted], variant=shape.variant)
 
 
@@ -90,18 +90,17 @@ def prepare_routes(storage: Storage, settings: LakeSettings, fence: Fence) -> di
     return tables
 
 
-def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Promotion], *, variant: bool) -> Shape:
+def migrate(spark: SparkSession, settings: LakeSettings, promote: Iterable[str], *, variant: bool) -> Shape:
     """Adds the columns that the settings and the arguments ask for to the events table; returns its new shape.
 
-    Settings that are not given keep what the table has. Raises `HaltError` if the table is missing, or if it has a column of
-    the same name with another type.
+    Settings that are not given keep what the table has. Raises `ConfigError` for promotions that the table cannot have,
+    `HaltError` if the table is missing, or if it has a column of the same name with another type.
     """
     lake = location(settings.path)
     now = _shape(Storage(spark), lake, Fence(spark, lake))
     if now is None:
         raise HaltError(f"there are no tables in {lake}: the first start of the job creates them as the settings say")
-    asked = parse_all(split(settings.promote), {*SCHEMAS[EVENTS].names} - now.taken)
-    more = tuple(promotions)
+    asked, more = (parse_all(texts, SCHEMAS[EVENTS].names, now) for texts in (split(settings.promote), promote))
 
     def shape(there: Shape) -> Shape:
         try:

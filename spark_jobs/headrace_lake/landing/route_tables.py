@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from headrace_common.operations.errors import ConfigError
 from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ def prepare(
 
     `fence` reads their properties from the tables' logs: Spark has nothing to do for tables that are up to date. Brings their
     streams and the change data feed up to date. Raises `ConfigError` if a table has other columns than its JSON schema asks for,
-    or is not a route's. Blocks on storage.
+    whatever their names (another version may have chosen them), or is not a route's. Blocks on storage.
     """
     tables: dict[str, RouteTable | None] = {}
     for name, settings in routes.items():
@@ -41,19 +42,23 @@ def prepare(
             if asked is not None:
                 tables[name] = create(storage, lake, RouteTable(name, settings.streams, asked), change_feed=change_feed)
             continue
-        have = fence.properties(name)
-        there = RouteTable.of(name, have)
+        metadata = fence.metadata(name)
+        have = metadata["configuration"]
+        there = RouteTable.of(name, have, [field["name"] for field in json.loads(metadata["schemaString"])["fields"]])
         if there is None:
             raise ConfigError(
                 f"LAKE__ROUTES: {lake}/{name} is a table that is not a route's: give the route another name"
             )
-        if asked is not None and set(asked) != set(there.columns):
-            other = sorted(column.name for column in set(asked) ^ set(there.columns))
+        wants, has = (
+            {(each.path, each.kind): each.name for each in columns or ()} for columns in (asked, there.columns)
+        )
+        if asked is not None and wants.keys() != has.keys():
+            other = sorted((wants | has)[column] for column in wants.keys() ^ has.keys())
             raise ConfigError(
                 f"LAKE__ROUTES: the table {name} has other columns than the JSON schema asks for ({', '.join(other[:5])}):"
                 " they are fixed; give the route another name for a table of its own"
             )
-        now = RouteTable(name, settings.streams, there.columns)
+        now = replace(there, streams=settings.streams)
         wanted = now.properties | ({CHANGE_FEED: "true"} if change_feed else {})
         if not wanted.items() <= have.items():
             set_properties(storage.spark, f"{lake}/{name}", wanted)
@@ -80,7 +85,7 @@ def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool)
         f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta PARTITIONED BY ({DAY}) "
         f"COMMENT {quoted(about)} TBLPROPERTIES ({listed})",
     )
-    made = RouteTable.of(table.name, properties_of(storage.spark, path))
+    made = _read(storage.spark, lake, table.name)
     if made is None:
         raise HaltError(f"the table {path} is not a route's: another program has just made it")
     _record(storage, lake, (table.name,), (table.name,))
@@ -89,8 +94,13 @@ def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool)
 
 def load(spark: SparkSession, lake: str, names: Iterable[str]) -> list[RouteTable]:
     """Returns the tables of routes, by `names` that are there. Blocks on storage."""
-    found = (RouteTable.of(name, properties_of(spark, f"{lake}/{name}")) for name in names)
+    found = (_read(spark, lake, name) for name in names)
     return [table for table in found if table is not None]
+
+
+def _read(spark: SparkSession, lake: str, name: str) -> RouteTable | None:
+    path = f"{lake}/{name}"
+    return RouteTable.of(name, properties_of(spark, path), spark.read.format("delta").load(path).columns)
 
 
 def _record(storage: Storage, lake: str, configured: Iterable[str], made: Iterable[str]) -> None:

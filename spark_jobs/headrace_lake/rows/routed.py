@@ -6,7 +6,7 @@ The body is parsed once. Nothing in it makes these expressions throw.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -30,7 +30,7 @@ _OWN: Final = {
     MISFITS: "columns whose values did not fit them, with commas; body: it is no JSON object; null if all fitted",
 }
 OWN: Final = (*_BEFORE, *_OWN, *_AFTER)
-"""The columns of every route's table."""
+"""The columns of a route's table that do not come from the bodies' values, in a table that this version makes."""
 
 _RANGED: Final = frozenset({"bigint", "double", "date", "timestamp"})
 _MOST_RANGED: Final = 32
@@ -47,14 +47,18 @@ class RouteTable:
     name: str
     streams: str
     columns: tuple[RouteColumn, ...]
+    left_out: frozenset[str] = frozenset()
+    """Those of `OWN` that the table lacks. Its columns are fixed; a later version's may have the name of one from the body."""
 
     @classmethod
-    def of(cls, name: str, properties: Mapping[str, str]) -> Self | None:
-        """Returns the table `name` with `properties`; None if it is not a route's."""
+    def of(cls, name: str, properties: Mapping[str, str], there: Iterable[str]) -> Self | None:
+        """Returns the table `name` with `properties` and the columns `there`; None if it is not a route's."""
         if ROUTE not in properties:
             return None
         said: dict[str, Any] = json.loads(properties[ROUTE])
-        return cls(name, said["streams"], tuple(map(RouteColumn.parse, said["columns"])))
+        columns = tuple(map(RouteColumn.parse, said["columns"]))
+        own = {*there}.difference(column.name for column in columns)
+        return cls(name, said["streams"], columns, frozenset(OWN) - own)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -67,10 +71,11 @@ class RouteTable:
         fields: dict[str, StructField] = {field.name: field for field in SCHEMAS[EVENTS].fields}
 
         def of_events(*names: str) -> dict[str, tuple[str, str]]:
-            return {name: (fields[name].dataType.simpleString(), fields[name].metadata["comment"]) for name in names}
+            kept = self._kept(names)
+            return {name: (fields[name].dataType.simpleString(), fields[name].metadata["comment"]) for name in kept}
 
         typed = {column.name: (column.kind, str(column)) for column in self.columns}
-        own = {name: ("string", text) for name, text in _OWN.items()}
+        own = {name: ("string", _OWN[name]) for name in self._kept(_OWN)}
         return of_events(*_BEFORE) | typed | own | of_events(*_AFTER)
 
     @property
@@ -82,14 +87,18 @@ class RouteTable:
     def rows(self, events: DataFrame) -> DataFrame:
         """Returns the rows of the table from `events`: rows of the events table, of any streams."""
         text = f"coalesce(body, to_json({BODY_VARIANT}))" if BODY_VARIANT in events.columns else "body"
-        frame = events.where(matches(self.streams)).selectExpr(*_BEFORE, *_AFTER, f"{text} as {_TEXT}")
+        of_events = self._kept((*_BEFORE, *_AFTER))
+        frame = events.where(matches(self.streams)).selectExpr(*of_events, f"{text} as {_TEXT}")
         options = f"map('columnNameOfCorruptRecord', '{_UNREADABLE}')"
         frame = frame.selectExpr("*", f"from_json({_TEXT}, {quoted(self._type())}, {options}) as {_PARSED}")
         typed = [f"{_value(column)} as `{column.name}`" for column in self.columns]
-        frame = frame.selectExpr(*_BEFORE, *_AFTER, _TEXT, *typed, f"{self._misfits()} as {MISFITS}")
+        frame = frame.selectExpr(*of_events, _TEXT, *typed, f"{self._misfits()} as {MISFITS}")
         names = [f"`{name}`" for name in self.kinds if name != "body"]
         whole = frame.selectExpr(*names, f"if({MISFITS} is null, null, {_TEXT}) as body")
         return whole.select(*(f"`{name}`" for name in self.kinds))
+
+    def _kept(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name not in self.left_out]
 
     def _type(self) -> str:
         """Returns the columns as the struct that `from_json` makes."""

@@ -70,14 +70,19 @@ class Shape:
         return [f"if({exact}, null, {text}) as body", f"{parsed} as {BODY_VARIANT}", *promoted]
 
 
-def parse_all(texts: Iterable[str], taken: Iterable[str]) -> tuple[Promotion, ...]:
-    """Returns the promotions in `texts`; `taken`: column names that they must not use. Raises `ConfigError`."""
+def parse_all(texts: Iterable[str], own: Iterable[str], table: Shape | None) -> tuple[Promotion, ...]:
+    """Returns the promotions in `texts` for `table` (None: a new one), if it can have them. Raises `ConfigError` if not.
+
+    `own`: the names of this version's columns. A promotion may have one of these names only where the table has given it to a
+    promotion before.
+    """
     try:
         promotions = parse(texts)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    own = {*own, BODY_VARIANT} - (table.taken if table else set())
     for promotion in promotions:
-        if promotion.name in {*taken, BODY_VARIANT}:
+        if promotion.name in own:
             raise ConfigError(f"the table has a column {promotion.name} of its own: give `{promotion}` another name")
     return promotions
 
@@ -88,12 +93,12 @@ def of_table(properties: Mapping[str, str]) -> Shape:
     return Shape(promoted, properties.get(BODY) == "variant")
 
 
-def settled(settings: LakeSettings, table: Shape | None, taken: Iterable[str]) -> Shape:
-    """Returns the shape to land with, from the settings and the table's own (None: the table does not exist yet).
+def settled(settings: LakeSettings, table: Shape | None, own: Iterable[str]) -> Shape:
+    """Returns the shape to land with, from the settings and the table's (None: the table does not exist yet); `own` as above.
 
     Raises `ConfigError` if they disagree; the message names the command that resolves it.
     """
-    asked = parse_all(split(settings.promote), {*taken} - (table.taken if table else set()))
+    asked = parse_all(split(settings.promote), own, table)
     if table is None:
         return Shape(asked, settings.body == "variant")
     command = "stop the job, run `python -m headrace_lake migrate` with these settings, and start it again"
