@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-import psutil
 import typer
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -35,6 +34,7 @@ from headrace_common.operations.variables import misspelt
 from headrace_common.topics import changes, plans
 
 from headrace_cli.ground import check_known
+from headrace_cli.machine.memory import usable_memory
 from headrace_cli.operating.parts import NAMES, CheckResult, Severity, settings_class, show
 from headrace_cli.stack.reach import check_reachable
 from headrace_cli.verbs.console import format_size
@@ -52,19 +52,19 @@ _topics_doubt = partial(CheckResult, "topics", Severity.DOUBT)
 
 
 def of_machine(limits: LimitSettings) -> Iterator[CheckResult]:
-    """Yield limits that contradict the files and the memory of this machine. Only of use where the part runs."""
+    """Yield limits that contradict the files and the memory that a process may use here. Only of use where the part runs."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files != resource.RLIM_INFINITY and files < limits.connections + OWN_FILES:
         yield _limits_doubt(
             f"LIMITS__CONNECTIONS ({limits.connections:,}) is more than this process may open files ({files:,})",
             "raise the limit of open files (ulimit -n, LimitNOFILE=), or lower LIMITS__CONNECTIONS",
         )
-    memory = psutil.virtual_memory().total
+    memory = usable_memory()
     if limits.process_budget > memory // 2:
         yield _limits_doubt(
-            f"LIMITS__PROCESS_BUDGET ({format_size(limits.process_budget)}) is more than half of this machine's memory"
-            f" ({format_size(memory)})",
-            "lower it, or give the machine more memory",
+            f"LIMITS__PROCESS_BUDGET ({format_size(limits.process_budget)}) is more than half of the memory that a"
+            f" process may use here ({format_size(memory)})",
+            "lower it, or allow more memory",
         )
 
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from headrace_cli.machine.memory import usable_memory
 from headrace_cli.operating import validate as checks
 from headrace_cli.operating.parts import NAMES, CheckResult, Severity, settings_class
 from headrace_cli.operating.validate import SOON, check_certificates, validate
@@ -144,9 +145,36 @@ def test_limits(monkeypatch: pytest.MonkeyPatch, findings: Iterator[CheckResult]
 @pytest.mark.parametrize("less", [0, 1])
 def test_memory(monkeypatch: pytest.MonkeyPatch, less: int) -> None:
     settings = LimitSettings(connections=1)
-    memory = SimpleNamespace(total=2 * settings.process_budget - 2 * less)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(checks, "usable_memory", lambda: 2 * settings.process_budget - 2 * less)
     assert len(list(checks.of_machine(settings))) == less
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "usable"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "200", "a/memory.max": "max"}, 200),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": "100"}, 100),
+        ("0::/a\n", {"a/memory.max": "2000"}, 1000),
+        ("0::/\n", {"memory.max": "300"}, 300),
+        ("5:cpu,memory:/a:b\n1:name=systemd:/a\n0::/\n", {"memory/a:b/memory.limit_in_bytes": "300"}, 300),
+        ("4:memory:/docker/1f\n", {"memory/memory.limit_in_bytes": "300"}, 300),
+        ("4:memory:/a\n", {"memory/a/memory.limit_in_bytes": f"{(1 << 63) - 4096}"}, 1000),
+        ("4:cpu:/a\n", {"memory/a/memory.limit_in_bytes": "300"}, 1000),
+        (None, {}, 1000),
+    ],
+)
+def test_memory_of_a_control_group(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, groups: str | None, limits: dict[str, str], usable: int
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=1000))
+    for name, text in limits.items():
+        file = tmp_path / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    if groups is not None:
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(groups)
+    assert usable_memory(tmp_path) == usable
 
 
 @pytest.mark.kafka
