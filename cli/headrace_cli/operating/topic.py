@@ -55,8 +55,8 @@ async def newest(
     """Read to the reader's end; keep the newest `count` of the wanted records, or fewer. `found`: those after that end."""
     found = found or LatestRecords()
     kept = [(record.order, record) for record in found.records]
-    stop = monotonic() + seconds
-    while not found.late and not await reader.at_the_end():
+    stop, over = monotonic() + seconds, False
+    while not (at_end := await reader.at_the_end()) and not over:
         for record in await reader.step():
             if not reader.before_the_end(record):
                 continue
@@ -68,7 +68,8 @@ async def newest(
             while len(kept) > count or found.held > most_bytes:
                 found.cut |= len(kept) <= count
                 found.held -= heapq.heappop(kept)[1].size
-        found.late = monotonic() > stop
+        over = monotonic() > stop
+    found.late = not at_end
     found.records = [record for _, record in sorted(kept)]
     return found
 
@@ -84,12 +85,14 @@ async def newest_of_last(
     """Return the newest `count` of the wanted records among the last `within` records of each partition.
 
     Not each offset holds a record (ends of transactions, compaction): where too few were there it steps further back, and may
-    find more of them.
+    find more of them. A step back that does not end in time adds nothing: newer records would be missing between.
     """
     stop, found, back = monotonic() + seconds, LatestRecords(), dict.fromkeys(reader.ends, within)
     while back and not found.late:
-        older = await reader.step_back(back)
+        older, before = await reader.step_back(back), found.records
         found = await newest(reader, count, wanted, most_bytes, stop - monotonic(), found)
+        if found.late:
+            found.records = before or found.records
         back = {at: back[at] * FURTHER for at in back if at in older and found.read_of[at] < within}
     return found
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
 from headrace_cli.operating import tap as verb
+from headrace_cli.operating import topic
 from headrace_cli.operating.records import (
     LINE,
     Filters,
@@ -318,8 +319,14 @@ class Reader:
     """Reads what a test has put there, a few at a time."""
 
     def __init__(self, records: Sequence[StoredRecord], end: int) -> None:
-        self._left = list(records)
-        self._end = end
+        self._records = self._left = list(records)
+        self._end = self._begun = end
+        self.ends = {1: end}
+
+    async def step_back(self, back: Mapping[int, int]) -> list[int]:
+        self._end, self._begun = self._begun, self._begun - back[1]
+        self._left = [record for record in self._records if self._begun <= record.offset < self._end]
+        return [1]
 
     async def step(self) -> list[StoredRecord]:
         step, self._left = self._left[:3], self._left[3:]
@@ -352,6 +359,27 @@ async def test_no_more_bytes_are_held_than_allowed(most: int, offsets: list[int]
 async def test_it_ends_when_its_time_is_over() -> None:
     found = await newest(reader(9), 9, lambda _: True, 1000, seconds=-1)
     assert (found.read, found.late) == (3, True)
+    found = await newest(reader(3), 9, lambda _: True, 1000, seconds=-1)
+    assert (found.read, found.late) == (3, False), "it is at the end"
+
+
+@pytest.mark.parametrize(
+    ("over", "offsets", "late"), [(98, [96, 98], True), (81, [96, 98], True), (84, [*range(80, 85), 96, 98], False)]
+)
+async def test_no_record_between_is_missing_if_the_time_is_over_in_a_step_further_back(
+    monkeypatch: pytest.MonkeyPatch, over: int, offsets: list[int], late: bool
+) -> None:
+    """The first step goes 4 offsets back, where 2 records are, the second 16 more, where 5 are."""
+    now = [0.0]
+    monkeypatch.setattr(topic, "monotonic", lambda: now[0])
+
+    def wanted(record: StoredRecord) -> bool:
+        now[0] += record.offset == over
+        return True
+
+    there = Reader([kept(b"x", (), offset) for offset in (*range(80, 85), 96, 98)], 100)
+    found = await topic.newest_of_last(cast("TopicReader", there), 4, 10, wanted, 1000, 0.5)
+    assert ([record.offset for record in found.records], found.late) == (offsets, late)
 
 
 @pytest.mark.parametrize("name", FAULTY)
