@@ -418,6 +418,22 @@ def test_a_lake_that_was_moved_is_the_same(lake: Lake) -> None:
     lake.check()
 
 
+@pytest.mark.parametrize("runs_on", [True, False])
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_backup_that_was_put_back_is_shown(lake: Lake, tmp_path: Path, batches: int, runs_on: bool) -> None:
+    """Its tables have had fewer commits since than the mirror has seen, as many, or more."""
+    backup = shutil.copytree(lake.path, tmp_path / "backup")
+    lake.land()
+    lake.land()
+    lake.follower.once()
+    shutil.rmtree(lake.path)
+    shutil.copytree(backup, lake.path)
+    for _ in range(batches):
+        lake.land(records=2)
+    (lake.follower if runs_on else lake.new_follower()).once()
+    lake.check()
+
+
 @pytest.mark.parametrize("micros", [-100_000_000_000_000_000, 253_402_300_860_000_000])
 def test_a_time_that_python_does_not_have_is_shown_and_never_skipped(lake: Lake, micros: int) -> None:
     lake.land(event_time=micros)

@@ -15,7 +15,7 @@ from typing_extensions import override
 from headrace_lake.commands.mirror.catalog import opened
 from headrace_lake.commands.mirror.metrics import MirrorMetrics
 from headrace_lake.commands.mirror.source import DeltaSource, Tables
-from headrace_lake.commands.mirror.target import IcebergTarget
+from headrace_lake.commands.mirror.target import COMMIT, IDENTITY, PATH, IcebergTarget
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import route_names
@@ -83,15 +83,16 @@ class Follower(Health):
         """Reads the Delta table, if its Iceberg table shows another version. Raises `ConfigError` if it shows another table."""
         table = self._tables.opened(name)
         target = self._targets.setdefault(name, IcebergTarget(self._catalog, (*self._namespace, name)))
-        identity, path = target.mirrored()
-        if identity not in (None, str(table.metadata().id)):
+        shown = target.mirrored()
+        if shown.get(IDENTITY) not in (None, str(table.metadata().id)):
             raise ConfigError(
                 f"{'.'.join(self._namespace)}.{name} shows another Delta table than {self._tables.path(name)}: give another"
                 " `namespace` in LAKE__ICEBERG, or drop the Iceberg table if the Delta table was created again"
             )
         behind = table.version() - target.version
         self._metrics.lag.labels(name).set(max(0, behind))
-        return self._tables.source(name) if behind or path != self._tables.path(name) else None
+        same = (shown.get(PATH), shown.get(COMMIT)) == (self._tables.path(name), self._tables.commit(name))
+        return self._tables.source(name) if behind or not same else None
 
     def _mirror(self, source: DeltaSource) -> None:
         added, removed = self._targets[source.name].write(source, self._tables.lake)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from hashlib import sha256
 from typing import Any, Final
 
 from deltalake import DeltaTable
@@ -28,6 +29,8 @@ class DeltaSource:
     identity: str
     """Delta's id of the table: a table that is created again at the same place has another."""
     version: int
+    commit: str
+    """A digest of what the log says of the commit `version`: after a backup was put back, another commit has the same number."""
     columns: Mapping[str, Any]
     """Name -> type, as in Delta's JSON."""
     partitioned_by: tuple[str, ...]
@@ -43,6 +46,7 @@ class Tables:
     def __init__(self, lake: str) -> None:
         self.lake = f"s3{lake.removeprefix('s3a')}" if lake.startswith("s3a://") else lake
         self._open: dict[str, DeltaTable] = {}
+        self._commits: dict[str, str] = {}  # of the tables in `_open`, as they were found
 
     def path(self, name: str) -> str:
         """Returns the folder or URL of the table `name`."""
@@ -50,18 +54,24 @@ class Tables:
 
     def newest(self, name: str) -> DeltaTable | None:
         """Returns the table `name` at its newest version; None if it is missing."""
-        if (table := self._open.get(name)) is not None:
+        table = self._open.get(name)
+        if table is not None and _commit(table) == self._commits[name]:
             table.update_incremental()
-            return table
-        try:
-            self._open[name] = DeltaTable(self.path(name), storage_options=_OPTIONS if "://" in self.lake else None)
-        except TableNotFoundError:
-            return None
-        return self._open[name]
+        else:  # also where a backup was put back: what comes next does not follow what was read
+            try:
+                table = DeltaTable(self.path(name), storage_options=_OPTIONS if "://" in self.lake else None)
+            except TableNotFoundError:
+                return None
+        self._open[name], self._commits[name] = table, _commit(table)
+        return table
 
     def opened(self, name: str) -> DeltaTable:
         """Returns the table `name` as `newest` last found it."""
         return self._open[name]
+
+    def commit(self, name: str) -> str:
+        """Returns `DeltaSource.commit` of the table `name`, as `newest` last found it."""
+        return self._commits[name]
 
     def source(self, name: str) -> DeltaSource:
         """Returns the content of the table `name`, as `newest` last found it. Raises `HaltError` if its files hold other rows
@@ -90,7 +100,7 @@ class Tables:
         partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)
         counted = about.configuration.get("delta.dataSkippingStatsColumns", "")
         return DeltaSource(
-            name, path, str(about.id), table.version(), columns, keys,
+            name, path, str(about.id), table.version(), self._commits[name], columns, keys,
             tuple(part.strip("` ") for part in counted.split(",") if part.strip("` ")),
             {f"{path}/{each}": values for each, values in zip(paths, partitions, strict=True)},
         )  # fmt: skip
@@ -98,6 +108,10 @@ class Tables:
     def forget(self) -> None:
         """Makes the next call open every table again."""
         self._open.clear()
+
+
+def _commit(table: DeltaTable) -> str:
+    return sha256(json.dumps(table.history(1), sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

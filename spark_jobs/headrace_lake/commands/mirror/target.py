@@ -45,6 +45,8 @@ VERSION: Final = "headrace.delta-version"
 """Property of a snapshot: the version of the Delta table whose files it lists."""
 IDENTITY: Final = "headrace.delta-id"
 """Property of a snapshot: Delta's id of that table."""
+COMMIT: Final = "headrace.delta-commit"
+"""Property of a snapshot: see `DeltaSource.commit`."""
 PATH: Final = "headrace.delta-path"
 """Property of a snapshot: where that table was."""
 KEEP: Final = 100
@@ -88,15 +90,15 @@ class IcebergTarget:
         self._snapshot: int | None = None
         self._files: dict[str, DataFile] = {}  # of `_snapshot`
 
-    def mirrored(self) -> tuple[str | None, str | None]:
-        """Sets `version`; returns id and path of the Delta table that the current snapshot shows, or None."""
+    def mirrored(self) -> Mapping[str, str]:
+        """Sets `version`; returns the properties of the current snapshot, with `IDENTITY`, `PATH` and `COMMIT`, or none."""
         try:
             snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         except NoSuchTableError:
             snapshot = None
         said = _said(snapshot)
         self.version = int(said.get(VERSION) or -1)
-        return said.get(IDENTITY), said.get(PATH)
+        return said
 
     def write(self, source: DeltaSource, lake: str) -> tuple[int, int]:
         """Commits a snapshot that lists the files of `source`; returns how many it added and removed.
@@ -114,7 +116,7 @@ class IcebergTarget:
             added = _data_files(table, transaction, {p: v for p, v in source.files.items() if p not in before})
             removed = [file for path, file in before.items() if path not in source.files]
             update = transaction.update_snapshot(
-                {VERSION: str(source.version), IDENTITY: source.identity, PATH: source.path}
+                {VERSION: str(source.version), IDENTITY: source.identity, PATH: source.path, COMMIT: source.commit}
             )
             with update.overwrite() if removed else update.merge_append() as producer:
                 for file in added:
