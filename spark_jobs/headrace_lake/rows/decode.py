@@ -22,7 +22,6 @@ from headrace_common.record.contract import (
     REQUIRED_HEADERS,
     TYPE_PREFIX,
     Attribute,
-    EventHeader,
     RecordFault,
     Rule,
 )
@@ -211,11 +210,6 @@ def _obeyed(text: str, rule: Rule) -> str:
     found += [f"endswith({text}, {quoted(rule.ends)})"] if rule.ends else []
     found += [f"{text} rlike {quoted(f'^{rule.pattern}$')}"] if rule.pattern else []
     return " and ".join(found) or "true"
-
-
-def is_id(text: str) -> str:
-    """Returns SQL: whether `text` has the form of an event's id; null for null."""
-    return _obeyed(text, EVENT_RULES[EventHeader.ID])
 
 
 _EVENT_RULES: Final = {name.value: _obeyed(_name(name), rule) for name, rule in EVENT_RULES.items()}
