@@ -101,6 +101,8 @@ class Client:
 
     async def stop(self) -> None: ...
 
+    async def send(self, *request: Any) -> None: ...
+
     async def partitions_for(self, topic: str) -> set[int]:
         return {0}
 

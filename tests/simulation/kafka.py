@@ -311,6 +311,8 @@ class SimulatedProducer:
             else set(range(max(self._broker.partitions, self._broker.quarantine_partitions)))
         )
 
+    async def send(self, *request: Any) -> None: ...
+
     def force_metadata_update(self) -> asyncio.Future[bool]:
         done = self._loop.create_future()
 
