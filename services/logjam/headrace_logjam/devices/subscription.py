@@ -90,17 +90,20 @@ class SubscriptionMaker(BodyReader):
         _, fields, event = found
         time = event_time(fields, meta.created_ms)
         about = event.attributes(self._about(meta, received=time is None))
-        name = deterministic_id(PROTOCOL, *message.frames)
         envelope = self._envelopes.of(self._endpoint, app_env, topic)
-        return envelope.event(name, time or rfc3339_ms(received_ms), event.value, about)
+        return envelope.event(self._name(message), time or rfc3339_ms(received_ms), event.value, about)
 
     def reject(self, message: DeviceMessage, reason: Reason, detail: str) -> Reject:
         """Returns the message for quarantine: each of its frames as u32 length and bytes."""
         subject = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
         about = b"{}" if message.meta is None else self._about(message.meta)
-        name = deterministic_id(PROTOCOL, *message.frames)
         envelope = Envelope(PROTOCOL, self._source, subject)
-        return envelope.reject(reason, detail, joined_frames(message.frames), name, about)
+        return envelope.reject(reason, detail, joined_frames(message.frames), self._name(message), about)
+
+    def _name(self, message: DeviceMessage) -> bytes:
+        """Returns the id of a message: over its frames. Devices without a number may say the same, so their endpoint is added."""
+        numbered = message.meta is None or message.meta.device
+        return deterministic_id(PROTOCOL, *message.frames, *(() if numbered else (self._source.encode(),)))
 
     def marker(self, gap: Gap, received_ms: int) -> Event:
         """Returns the event that names the numbers that this consumer did not get."""
