@@ -120,8 +120,9 @@ def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str])
     [
         ("add(head[1])", "add(head[1]); self._pending.stored(ticket, int(head[2]), True)"),
         ("deterministic_id(NAME, head, number", "deterministic_id(NAME, os.urandom(8), number"),
+        ('head, number.to_bytes(4, "big"), line', "head, line"),
     ],
-    ids=["acknowledges before Kafka has stored", "a frame sent again has other ids"],
+    ids=["acknowledges before Kafka has stored", "a frame sent again has other ids", "equal events share an id"],
 )
 def test_the_simulation_finds_a_broken_one(
     environment: dict[str, str], tmp_path: Path, line: str, instead: str

@@ -12,7 +12,6 @@ import contextlib
 import json
 import random
 import struct
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -107,11 +106,13 @@ class Life:
     segment: str
     writer: bytes
     seed: int
+    alike: int = 1
+    """So many successive events have the same bytes, as far as they are of one size."""
     base: int | None = None
     acknowledged: int = 0
 
     def event(self, number: int) -> bytes:
-        data = random.Random(f"{self.seed}/{number}").randbytes(size_of(number) - 8)
+        data = random.Random(f"{self.seed}/{number // self.alike}").randbytes(size_of(number) - 8)
         return HEADER.pack(0, len(data)) + data
 
     def between(self, start: int, end: int) -> bytes:
@@ -130,6 +131,8 @@ class History:
     lives: list[Life] = field(default_factory=list)
     pause: float = 0.05
     """Longest time between two connections of a writer."""
+    alike: int = 3
+    """See `Life`."""
     blocks: int = 0
     cuts: int = 0
 
@@ -162,11 +165,11 @@ class History:
     async def write(self, chance: random.Random, number: int, opens: Callable[[], Awaitable[Client]]) -> None:
         """A writer, life after life, until it has written all."""
         writer, segment = chance.randbytes(16), self.segments[number % 2]
-        life = Life(segment, writer, chance.getrandbits(64))
+        life = Life(segment, writer, chance.getrandbits(64), self.alike)
         self.lives.append(life)
         while life.acknowledged < self.end:
             if chance.random() < 0.3:
-                life = Life(segment, writer, chance.getrandbits(64))
+                life = Life(segment, writer, chance.getrandbits(64), self.alike)
                 self.lives.append(life)
             with contextlib.suppress(ClosedError, ConnectionError):
                 await self._connection(chance, life, opens)
@@ -260,24 +263,24 @@ def judged(
     for (name, writer), data in accepted.items():
         if len(data) != history.end:
             found.append(f"{name} {writer.hex()}: {len(data)} bytes instead of {history.end}")
-    published: Counter[tuple[str, str, int]] = Counter()
-    values: set[tuple[tuple[str, str, int], bytes]] = set()
+    published: set[tuple[str, tuple[str, str, int], bytes]] = set()
     for event in published_events:
         if event["ce_subject"] in history.segments:
             key = event["ce_subject"], event.attributes["writer"], event.attributes["level"]
-            published[key] += 1
-            values.add((key, event.value))
+            published.add((event["ce_id"], key, event.value))
     for each in rejects:
         if each["ce_subject"] in history.segments:
             about = json.loads(each["attributes"])
             key = each["ce_subject"], about["writer"], about["level"]
-            published[key] += 1
             assert each["part"] == "1/1"
-            values.add((key, each.value))
-    if set(published) != levels:
-        found.append(
-            f"{len(set(published) - levels)} levels too many on the topics, {len(levels - set(published))} lack"
-        )
+            published.add((each["id"], key, each.value))
+    found_levels = {key for _, key, _ in published}
+    if found_levels != levels:
+        found.append(f"{len(found_levels - levels)} levels too many on the topics, {len(levels - found_levels)} lack")
+    values = {(key, value) for _, key, value in published}
+    names = {name for name, _, _ in published}
+    if not len(names) == len(values) == len(published):
+        found.append(f"{len(values)} events have {len(names)} ids on the topics, in {len(published)} pairs")
     missing = [key for key, data in contents.items() if (key, data) not in values]
     if missing:
         found.append(f"{len(missing)} stored events are not on the topics: {missing[:3]}")

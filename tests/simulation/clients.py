@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,8 @@ from headrace_forward.client import ForwardClient
 
 from tests.simulation.kafka import CURSED
 from tests.simulation.network import ClientEnd, Line
-from tests.simulation.oracle import Oracle
-from tests.simulation.protocols import ZEROS, Spoken, Unasking
+from tests.simulation.oracle import BROKEN, Event, Oracle
+from tests.simulation.protocols import INSTANT, ZEROS, Spoken, Unasking
 from tests.simulation.scenario import KEPT, ClientPlan
 
 CONNECT_TIME = 20.0
@@ -31,12 +32,12 @@ LOOK = 0.5
 
 @dataclass
 class Sent:
-    """A frame. `marks`: its events as they were meant; `faulty`, `cursed`: one of them goes to quarantine."""
+    """A frame. `events`: how often it has each; `faulty`, `cursed`: one of them goes to quarantine."""
 
     number: int
     data: bytes
-    values: list[dict[str, Any]]
     mark: str
+    events: Counter[Event]
     faulty: bool = False
     cursed: bool = False
     acknowledged: bool = False
@@ -99,38 +100,59 @@ class Honest(Client):
     """Sends its frames, keeps them until they are acknowledged, and sends the rest again on the next connection."""
 
     answer_time = ANSWER_TIME
+    once = False
+    """It never sends the events of a frame in another: it could not say which of the two is meant."""
 
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
+        self._alike = random.Random(f"alike/{world.scenario.seed}/{plan.seed}/{index}")
         self._speaker = self._speaks()
         if plan.compressed:
             self._speaker.compresses = True
+        if plan.alike and self._speaker.instant is None:
+            self._speaker.instant = INSTANT
         self.frames: list[Sent] = []
         self._progress = asyncio.Event()
 
     def _speaks(self) -> Any:
-        return self.spoken.speaker()
+        if (hashing := self.spoken.hashing) is None or not self._is_alike():
+            return self.spoken.speaker()
+        self.once = True
+        return hashing()
+
+    def _is_alike(self) -> bool:
+        return self._alike.random() < self.plan.alike
 
     def _make(self) -> Sent:
         chance, plan, number = self.chance, self.plan, len(self.frames)
-        mark = f"{self.name}.{number}."
-        values: list[dict[str, Any]] = [
-            {
-                "mark": mark,
-                "n": n,
-                "text": f"line {n} – ü" + self._padding(),
-            }
-            for n in range(plan.events)
-        ]
+        text = "message" if plan.alike else "text"  # of a message, Lumberjack reads no other field
+        values: list[dict[str, Any]] = []
+        for n in range(plan.events):
+            made = {"mark": f"{self.name}.{number}.", "n": n, text: f"line {n} – ü" + self._padding()}
+            values.append(values[-1] if n and self._is_alike() else made)
         faulty = chance.random() < plan.faulty
         cursed = chance.random() < plan.cursed
         if cursed:
-            values[chance.randrange(len(values))]["text"] = CURSED.decode()
-        data = (self._speaker.faulty if faulty else self._speaker.frame)(values)
-        frame = Sent(number, data, values, mark, faulty, cursed)
+            values[chance.randrange(len(values))][text] = CURSED.decode()
+        elif self._is_alike() and (others := self._others()):
+            values = self._alike.choice(others)
+        else:
+            self.world.sound.append(values)
+        broken = faulty + (faulty and not self.spoken.messages and self._is_alike())
+        data = self._speaker.frame(values, broken)
+        mark = values[0]["mark"]
+        events = Counter((self.name, mark, value["n"]) for value in values)
+        if broken:
+            events[self.name, mark, BROKEN] = broken
+        frame = Sent(number, data, mark, events, faulty, cursed)
         self.frames.append(frame)
-        self.oracle.will_send(self, frame)
+        self.oracle.will_send(self, frame, values)
         return frame
+
+    def _others(self) -> list[list[dict[str, Any]]]:
+        """The events of frames that it may send in one of its own."""
+        mine = {frame.mark for frame in self.frames} if self.once else set()
+        return [values for values in self.world.sound if values[0]["mark"] not in mine]
 
     def _padding(self) -> str:
         size = self.chance.randint(0, self.plan.padding) if self.plan.padding else 0
@@ -226,6 +248,8 @@ class Honest(Client):
 class Unanswered(Honest):
     """Sends each frame once, and is told nothing of it."""
 
+    once = True
+
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
         self._carried: dict[int, ClientEnd] = {}
@@ -268,7 +292,7 @@ class Unanswered(Honest):
         """Whether something is not stored that must not be lost."""
         sent = [frame for frame in self.frames if frame.number in self._carried]
         missing = [frame for frame in sent if not self._may_be_lost(frame, self._carried[frame.number])]
-        missing = [frame for frame in missing if not self.oracle.keeps(frame)]
+        missing = [frame for frame in missing if not self.oracle.keeps(frame.events)]
         for frame in missing:
             server = self._carried[frame.number].server
             if server is not None and server.owner.ended.is_set():  # type: ignore[attr-defined]

@@ -136,7 +136,7 @@ class Device(Client):
 
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
-        self.number = 1 + len(world.devices) % 2
+        self.number = 0 if plan.alike else 1 + len(world.devices) % 2
         self.endpoint = f"d{len(world.devices)}"
         self._address = address(len(world.devices))
         world.devices[self._address] = self
@@ -194,10 +194,12 @@ class Device(Client):
         """A message, with the clock of its producer."""
         chance = self.chance
         text = f"\xfc{'x' * (chance.randint(0, self.plan.padding) if self.plan.padding else 0)}"
-        body = orjson.dumps({"life": self.life, "n": self.sequence + 1, "text": text})
+        body = orjson.dumps({"life": self.life, "n": 0 if self.plan.alike else self.sequence + 1, "text": text})
         if chance.random() < self.plan.faulty:
             body = body[:-1]
         created = int((EPOCH + self.world.loop.now) * 1000) + (chance.choice(WRONG) if chance.random() < 0.1 else 0)
+        if self.plan.alike:  # as a device says that has no better clock
+            created -= created % 1000
         self._say(chance.choice((b"a-b", b"c-d")), b"logs.a.b", body, created)
 
     def beat(self) -> None:
@@ -280,13 +282,16 @@ class Start:
 class Account:
     """What the topics hold of one endpoint, and what may be called lost though it is there."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: Any, owners: dict[bytes, tuple[Account, Number]]) -> None:
+        """`owners`: of ids, in all accounts."""
         self._world = world
+        self._owners = owners
         self.stored: dict[Number, int] = {}  # with the time of each (ms)
         self.markers: list[Marker] = []
         self.first: Number | None = None
         self._excused: set[Number] = set()
         self._answers: dict[Number, asyncio.Future[Any]] = {}
+        self._ids: dict[Number, bytes] = {}
         self._gave_up = False
         """Kafka has refused something: its markers, which may join numbers of several starts, are not told from others."""
         self._forgotten: dict[int, int] = defaultdict(int)  # starts that a position had not come to, up to which number
@@ -359,6 +364,11 @@ class Account:
         life = LIFE.search(value)
         assert life is not None, value
         number = int(life[1]), about["sequence"]
+        name = headers.get("ce_id") or headers["id"]
+        if self._ids.setdefault(number, name) != name:
+            self._world.oracle.fails(f"{number} has two ids")
+        if self._owners.setdefault(name, (self, number)) != (self, number):
+            self._world.oracle.fails(f"{number} has the id of {self._owners[name][1]}, or of another device's message")
         self.stored.setdefault(number, record.timestamp)
         self._answers[number] = record.answer
         is_late = record.producer <= self._dead_producers
@@ -450,9 +460,10 @@ class Accounts(dict[str, Account]):
     def __init__(self, world: Any) -> None:
         super().__init__()
         self._world = world
+        self._owners: dict[bytes, tuple[Account, Number]] = {}
 
     def __missing__(self, name: str) -> Account:
-        made = self[name] = Account(self._world)
+        made = self[name] = Account(self._world, self._owners)
         return made
 
     def add(self, record: Stored) -> None:

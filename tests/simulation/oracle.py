@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any, cast
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 from headrace_common.fairness.scheduler import TIME_SLICE
 from headrace_common.publishing.delivery import SILENCE_TIME
-from headrace_common.record.contract import REPUBLISHED, Reason
+from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED, Reason
 from headrace_logjam.peers.holding import OTHER
 from headrace_logjam.sockets import ProducerSocket
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from tests.simulation.clients import Client, Sent
     from tests.simulation.world import Life, World
 
+
+Event = tuple[str, str, int]
+"""A client, and the `mark` and `n` of what it has sent. Equal events of a client are one here, which was sent several times."""
+
+BROKEN: Final = -1
+"""In place of `n`: what cannot be understood of the frames of a mark."""
 
 UNWANTED = SILENCE_TIME + 10
 """Seconds after its deadline beyond which no event may set out for Kafka."""
@@ -36,19 +42,18 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self._world = world
         self.failures: list[str] = []
-        self._meant: dict[tuple[str, int], dict[str, Any]] = {}
-        self._frames: dict[str, tuple[Client, Sent]] = {}
-        self._stored: dict[tuple[str, int], int] = {}  # the position in the log of the first copy
-        self._refused: dict[tuple[str, int], int] = {}  # the same, in quarantine because Kafka refused it
-        self._rejected: dict[str, list[tuple[str, bytes, int]]] = defaultdict(list)  # by mark: reason, bytes, position
-        self._ids: dict[bytes, tuple[str, int]] = {}
-        self._id_of: dict[tuple[str, int], bytes] = {}
+        self._meant: dict[Event, dict[str, Any]] = {}
+        self._frames: dict[str, dict[str, list[Sent]]] = defaultdict(dict)  # by client and mark
+        self._sent: Counter[Event] = Counter()
+        self._promised: Counter[Event] = Counter()  # what was acknowledged of it
+        self._copies: dict[Event, dict[tuple[bytes, str], int]] = defaultdict(dict)
+        """By id and connection, the position in the log of the first, of events or of quarantine."""
+        self._owners: dict[bytes, Event] = {}  # of ids
         # Of each connection, by its address:
         self._last: dict[tuple[str, bytes], tuple[int, int]] = {}  # the application too, where messages have one
         self._partition: dict[tuple[str, bytes], int] = {}
-        self._unmarked: set[tuple[str, str, int]] = set()
+        self._unmarked: Counter[tuple[str, Event]] = Counter()
         self._newest: dict[tuple[str, bytes], int] = defaultdict(int)  # producer whose records a stream has
-        self._there: dict[tuple[str, str, int], int] = {}  # the position of the first copy that it sent
         self._heard: dict[str, int] = defaultdict(int)  # events that went nowhere but to the topic of events
         self.acknowledgements = 0
 
@@ -59,11 +64,12 @@ class Oracle:
 
     # Clients
 
-    def will_send(self, client: Client, frame: Sent) -> None:
+    def will_send(self, client: Client, frame: Sent, values: list[dict[str, Any]]) -> None:
         """A client has made a frame."""
-        self._frames[frame.mark] = client, frame
-        for value in frame.values:
-            self._meant[frame.mark, value["n"]] = value
+        self._frames[client.name].setdefault(frame.mark, []).append(frame)
+        self._sent.update(frame.events)
+        for value in values:
+            self._meant[client.name, frame.mark, value["n"]] = value
 
     def acknowledged(self, client: Client, frame: Sent, version: int, order: list[Sent]) -> None:
         """It hears that all of a frame is stored. `version`: the length of the log when the receiver said so. `order`: what it
@@ -79,41 +85,35 @@ class Oracle:
         if not all(sent.acknowledged for sent in before):
             self.fails(f"{name} is acknowledged before one that was sent before it")
         if not frame.acknowledged and not frame.faulty and not frame.cursed:
-            self._heard[client.connections[-1].address] += len(frame.values)
-        for value in frame.values:
-            cursed = frame.cursed and value["text"].encode() == CURSED
-            refused = self._refused.get((frame.mark, value["n"]), version) < version
-            if cursed and not refused:
-                self.fails(f"{name} is acknowledged, and what Kafka refuses of it is not in quarantine")
-            elif not refused and self._stored.get((frame.mark, value["n"]), version) >= version:
-                self.fails(f"{name} is acknowledged, and its event {value['n']} is not stored")
-        if frame.faulty:
-            fault = self._world.spoken.dialect.fault
-            found = [at for reason, _, at in self._rejected[frame.mark] if reason == fault]
-            if not found or min(found) >= version:
-                self.fails(f"{name} is acknowledged, and what cannot be understood of it is not in quarantine")
+            self._heard[client.connections[-1].address] += frame.events.total()
+        if not frame.acknowledged:
+            self._promised.update(frame.events)
+        for event in frame.events:
+            if (there := self._there(event, version)) < (promised := self._promised[event]):
+                self.fails(f"{name} is acknowledged, and {event} is not stored: {there} of {promised}")
 
     def closed(self, client: Client, address: str, version: int, order: list[Sent]) -> None:
         """The receiver has ended its side of a connection, without a reset. `version`: the length of the log then."""
         if not self._world.scenario.undisturbed or self._world.spoken.messages:
             return  # it may have given a frame up
+        events: Counter[Event] = Counter()
         for frame in order:
-            if (
-                frame.faulty
-                or frame.cursed
-                or not all(
-                    self._there.get((address, frame.mark, value["n"]), version) < version for value in frame.values
-                )
-            ):
+            events.update(frame.events)
+            if frame.faulty or frame.cursed or not self.keeps(events, version, address):
                 return
             if not frame.acknowledged:
                 self.fails(f"{client.name} is told the end, and not that {frame.mark} is stored")
 
-    def keeps(self, frame: Sent) -> bool:
-        """Whether all of a frame is stored, or in quarantine."""
-        events = [(frame.mark, value["n"]) for value in frame.values]
-        there = all(each in self._stored or each in self._refused for each in events)
-        return there and (not frame.faulty or frame.mark in self._rejected)
+    def keeps(self, events: Counter[Event], version: int | None = None, address: str = "") -> bool:
+        """Whether all of them are stored, or in quarantine: before the log had this length, and of this connection."""
+        return all(self._there(event, version, address) >= count for event, count in events.items())
+
+    def _there(self, event: Event, version: int | None, address: str = "") -> int:
+        """How often it is there, once copies of one id have become one."""
+        copies = self._copies[event].items()
+        if version is None:
+            version = len(self._world.broker.log)
+        return len({name for (name, sender), at in copies if at < version and address in ("", sender)})
 
     # Kafka
 
@@ -142,79 +142,87 @@ class Oracle:
         elif not client.honest:
             return
         elif quarantined:
-            self._quarantined(record, at, client)
+            self._quarantined(record, at, client, address)
         else:
             self._event(record, at, client, address)
 
-    def _quarantined(self, record: Stored, at: int, client: Client) -> None:
+    def _quarantined(self, record: Stored, at: int, client: Client, address: str) -> None:
         assert record.value is not None
         reason = record.headers["reason"].decode()
         if reason == Reason.REFUSED:
-            key = self._sent(record.value, client)
-            if key is not None:
-                self._refused.setdefault(key, at)
+            event = self._which(record.value, client)
+            if event is not None:
+                self._copy(event, record.headers["id"], address, at)
                 if CURSED not in record.value and record.value not in self._world.broker.doubted:
-                    self.fails(f"{key} is in quarantine, and Kafka has not refused it")
+                    self.fails(f"{event} is in quarantine, and Kafka has not refused it")
             return
-        for mark, (owner, frame) in self._frames.items():
-            if owner is client and mark.encode() in record.value:
-                self._rejected[mark].append((reason, record.value, at))
-                if not frame.faulty:
+        for mark, frames in self._frames[client.name].items():
+            if mark.encode() in record.value:
+                if reason == self._world.spoken.dialect.fault:
+                    self._copy((client.name, mark, BROKEN), record.headers["id"], address, at)
+                if not any(frame.faulty for frame in frames):
                     self.fails(f"{mark} is sound and went to quarantine: {record.headers['reason']!r}")
                 return
         self.fails(f"a record of {client.name} in quarantine that it never sent")
 
     def _event(self, record: Stored, at: int, client: Client, address: str) -> None:
         assert record.value is not None
-        key = self._sent(record.value, client)
-        if key is None:
+        event = self._which(record.value, client)
+        if event is None:
             return
         if CURSED in record.value:
-            self.fails(f"{key} is stored, and Kafka refuses it")
-        self._stored.setdefault(key, at)
-        self._there.setdefault((address, *key), at)
-        event_id = record.headers["ce_id"]
-        if event_id.startswith(b"d.") and self._id_of.setdefault(key, event_id) != event_id:
-            self.fails(f"{key} has two ids")
-        if self._world.spoken.messages and (b'"request_id"' in record.value) != event_id.startswith(b"d."):
-            self.fails(f"{key} has the id {event_id!r}")
-        if self._ids.setdefault(event_id, key) != key:
-            self.fails(f"{key} has the id of {self._ids[event_id]}")
-        self._in_order(record, key, self._frames[key[0]][1], address)
+            self.fails(f"{event} is stored, and Kafka refuses it")
+        name = record.headers["ce_id"]
+        if self._world.spoken.messages and (b'"request_id"' in record.value) != name.startswith(DETERMINISTIC):
+            self.fails(f"{event} has the id {name!r}")
+        self._copy(event, name, address, at)
+        self._in_order(record, event, address)
 
-    def _sent(self, data: bytes, client: Client) -> tuple[str, int] | None:
+    def _copy(self, event: Event, name: bytes, address: str, at: int) -> None:
+        """It is there, with this id: the lake keeps one of each."""
+        copies = self._copies[event]
+        copies.setdefault((name, address), at)
+        names = {each for each, _ in copies if each.startswith(DETERMINISTIC)}
+        if len(names) > self._sent[event]:
+            self.fails(f"{event} has {len(names)} ids, and was sent as {self._sent[event]}")
+        if (owner := self._owners.setdefault(name, event)) != event:
+            self.fails(f"{event} has the id of {owner}")
+
+    def _which(self, data: bytes, client: Client) -> Event | None:
         """Which event this is. None, and a failure, if the client has not sent just this."""
         try:
             value = self._world.spoken.dialect.value(orjson.loads(data))
-            key = (value["mark"], value["n"])
+            event = (client.name, value["mark"], value["n"])
         except (ValueError, KeyError, TypeError):
             self.fails(f"{client.name} never sent {data[:80]!r}")
             return None
-        owner, _ = self._frames.get(key[0], (None, None))
-        if owner is not client or self._meant.get(key) != value:
-            self.fails(f"{key} is stored otherwise than {client.name} sent it")
+        if self._meant.get(event) != value:
+            self.fails(f"{event} is stored otherwise than {client.name} sent it")
             return None
-        return key
+        return event
 
-    def _in_order(self, record: Stored, key: tuple[str, int], frame: Sent, address: str) -> None:
-        """Kafka may store what a lost producer sent behind what its successor sends."""
+    def _in_order(self, record: Stored, event: Event, address: str) -> None:
+        """Kafka may store what a lost producer sent behind what its successor sends. Which of equal events it is, nobody knows:
+        the next that may be.
+        """
         stream = address, record.headers["ce_subject"] if self._world.spoken.messages else b""
         growing = self._world.spoken.messages and self._world.scenario.of("partitions")
         if self._partition.setdefault(stream, record.partition) != record.partition and not growing:
-            self.fails(f"the connection of {key} uses two partitions")
+            self.fails(f"the connection of {event} uses two partitions")
         again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
-        once = (address, *key)
-        first = once not in self._unmarked
         if not again:
-            if not first:
-                self.fails(f"{key} was sent once and stored twice, and none of the copies is marked")
-            self._unmarked.add(once)
+            self._unmarked[address, event] += 1
+            if self._unmarked[address, event] > self._sent[event]:
+                self.fails(f"{event} is stored more often than it was sent, and none of the copies is marked")
         self._newest[stream] = max(record.producer, self._newest[stream])
-        place = (frame.number, key[1])
-        if place > self._last.get(stream, (-1, -1)):
+        late = again or record.producer < self._newest[stream]
+        client, mark, number = event
+        places = [(frame.number, number) for frame in self._frames[client][mark]]
+        place = min((each for each in places if each >= self._last.get(stream, (0, 0))), default=None)
+        if place is not None and (not late or len(places) == 1):
             self._last[stream] = place
-        elif not again and first and record.producer >= self._newest[stream]:
-            self.fails(f"{key} is stored behind what the connection sent after it")
+        elif place is None and not late:
+            self.fails(f"{event} is stored behind what the connection sent after it")
 
     # Meanwhile
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pkgutil import resolve_name
@@ -30,6 +34,7 @@ from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import GREETING, READY, Answers, LogjamDialect, message
 from tests.contract.lumberjack import LumberjackDialect
 from tests.simulation import zeromq
+from tests.simulation.loop import EPOCH, replaced
 
 
 class Speaker:
@@ -37,9 +42,11 @@ class Speaker:
 
     def __init__(self, client: Callable[[Compression | None], Client], compresses: bool) -> None:
         self._make = client
-        self._client = client(None)
+        self._client: Any = client(None)
         self._compresses = compresses
         self._fresh: set[int] = set()  # made on this connection, and not yet sent
+        self.instant: int | None = None
+        """The time of all its events, in ns: equal ones have the same bytes, but for their names. None: each has its own."""
 
     @property
     def compresses(self) -> bool:
@@ -51,13 +58,17 @@ class Speaker:
             self._client = self._make(Compression("gzip"))
         self._compresses = wanted
 
-    def frame(self, values: Values) -> bytes:
+    def frame(self, values: Values, broken: int = 0) -> bytes:
+        """A frame. `broken`: so many equal events are in its middle that cannot be understood."""
         self._fresh.add(self._client.made)
-        return self._client.frame(values)
+        with nullcontext() if self.instant is None else replaced((time, "time_ns", lambda: self.instant)):
+            documents = [self._client.document(value) for value in values]
+            middle = len(documents) // 2
+            documents[middle:middle] = [self._client.broken(values[0])] * broken if broken else []
+            return self._framed(documents, middle, broken)
 
-    def faulty(self, values: Values) -> bytes:
-        self._fresh.add(self._client.made)
-        return self._client.faulty(values)
+    def _framed(self, documents: list[bytes], middle: int, broken: int) -> bytes:
+        return self._client.payload(documents)
 
     def again(self) -> bytes:
         """A new connection. Returns what it begins with."""
@@ -78,9 +89,23 @@ class Speaker:
 class Unasking(Speaker):
     """A client of Forward whose messages have no chunk."""
 
-    def frame(self, values: Values) -> bytes:
-        client: Any = self._client
-        return client.unasking([client.document(value) for value in values])
+    def _framed(self, documents: list[bytes], middle: int, broken: int) -> bytes:
+        return self._client.unasking(documents)
+
+
+class Hashing(ForwardClient):
+    """It names a chunk by its content, as Fluent Bit does: two of them may name theirs alike."""
+
+    def packed(self, entries: bytes, size: int, **option: str) -> bytes:
+        digest = hashlib.sha512(entries).digest()
+        with replaced((os, "urandom", lambda length: digest[:length])):
+            return super().packed(entries, size, **option)
+
+
+def hashing() -> Speaker:
+    made = Speaker(Hashing, False)
+    made.instant = WHOLE
+    return made
 
 
 class Nameless(LogjamClient):
@@ -127,11 +152,9 @@ class ZmtpSpeaker(Speaker):
         messages = [parts[at : at + size] for at in range(0, len(parts), size)]
         return b"".join(message(each if self._told else each[:-1]) for each in messages)
 
-    def frame(self, values: Values) -> bytes:
-        return self.wired(super().frame(values))
-
-    def faulty(self, values: Values) -> bytes:
-        return self.wired(super().faulty(values))
+    def _framed(self, documents: list[bytes], middle: int, broken: int) -> bytes:
+        self._client._broken = middle if broken else None
+        return self.wired(super()._framed(documents, middle, broken))
 
     def messages(self, data: bytes) -> list[list[bytes]]:
         """What the receiver's next bytes say."""
@@ -150,6 +173,9 @@ class ZmtpSpeaker(Speaker):
         return found
 
 
+WHOLE = int(EPOCH) * 10**9
+"""A whole millisecond."""
+INSTANT = WHOLE + 1
 ZEROS = 200 << 10
 """Bytes that a bomb grows to: below the small limit, so that it is not refused before it has grown."""
 
@@ -177,6 +203,9 @@ class Spoken:
     speaker: Callable[[], Speaker]
     bomb: Callable[[int], bytes]
     own: dict[str, Any] = field(default_factory=dict)
+    hashing: Callable[[], Speaker] | None = None
+    """A client that names frames by their content."""
+
     frames_expire: bool = True
     """A client's frames are given up at KAFKA__ACK_DEADLINE, and not held until they are stored."""
 
@@ -198,7 +227,14 @@ def unadapted(protocol: Protocol[Any]) -> Spoken:
 
 
 STREAMS: dict[str, Spoken] = {
-    "forward": stream(forward.PROTOCOL, ForwardDialect(), ForwardClient, False, own={"forward": {"heartbeat": False}}),
+    "forward": stream(
+        forward.PROTOCOL,
+        ForwardDialect(),
+        ForwardClient,
+        False,
+        hashing=hashing,
+        own={"forward": {"heartbeat": False}},
+    ),
     "lumberjack": stream(lumberjack.PROTOCOL, LumberjackDialect(), LumberjackClient, True),
     "courier": stream(courier.PROTOCOL, CourierDialect(), CourierClient, True),
 }

@@ -51,6 +51,8 @@ class ClientPlan:
     """Its texts do not compress."""
     compressed: bool = False
     """Its frames are compressed, where the protocol leaves that to the client."""
+    alike: float = 0.0
+    """Chance that an event equals the one before it, and that a frame has the events of an earlier one, whoever sent that."""
     finishes: bool = False
     """It ends its side after its last frame, and waits for the receiver's end."""
     restarts: float = 0.0
@@ -137,6 +139,7 @@ class Scenario:
                 {"pause": 0.0} if plan.pause else None,
                 {"faulty": 0.0, "cursed": 0.0} if plan.faulty or plan.cursed else None,
                 {"padding": 0} if plan.padding else None,
+                {"alike": 0.0} if plan.alike else None,
             ):
                 if less is not None:
                     yield replace(self, clients=(*rest[0], replace(plan, **less), *rest[1]))
@@ -154,9 +157,11 @@ WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderl
 
 def draw(seed: int, protocol: str) -> Scenario:
     """The scenario of a seed: anything, or one of `SHAPES`. In one of six, a process is held up as well; in one of sixteen,
-    clients over TCP speak TLS.
+    clients over TCP speak TLS; in one of four, events equal others.
     """
     scenario = undelayed(seed, protocol)
+    if random.Random(f"copies/{protocol}/{seed}").random() < 1 / 4:
+        scenario = replace(scenario, clients=tuple(replace(plan, alike=0.4) for plan in scenario.clients))
     if protocol not in ("logjam", "producers") and random.Random(f"secured/{protocol}/{seed}").random() < 1 / 16:
         scenario = replace(scenario, secured=True)
     chance = random.Random(f"held/{protocol}/{seed}")

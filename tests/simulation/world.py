@@ -235,6 +235,8 @@ class World:
         self.oracle = Oracle(self)
         self.devices: dict[str, devices.Device] = {}
         self.accounts = devices.Accounts(self)
+        self.sound: list[list[dict[str, Any]]] = []
+        """The events of frames that may be sent a second time, as others."""
         self.given_up: dict[str, set[DeliveryPolicy]] = {}
         """By address, why frames were given up."""
         self.read_at: dict[tuple[str, bytes], float] = {}

@@ -59,11 +59,16 @@ _FLOW: Final = "headrace_common.connection.flow"
 _STATE: Final = "headrace_common.connection.receiver_state"
 _PRODUCER: Final = "headrace_common.kafka.producer"
 _FORWARD: Final = "headrace_forward.session"
+_ENTRIES: Final = "headrace_forward.entries.builder"
+_CHUNKS: Final = "headrace_forward.entries.ids"
 _LUMBERJACK: Final = "headrace_lumberjack.session"
+_IDENTITY: Final = "headrace_lumberjack.identity"
 _COURIER: Final = "headrace_courier.session"
+_PAYLOADS: Final = "headrace_courier.events"
 _CONSUMER: Final = "headrace_logjam.devices.consumer"
 _ENDPOINTS: Final = "headrace_logjam.devices.endpoints"
 _GAPS: Final = "headrace_logjam.devices.gaps"
+_SUBSCRIPTION: Final = "headrace_logjam.devices.subscription"
 _PRODUCERS: Final = "headrace_logjam.session"
 _DOORS: Final = "headrace_logjam.peers.doors"
 
@@ -71,6 +76,7 @@ _FOLD: Final = "headrace_segment.store.fold"
 _SERVING: Final = "headrace_segment.serving"
 _EARLY: Final = "headrace_segment.store.early"
 _WRITERS: Final = "headrace_segment.session.writers"
+_BLOCKS: Final = "headrace_segment.events"
 
 _GOES_ON: Final = Also(
     _TCP,
@@ -149,6 +155,13 @@ MUTANTS: Final = (
     Mutant("small frames wait for long ones", _QUEUE, "return self._scheduler.small.used <= self._scheduler.counted(self._heap[0].used)", "return False", "lumberjack"),
     Mutant("who was left behind comes before small frames", _SCHEDULER, "return max(used, self._least())", "return used"),
     Mutant("long work gives small frames no credit", _SCHEDULER, "small.used = max(least, small.used - spent)", "pass"),
+    Mutant("equal events of a message share an id", _ENTRIES, "b\"%b%08x\" % (ids.prefix, index)", "b\"%b%08x\" % (ids.prefix, 0)"),
+    Mutant("a hash of the content names a message", _CHUNKS, "return abs(int.from_bytes(decoded[:8], \"little\") - now) > NEAR", "return False"),
+    Mutant("equal events of a payload share an id", _PAYLOADS, "_LEFT_AND_LENGTH(4, left, size)", "_LEFT_AND_LENGTH(4, 0, size)", "courier"),
+    Mutant("equal lines of a file share an id", _IDENTITY, "place = b\"%d\" % offset", "place = b\"\"", "lumberjack"),
+    Mutant("equal events of a writer share an id", _BLOCKS, "id_behind(begin, named, data)", "id_behind(begin, b\"\", data)", "segment"),
+    Mutant("equal messages of a device share an id", _SUBSCRIPTION, "deterministic_id(PROTOCOL, *message.frames, *(", "deterministic_id(PROTOCOL, *message.frames[:3], *(", "logjam"),
+    Mutant("devices without a number share ids", _SUBSCRIPTION, "numbered = message.meta is None or message.meta.device", "numbered = True", "logjam"),
 )  # fmt: skip
 
 SEEDS: Final[dict[str, int]] = {
@@ -170,7 +183,7 @@ SEEDS: Final[dict[str, int]] = {
     "events that did not fit are dropped": 106,
     "an odd answer counts as stored": 1,
     "a broken producer is kept": 1,
-    "what is in doubt is not marked": 354,
+    "what is in doubt is not marked": 174,
     "refused records are not searched for": 1,
     "half of a batch is not sent": 1,
     "a start that failed is not tried again": 1,
@@ -198,10 +211,10 @@ SEEDS: Final[dict[str, int]] = {
     "who has finished sending by TLS is cut off": 243,
     "an abandoned window is acknowledged": 11,
     "an abandoned payload is acknowledged": 9,
-    "a block of a session that has ended counts": 16,
+    "a block of a session that has ended counts": 8,
     "a block is acknowledged before it is stored": 16,
     "of blocks that go together the first alone is stored": 1,
-    "own records are folded over others'": 10,
+    "own records are folded over others'": 4,
     "a device that is heard first is handed out at once": 29,
     "the topics are not looked at after a kill": 5,
     "a position does not wait for what is read before it": 7,
@@ -211,7 +224,7 @@ SEEDS: Final[dict[str, int]] = {
     "a refused message has no marker": 34,
     "a producer is answered when its message arrives": 0,
     "a message that is no event is accepted": 0,
-    "what was sent behind a late message is answered": 250,
+    "what was sent behind a late message is answered": 353,
     "the last message is answered first": 0,
     "what nobody waits for has a deadline": 20,
     "what nobody waits for is given up when Kafka refuses it": 97,
@@ -221,5 +234,12 @@ SEEDS: Final[dict[str, int]] = {
     "small frames wait for long ones": 5,
     "who was left behind comes before small frames": 197,
     "long work gives small frames no credit": 197,
+    "equal events of a message share an id": 5,
+    "a hash of the content names a message": 5,
+    "equal events of a payload share an id": 0,
+    "equal lines of a file share an id": 2,
+    "equal events of a writer share an id": 1,
+    "equal messages of a device share an id": 5,
+    "devices without a number share ids": 257,
 }
 """`python -m tests.simulation.mutants` says them again."""
