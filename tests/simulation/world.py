@@ -36,7 +36,7 @@ from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, 
 from tests.simulation.network import ClientEnd, Line, Listening, Network, ServerEnd
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
-from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.scenario import ClientPlan, Fault, Scenario
 from tests.simulation.segments import Reader, SimulatedHistory, TodayWriter, Writer
 from tests.simulation.waiting import WatchedQueue, WatchedScheduler
 
@@ -235,8 +235,8 @@ class World:
         self.oracle = Oracle(self)
         self.devices: dict[str, devices.Device] = {}
         self.accounts = devices.Accounts(self)
-        self.sound: list[list[dict[str, Any]]] = []
-        """The events of frames that may be sent a second time, as others."""
+        self.sound: list[tuple[ClientPlan, list[dict[str, Any]]]] = []
+        """The events of frames that may be sent a second time, as others; and who sent them."""
         self.given_up: dict[str, set[DeliveryPolicy]] = {}
         """By address, why frames were given up."""
         self.read_at: dict[tuple[str, bytes], float] = {}
