@@ -83,7 +83,7 @@ def test_event_numbers_may_skip_within_a_block_and_ids_stay(stored: int, borders
     assert store.content("a") == events(*data)
 
 
-@pytest.mark.parametrize(
+GONE = pytest.mark.parametrize(
     "gone",
     [
         lambda store: store.append("a", records.Delete(b"d" * 16)),
@@ -91,6 +91,9 @@ def test_event_numbers_may_skip_within_a_block_and_ids_stay(stored: int, borders
     ],
     ids=["segment deleted", "writer forgotten"],
 )
+
+
+@GONE
 def test_a_writer_that_begins_anew_makes_none_of_its_earlier_ids(gone: Callable[[InstantStore], object]) -> None:
     """It may go on with its numbers, and its places begin anew: another event with the same bytes would be taken for a resend."""
     store, talk = created()
@@ -103,6 +106,18 @@ def test_a_writer_that_begins_anew_makes_none_of_its_earlier_ids(gone: Callable[
     resent.hear(create(), setup(), append(6, b"x", b"x", b"x"))
     ids = [event.id for each in (talk, anew, resent) for event in each.outcome.events]
     assert len(set(ids)) == 9
+
+
+@GONE
+def test_a_writer_in_bytes_that_begins_anew_makes_none_of_its_earlier_ids(
+    gone: Callable[[InstantStore], object],
+) -> None:
+    driven = Driven()
+    for _ in range(3):
+        driven.hear(speaking.setup(), block(0, events(b"x", b"x")))
+        gone(driven.store)
+        driven = Driven(driven.store, outcome=driven.outcome)
+    assert len({each.id for each in driven.outcome.events}) == len(driven.outcome.events) == 6
 
 
 def test_a_condition_that_failed_moves_no_place() -> None:

@@ -59,7 +59,9 @@ it is."""
 
 @dataclass(slots=True)  # not frozen: one for each block
 class Run(ABC):
-    """Bytes of a segment that bring a writer from one level to another: `count` events of it."""
+    """Bytes of a segment that bring a writer from one level to another: `count` events of it. Events of writers of different
+    `era` are never the same.
+    """
 
     segment: str
     writer: bytes
@@ -67,6 +69,7 @@ class Run(ABC):
     after: int
     data: bytes
     count: int
+    era: int = 0
 
     @abstractmethod
     def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
@@ -80,17 +83,17 @@ class ByteRun(Run):
     """Whole Event messages. Levels count their bytes, header included."""
 
     @staticmethod
-    def of(segment: str, writer: bytes, before: int, data: bytes, count: int) -> ByteRun:
+    def of(segment: str, writer: bytes, before: int, data: bytes, count: int, era: int) -> ByteRun:
         """Returns the run that begins at level `before`."""
-        return ByteRun(segment, writer, before, before + len(data), data, count)
+        return ByteRun(segment, writer, before, before + len(data), data, count, era)
 
     @override
     def events(self) -> Iterator[tuple[int, bytes, bytes]]:
-        at = 0
+        at, era = 0, _era(self.era)
         while at < len(self.data):
             _, body = HEADER.unpack_from(self.data, at)
             start, at = at + HEADER.size, at + HEADER.size + body
-            yield self.before + at, _packed(self.before + at), self.data[start:at]
+            yield self.before + at, era + _packed(self.before + at), self.data[start:at]
 
     def beyond(self, level: int) -> ByteRun | None:
         """Returns the part of it above `level`; None if `level` lies within an event."""
@@ -99,7 +102,9 @@ class ByteRun(Run):
             _, body = HEADER.unpack_from(self.data, at)
             at, count = at + HEADER.size + body, count - 1
         return (
-            ByteRun.of(self.segment, self.writer, level, self.data[at:], count) if self.before + at == level else None
+            ByteRun.of(self.segment, self.writer, level, self.data[at:], count, self.era)
+            if self.before + at == level
+            else None
         )
 
 
@@ -111,11 +116,10 @@ class EventRun(Run):
     `after`, is known: so an event's name is its place among all that its writer has appended, in any blocks. `place` is that of
     the event before the run. The numbers of a writer that begins at 1 and leaves no gap are its places. With fewer or
     more events than the client said, or more than numbers, events have no name. Writers of bytes frame nothing: such a run is one
-    event, named by its number. Events of writers of different `era` are never the same.
+    event, named by its number.
     """
 
     place: int = 0
-    era: int = 0
 
     @override
     def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
@@ -129,7 +133,7 @@ class EventRun(Run):
                 break
             if framed % SLICE == 0:
                 yield PAUSE
-        era = _packed(self.era) if self.era else b""
+        era = _era(self.era)
         if not framed:
             yield self.after, era + _packed(self.after), data
             return
@@ -254,6 +258,11 @@ def _about(run: Run) -> bytes:
 def envelope(peer: Peer, segment: str) -> Envelope:
     """Returns the attributes that the events of one peer in one segment have in common."""
     return Envelope(PROTOCOL, source(PROTOCOL, peer.identity), segment, content_type=OCTETS)
+
+
+def _era(number: int) -> bytes:
+    """Returns the beginning of its writers' names of events."""
+    return _packed(number) if number else b""
 
 
 def _packed(number: int) -> bytes:

@@ -97,7 +97,7 @@ class OriginalSession(Conversation[CompleteBlock]):
     def _hand_out(self, writer: Writer[CompleteBlock], block: CompleteBlock, number: int, received_ms: int) -> None:
         if block.offset > writer.sent:
             raise ProtocolError(f"a block at {block.offset}, but its writer is at {writer.sent}")
-        run: ByteRun | None = ByteRun.of(writer.segment, writer.id, block.offset, block.data, block.events)
+        run: ByteRun | None = ByteRun.of(writer.segment, writer.id, block.offset, block.data, block.events, writer.era)
         assert run is not None
         if writer.sealed and run.after > writer.level:
             self._say_once(self._is_sealed(writer.segment, NO_REQUEST, run.after))

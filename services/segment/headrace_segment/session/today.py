@@ -156,7 +156,7 @@ class TodaySession(Conversation[Append]):
             self._append_if(writer, block, block.expected, before, number)
             return
         run = EventRun(
-            writer.segment, writer.id, before, block.level, block.data, block.events, writer.place, writer.era
+            writer.segment, writer.id, before, block.level, block.data, block.events, writer.era, writer.place
         )
         writer.place += block.events
         self._publish(writer, run, number, block.request, received_ms)

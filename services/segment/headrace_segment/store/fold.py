@@ -78,9 +78,9 @@ class Fold:
         writer = segment.writers.get(record.writer)
         if writer is None:
             first = record.numbering.first
-            era = self.era if record.numbering is Numbering.EVENTS else 0
-            segment.writers[record.writer] = WriterState(record.session, first, record.numbering, time_ms, era=era)
-            return Opened(name, record.writer, record.session, first, era=era)
+            writer = WriterState(record.session, first, record.numbering, time_ms, era=self.era)
+            segment.writers[record.writer] = writer
+            return Opened(name, record.writer, record.session, first, era=self.era)
         if writer.numbering is not record.numbering:
             return Refused(name, record.writer, record.session, None, Refusal.NUMBERING)
         writer.session, writer.touched = record.session, time_ms

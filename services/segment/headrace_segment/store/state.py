@@ -59,8 +59,8 @@ class Index:
 class WriterState:
     """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted.
 
-    `place`: of the last of its events, among all of them; `era`: the fold's when the writer was new. Both are known only for
-    event numbers: these skip, and only the last one of a block is known, so they do not tell one event from another.
+    `era`: the fold's when the writer was new. `place`: of the last of its events, among all of them; known only for event
+    numbers: these skip, and only the last one of a block is known, so they do not tell one event from another.
     """
 
     session: bytes
