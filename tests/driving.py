@@ -122,6 +122,10 @@ def parts_of(frame: Frame, *, grows: bool = False, pauses: bool = True) -> list[
     return parts
 
 
+def _id(part: Seen | Reject) -> bytes:
+    return part.headers["ce_id"] if isinstance(part, Seen) else part.id
+
+
 def without_chance(part: Seen | Reject) -> Any:
     """All of a part but the random half of a unique id. No bytes may make a part that says it is our mistake."""
 
@@ -157,6 +161,8 @@ class Outcome:
 
     def comparable(self) -> Any:
         """What must not depend on how the bytes were split. A protocol adds its replies."""
+        unique = [name for part in self.flat if (name := _id(part)).startswith(b"u.")]
+        assert len(set(unique)) == len(unique), "two events share a unique id"
         parts = [[without_chance(part) for part in frame] for frame in self.parts]
         error = None if self.error is None else (str(self.error), self.error.limit, self.error.offset)
         return parts, error, self.idle
