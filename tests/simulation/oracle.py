@@ -52,7 +52,7 @@ class Oracle:
         # Of each connection, by its address:
         self._last: dict[tuple[str, bytes], tuple[int, int]] = {}  # the application too, where messages have one
         self._partition: dict[tuple[str, bytes], int] = {}
-        self._unmarked: Counter[tuple[str, Event]] = Counter()
+        self._unmarked: Counter[tuple[str, Event | bytes]] = Counter()  # events, and ids
         self._newest: dict[tuple[str, bytes], int] = defaultdict(int)  # producer whose records a stream has
         self._heard: dict[str, int] = defaultdict(int)  # events that went nowhere but to the topic of events
         self.acknowledgements = 0
@@ -211,8 +211,9 @@ class Oracle:
             self.fails(f"the connection of {event} uses two partitions")
         again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
         if not again:
-            self._unmarked[address, event] += 1
-            if self._unmarked[address, event] > self._sent[event]:
+            events, name = (address, event), (address, record.headers["ce_id"])
+            self._unmarked.update((events, name))
+            if self._unmarked[events] > self._sent[event] or self._unmarked[name] > 1:
                 self.fails(f"{event} is stored more often than it was sent, and none of the copies is marked")
         self._newest[stream] = max(record.producer, self._newest[stream])
         late = again or record.producer < self._newest[stream]
