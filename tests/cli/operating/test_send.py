@@ -217,6 +217,32 @@ def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.C
     assert "which was not sent" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "segment"])  # `Stored` forgets its writer
+async def test_a_connection_that_ends_in_order_is_made_again(protocol: str) -> None:
+    """Receivers end each after an hour, and a longer run ended with it."""
+    stored, tally, ended = Stored(protocol), Tally(), 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal ended
+        answer, before = stored(), len(stored.bodies)
+        while data := await reader.read(65_536):
+            if ended < 3 and len(stored.bodies) > before:
+                ended += 1
+                writer.write_eof()
+                while await reader.read(65_536):
+                    pass
+                break
+            writer.write(answer(data) or b"")
+        writer.close()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    target = Target(protocol, HOST, server.sockets[0].getsockname()[1])
+    await Connection(target, RateSource(1000, 0.3, 300), tally, 3, PATIENCE).run(asyncio.Event())
+    server.close()
+    assert (ended, tally.sent, tally.acknowledged, tally.open, tally.problems) == (3, 300, 300, [], {})
+    assert sorted(body["headrace"]["n"] for body in stored.bodies) == list(range(300))
+
+
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificates = ensure(tmp_path / "certificates", HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -345,9 +371,9 @@ def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("protocol", ["courier", "forward", "lumberjack"])
 @pytest.mark.long
 async def test_a_real_receiver_of_a_stack(protocol: str, kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """What is acknowledged is on the topic. The address is that of the stack in the state folder."""
+    """What is acknowledged is on the topic, though connections end at an age. The address is that of the stack's state folder."""
     settings = own_topics(kafka.bootstrap)
-    receiver = real.Receiver(protocol, settings, tmp_path)
+    receiver = real.Receiver(protocol, settings, tmp_path, {"limits": {"connection_age": 0.2}})
     await receiver.start()
     state = StateFolder(tmp_path / "state")
     state.make()

@@ -66,13 +66,14 @@ class Tally:
 class SentFrame:
     """A frame that is not acknowledged as a whole: its events' numbers, when it was sent, and how far it is acknowledged."""
 
+    data: bytes
     numbers: range
     at: float
     count: int = 0
 
 
 class Connection:
-    """One connection of a run."""
+    """One connection of a run. It is made again if the server ends it after an acknowledgement, as ours do at a certain age."""
 
     def __init__(
         self,
@@ -91,19 +92,31 @@ class Connection:
         self._waiting: dict[int, SentFrame] = {}  # by the frames' numbers, in the order in which they were made
         self._progress = time.monotonic()
         self._room = asyncio.Semaphore(WINDOW)
+        self._answered = False
         self._batch = min(batch, self._client.batch)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until the source ends or `stop`, and wait for the answers. A failure is noted in the tally."""
+        while await self._converse(stop):
+            pass
+        self._tally.open += [each.numbers for each in self._waiting.values()]
+
+    async def _converse(self, stop: asyncio.Event) -> bool:
+        """Connect and talk. Return whether to do so again."""
         try:
             channel = await channel_to(self._target, self._timeout)
         except (OSError, TimeoutError) as error:
             self._tally.problems[why_not(self._target, error, self._timeout)] += 1
-            return
-        self._progress = time.monotonic()
+            return False
+        self._progress, self._answered = time.monotonic(), False
+        self._room = asyncio.Semaphore(WINDOW - len(self._waiting))
         sending = asyncio.create_task(self._send(channel))
         try:
             await self._listen(channel, sending, stop)
+        except EndedError as error:
+            if self._answered and not stop.is_set():
+                return True
+            self._tally.problems[f"{self._target.address} {error}"] += 1
         except (OSError, ProtocolError, ServerError) as error:
             self._tally.problems[f"{self._target.address} {_what_happened(error)}"] += 1
         finally:
@@ -112,12 +125,16 @@ class Connection:
             if not sending.cancelled():
                 sending.exception()  # it was told by the listener
             channel.abort()
-        self._tally.open += [each.numbers for each in self._waiting.values()]
+        return False
 
     async def _send(self, channel: Channel) -> None:
         if greeting := self._client.again():
             channel.write(greeting)
-            await channel.drain()
+        for name, waiting in self._waiting.items():
+            self._client.repeat(name)
+            waiting.count = 0
+            channel.write(waiting.data)
+        await channel.drain()
         while True:
             await self._room.acquire()
             numbers = await self._source.take(self._batch)
@@ -128,7 +145,7 @@ class Connection:
             frame = self._client.frame([self._source.event(number) for number in numbers])
             if not self._waiting:
                 self._progress = time.monotonic()
-            self._waiting[name] = SentFrame(numbers, time.monotonic())
+            self._waiting[name] = SentFrame(frame, numbers, time.monotonic())
             self._tally.count(len(numbers), frame)
             channel.write(frame)
             await channel.drain()
@@ -145,7 +162,7 @@ class Connection:
                 if reading.done():
                     data = reading.result()
                     if not data:
-                        raise ServerError("closed the connection")
+                        raise EndedError("closed the connection")
                     for answer in self._client.receive(data):
                         if isinstance(answer, Answer):
                             self._take(answer, now)
@@ -167,6 +184,7 @@ class Connection:
         frame = self._waiting.get(answer.frame)
         if frame is None:
             raise ServerError("acknowledged a frame that was not sent")
+        self._answered = True
         if answer.count > frame.count:
             frame.count, self._progress = answer.count, now
         if answer.whole:
@@ -178,6 +196,10 @@ class Connection:
 
 class ServerError(Exception):
     """The server broke the conversation; says how."""
+
+
+class EndedError(Exception):
+    """The server ended the connection in order; says so."""
 
 
 def _what_happened(error: Exception) -> str:
