@@ -48,7 +48,7 @@ class Runs:
         self.sent = Sent()
         self.metrics = LakeMetrics()
 
-    def settings(self, kafka: Any = None, **lake: Any) -> LakeProcessSettings:
+    def settings(self, kafka: KafkaSettings | None = None, **lake: Any) -> LakeProcessSettings:
         values = {"batch_records": 100_000, "trigger": 0, **lake}
         section = LakeSettings(path=str(self.lake), checkpoint=str(self.checkpoint), **values)
         return LakeProcessSettings(kafka=kafka or self.kafka, lake=section)

@@ -264,8 +264,8 @@ def test_a_promoted_column_keeps_the_name_that_a_later_version_gives_to_one_of_i
     rows = decode.events(frame(runs.spark, [Record(value=b'{"n": 7}')]), TOPICS, LANDED, shape)
     rows.select(*layout.columns(EVENTS, shape)).write.format("delta").mode("append").save(str(runs.lake / EVENTS))
     kept()
-    for settings, more in ({"promote": promote}, ()), ({}, [promote]):
-        shape = migrate.migrate(runs.spark, runs.settings(**settings).lake, more, variant=False)
+    for settings, more in ({"promote": promote}, []), ({}, [promote]):
+        shape = migrate.migrate(runs.spark, runs.settings(None, **settings).lake, more, variant=False)
         assert Promotion.parse(promote) in shape.promoted
     with pytest.raises(ConfigError, match="has a column protocol of its own"):
         migrate.migrate(runs.spark, runs.settings().lake, ["body.n as protocol string"], variant=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from headrace_cli.verbs import query
 from headrace_lake.kafka.checkpoint import CheckpointMarker
+from headrace_reader.proof import exactly_once
 
 OLDER = Path(__file__).parent / "older.tar.xz"
 """The lake and the checkpoint of a stack of f91049af, whose lines of `batches` have no digests, between a batch and its commit.
@@ -38,7 +39,7 @@ def test_a_lake_of_an_older_version_is_read_and_proven(state: Path) -> None:
     assert query.run("select raw, reason, protocol from quarantine", lake) == [
         {"raw": b"not json", "reason": "bad_json", "protocol": "lumberjack"}
     ]
-    proof = query.exactly_once(lake, content=True)
+    proof = exactly_once(lake, content=True)
     assert all(row["ok"] for row in proof), proof
 
 

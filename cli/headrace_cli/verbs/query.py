@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from headrace_reader.proof import exactly_once as exactly_once  # the tests of lakes ask by it, too
+from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
 from headrace_reader.text import printable, text
 from headrace_reader.written import Output, TableFormat, write_query, write_rows
