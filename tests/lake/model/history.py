@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from headrace_lake.commands.migrate import migrate
-from headrace_lake.configuration.promotion import Promotion
 from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
 from headrace_lake.tables.digest import KEY
@@ -308,7 +307,7 @@ class History:
 
         def body() -> None:
             spark, settings = Spark(self.world), self.world.settings(lake).lake
-            migrate(spark, settings, (Promotion.parse(f"body.v as {name} int"),), variant=False)  # type: ignore[arg-type]
+            migrate(spark, settings, (f"body.v as {name} int",), variant=False)  # type: ignore[arg-type]
             self.world.migrated[lake].add(name)
 
         self.command("migrate", body)
