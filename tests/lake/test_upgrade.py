@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,7 @@ mine of all streams.
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    with tarfile.open(OLDER) as left:
-        left.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(OLDER, tmp_path)
     return tmp_path
 
 
