@@ -185,7 +185,7 @@ async def test_an_address_that_has_all_its_places_makes_no_other_leave(silent: b
 
 
 async def test_who_waits_for_a_proxy_header_makes_way() -> None:
-    door = Door(proxies="127.0.0.0/8", connections=PLACES)
+    door = Door(None, "127.0.0.0/8", connections=PLACES)
     header = b"PROXY TCP4 192.0.2.7 127.0.0.1 4000 24224\r\n"
     async with door.open() as connect:
         client = await connect(header)
@@ -195,7 +195,7 @@ async def test_who_waits_for_a_proxy_header_makes_way() -> None:
 
 
 async def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_way() -> None:
-    door = Door(proxies="127.0.0.0/8", connections_per_address=PLACES)
+    door = Door(None, "127.0.0.0/8", connections_per_address=PLACES)
     async with door.open() as connect:
         of = [b"PROXY TCP4 192.0.2.%d 127.0.0.1 4000 24224\r\n" % number for number in (7, 8)]
         other = await connect(of[1])
