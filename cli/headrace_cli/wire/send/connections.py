@@ -113,11 +113,9 @@ class Connection:
         sending = asyncio.create_task(self._send(channel))
         try:
             await self._listen(channel, sending, stop)
-        except EndedError as error:
-            if self._answered and not stop.is_set():
-                return True
-            self._tally.problems[f"{self._target.address} {error}"] += 1
         except (OSError, ProtocolError, ServerError) as error:
+            if isinstance(error, EndedError) and self._answered and not stop.is_set():
+                return True
             self._tally.problems[f"{self._target.address} {_what_happened(error)}"] += 1
         finally:
             sending.cancel()
@@ -198,8 +196,8 @@ class ServerError(Exception):
     """The server broke the conversation; says how."""
 
 
-class EndedError(Exception):
-    """The server ended the connection in order; says so."""
+class EndedError(ServerError):
+    """The server ended the connection in order."""
 
 
 def _what_happened(error: Exception) -> str:
