@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,7 @@ class Sent:
     acknowledged: bool = False
 
 
-class Client:
+class Client(ABC):
     """What all have in common: a name, and connections that behave as planned."""
 
     port: int | None = None
@@ -59,9 +60,9 @@ class Client:
         self.connections: list[ClientEnd] = []
         self.done = False
 
+    @abstractmethod
     async def run(self) -> None:
         """Does what is planned."""
-        raise NotImplementedError
 
     @property
     def spoken(self) -> Spoken:
@@ -130,7 +131,7 @@ class Honest(Client):
         for n in range(plan.events):
             made = {"mark": f"{self.name}.{number}.", "n": n, text: f"line {n} – ü" + self._padding()}
             values.append(values[-1] if n and self._is_alike() else made)
-        # What is not understood of a chunk that its content names has one id in quarantine, whoever sent it.
+        # If a chunk is named by its content, its rejects have the same ids from each client.
         faulty = chance.random() < plan.faulty and not (self.once and self.spoken.hashing)
         cursed = chance.random() < plan.cursed
         if cursed:

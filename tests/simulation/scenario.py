@@ -52,7 +52,7 @@ class ClientPlan:
     compressed: bool = False
     """Its frames are compressed, where the protocol leaves that to the client."""
     alike: float = 0.0
-    """Chance that an event equals the one before it, and that a frame has the events of an earlier one, whoever sent that."""
+    """Chance that an event equals the one before it, and that a frame has the events of an earlier frame of any client."""
     finishes: bool = False
     """It ends its side after its last frame, and waits for the receiver's end."""
     restarts: float = 0.0
