@@ -17,7 +17,8 @@ from tests import ledger
 from tests.ledger import RESULTS, Entry
 from tests.native import CORES, using
 from tests.simulation.protocols import PROTOCOLS
-from tests.simulation.scenario import Scenario, draw
+from tests.simulation.scenario import Scenario
+from tests.simulation.shapes import draw
 from tests.simulation.world import Result, World
 
 LEDGER = RESULTS / "simulation.jsonl"

@@ -10,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from headrace_common.session.client import Answer
 from headrace_forward.client import ForwardClient
 
-from tests.simulation.kafka import CURSED
+from tests.simulation.kafka import CURSED, ODD
 from tests.simulation.network import ClientEnd, Line
 from tests.simulation.oracle import BROKEN, Event, Oracle
 from tests.simulation.protocols import INSTANT, ZEROS, Spoken, Unasking
@@ -26,6 +27,12 @@ so that it is the receiver that has to end what cannot go on."""
 END_TIME = 20.0
 """Seconds in which the receiver closes a connection whose client has ended its side and has heard of all frames."""
 
+OTHERS = 1 / 3
+"""Chance that a client speaks another version or form than most, where there is one."""
+
+OVERSIZED = 150_000
+"""Random bytes in an event that Kafka finds too large, in hexadecimal."""
+
 LONGEST_PAUSE = 2.0
 LOOK = 0.5
 """Seconds between two looks of a client that is told nothing, and at most before it comes again."""
@@ -33,15 +40,25 @@ LOOK = 0.5
 
 @dataclass
 class Sent:
-    """A frame. `events`: how often it has each; `faulty`, `cursed`: one of them goes to quarantine."""
+    """A frame. `sequence`: its events, in order; `faulty`, `cursed`: one of them goes to quarantine. `covered`: how many of its
+    first events were acknowledged before it was as a whole.
+    """
 
     number: int
     data: bytes
     mark: str
-    events: Counter[Event]
+    sequence: list[Event]
     faulty: bool = False
     cursed: bool = False
     acknowledged: bool = False
+    covered: int = 0
+    broken: bytes = b""
+    """The event that cannot be understood."""
+
+    @property
+    def events(self) -> Counter[Event]:
+        """How often it has each."""
+        return Counter(self.sequence)
 
 
 class Client(ABC):
@@ -107,6 +124,7 @@ class Honest(Client):
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
         self._alike = random.Random(f"alike/{world.scenario.seed}/{plan.seed}/{index}")
+        self._odd = random.Random(f"odd/{world.scenario.seed}/{plan.seed}/{index}")
         self._speaker = self._speaks()
         if plan.compressed:
             self._speaker.compresses = True
@@ -116,6 +134,9 @@ class Honest(Client):
         self._progress = asyncio.Event()
 
     def _speaks(self) -> Any:
+        chance = random.Random(f"others/{self.world.scenario.seed}/{self.plan.seed}/{self.number}")
+        if self.spoken.others and chance.random() < OTHERS:
+            return chance.choice(self.spoken.others)()
         if (hashing := self.spoken.hashing) is None or not self._is_alike():
             return self.spoken.speaker()
         self.once = True
@@ -132,9 +153,15 @@ class Honest(Client):
             made = {"mark": f"{self.name}.{number}.", "n": n, text: f"line {n} – ü" + self._padding()}
             values.append(values[-1] if n and self._is_alike() else made)
         # If a chunk is named by its content, its rejects have the same ids from each client.
-        faulty = chance.random() < plan.faulty and not (self.once and self.spoken.hashing)
+        faulty = chance.random() < plan.faulty and self._speaker.breaks and not (self.once and self.spoken.hashing)
         cursed = chance.random() < plan.cursed
-        if cursed:
+        alone = all(values.count(value) == 1 for value in values) if plan.odd or plan.oversized else False
+        if alone and self._odd.random() < plan.odd:  # before others: one that is alone in its batch is never suspected
+            values[0], cursed = {**values[0], text: ODD.decode()}, True
+        elif alone and self._odd.random() < plan.oversized:
+            place, cursed = self._odd.randrange(len(values)), True
+            values[place] = {**values[place], text: CURSED.decode() + self._odd.randbytes(OVERSIZED).hex()}
+        elif cursed:
             values[chance.randrange(len(values))][text] = CURSED.decode()
         elif self._is_alike() and (others := self._others()):
             values = self._alike.choice(others)
@@ -142,11 +169,12 @@ class Honest(Client):
             self.world.sound.append((plan, values))
         broken = faulty + (faulty and not self.spoken.messages and self._is_alike())
         data = self._speaker.frame(values, broken)
-        mark = values[0]["mark"]
-        events = Counter((self.name, mark, value["n"]) for value in values)
+        mark, middle = values[0]["mark"], len(values) // 2
+        sequence = [(self.name, mark, value["n"]) for value in values]
+        sequence[middle:middle] = [(self.name, mark, BROKEN)] * broken
+        frame = Sent(number, data, mark, sequence, faulty, cursed)
         if broken:
-            events[self.name, mark, BROKEN] = broken
-        frame = Sent(number, data, mark, events, faulty, cursed)
+            frame.broken = self._speaker.sent_broken(number)
         self.frames.append(frame)
         self.oracle.will_send(self, frame, values)
         return frame
@@ -197,11 +225,14 @@ class Honest(Client):
                 if not data:
                     self.oracle.closed(self, end.address, version, order)
                     break
-                for number in self._receive(data):
-                    frame = self.frames[number]
-                    self.oracle.acknowledged(self, frame, version, order)
-                    frame.acknowledged = True
-                    self._progress.set()
+                for answer in self._receive(data):
+                    frame = self.frames[answer.frame]
+                    if answer.whole:
+                        self.oracle.acknowledged(self, frame, version, order)
+                        frame.acknowledged = True
+                        self._progress.set()
+                    else:
+                        self.oracle.partly_acknowledged(self, frame, answer.count, version, order)
                 if self.plan.slow:
                     await asyncio.sleep(self.chance.uniform(0, self.plan.slow))
             if self.plan.finishes and talk.done():
@@ -217,8 +248,8 @@ class Honest(Client):
         if not talk.cancelled() and (error := talk.exception()) is not None and not isinstance(error, OSError):
             raise error
 
-    def _receive(self, data: bytes) -> list[int]:
-        """The frames that are acknowledged. Raises OSError: it does not go on with this connection."""
+    def _receive(self, data: bytes) -> list[Answer]:
+        """What is acknowledged. Raises OSError: it does not go on with this connection."""
         return self._speaker.receive(data)
 
     async def _sees_end(self, end: ClientEnd) -> None:
@@ -235,6 +266,12 @@ class Honest(Client):
             await end.send(greeting)
         under_way = self.waiting
         for frame in under_way:
+            if frame.covered and not self.spoken.messages:  # each event of these is a message of its own
+                frame.data, frame.sequence = (
+                    self._speaker.rest(frame.number, frame.covered),
+                    frame.sequence[frame.covered :],
+                )
+                frame.covered = 0
             await self._send(end, frame, order)
         while len(self.frames) < self.plan.frames:
             while len(self.waiting) >= self.plan.window:

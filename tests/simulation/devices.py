@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from headrace_common.record.contract import GAP_TYPE, GapField
+from headrace_common.record.contract import GAP_TYPE, REPUBLISHED, GapField
 from headrace_logjam.devices import endpoints, positions, tail
 from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.devices.positions import GROUP, DevicePosition, Places, decode
 from headrace_logjam.devices.subscription import DeviceMessage
 from headrace_logjam.devices.tail import read_tail
-from headrace_logjam.wire import Meta, encode_meta
+from headrace_logjam.wire import HEARTBEAT, Meta, encode_meta, joined
 
 from tests.simulation.clients import Client
 from tests.simulation.consuming import SimulatedAdmin
@@ -38,6 +38,7 @@ WRONG: Final = (-3_600_000, 3_600_000, 10 * 365 * 86_400_000)
 """How far a producer's clock may be off (ms)."""
 
 LIFE: Final = re.compile(rb'"life":(\d+)')
+META: Final = len(encode_meta(Meta(0, 0, 0, 0)))
 TOGETHER_MS: Final = 1000
 """A record has the time of the first message that was read with it, at most so much before its own."""
 
@@ -98,7 +99,7 @@ def _abandoning(world: Any, abandon: Callable[[ConsumerSession, int], None]) -> 
 
     def abandoned(session: ConsumerSession, ticket: int) -> None:
         frame = session._pending[ticket][0]
-        world.accounts[session._endpoint.decode()].abandoned(frame.items)
+        world.accounts[session._endpoint.decode()].abandoned(frame.items[session._partly.get(ticket, 0) :])
         abandon(session, ticket)
 
     return abandoned
@@ -141,6 +142,8 @@ class Device(Client):
         self._address = address(len(world.devices))
         world.devices[self._address] = self
         self.account = world.accounts[self.endpoint]
+        self.account.device = self
+        self.said: dict[Number, tuple[bytes, bytes, bytes]] = {}
         self._links: dict[SubSocket, Link] = {}
         self._up = True
         self.life, self.sequence = 1, self.chance.choice((0, 0, 400))
@@ -209,6 +212,7 @@ class Device(Client):
 
     def _say(self, app_env: bytes, topic: bytes, body: bytes, created: int) -> None:
         self.sequence += 1
+        self.said[self.life, self.sequence] = app_env, topic, body
         message = [app_env, topic, body, encode_meta(Meta(0, self.number, created, self.sequence))]
         for socket, link in self._links.items():
             if link.connected:
@@ -286,7 +290,9 @@ class Account:
         """`owners`: of ids, in all accounts."""
         self._world = world
         self._owners = owners
+        self.device: Device | None = None
         self.stored: dict[Number, int] = {}  # with the time of each (ms)
+        self._last: dict[bytes, tuple[int, Number]] = {}  # by app-env, with the producer
         self.markers: list[Marker] = []
         self.first: Number | None = None
         self._excused: set[Number] = set()
@@ -296,6 +302,7 @@ class Account:
         """Kafka has refused something: its markers, which may join numbers of several starts, are not told from others."""
         self._forgotten: dict[int, int] = defaultdict(int)  # starts that a position had not come to, up to which number
         self._starts: list[Start] = []
+        self._holes: dict[int, set[int]] = defaultdict(set)  # found when the device had not begun again, by its start
         self._dead_producers = 0
         self._is_known = True
         """Whether the last start knew a position of a device, and so did not join."""
@@ -356,14 +363,23 @@ class Account:
         assert value is not None
         if headers.get("ce_type") == GAP_TYPE.encode():
             about = orjson.loads(value)
+            if self.device is None or (about[GapField.DEVICE], about[GapField.CONSUMER]) != (
+                self.device.number,
+                CONSUMER,
+            ):
+                self._world.oracle.fails(f"a marker of another device, or consumer: {about}")
             if GapField.AFTER in about:
                 start, end, after = (about[key] for key in (GapField.FROM, GapField.TO, GapField.AFTER))
                 self.markers.append(Marker(start, end, after, about.get(GapField.BEFORE)))
+                known = self._starts[-1].known if self._starts else 0
+                if GapField.BEFORE not in about and self.device is not None and known == self.device.life:
+                    self._holes[known].update(range(start, end))
             return
         about = orjson.loads(headers.get("ce_attributes") or headers["attributes"])
         life = LIFE.search(value)
         assert life is not None, value
         number = int(life[1]), about["sequence"]
+        self._is_as_it_was_said(record, number, about)
         name = headers.get("ce_id") or headers["id"]
         if self._ids.setdefault(number, name) != name:
             self._world.oracle.fails(f"{number} has two ids")
@@ -378,6 +394,28 @@ class Account:
                 self._forgotten[number[0]] = max(number[1], self._forgotten[number[0]])
         if self._is_known or not is_late:
             self.first = min(self.first or number, number)
+
+    def _is_as_it_was_said(self, record: Stored, number: Number, about: dict[str, Any]) -> None:
+        """Fails the run if a record is none of its device's messages, is there twice unmarked, or has lost its order."""
+        said = (b"", b"", b"") if self.device is None else self.device.said.get(number, (b"", b"", b""))
+        quarantined, fails = record.topic.endswith("quarantine"), self._world.oracle.fails
+        whole = record.value == (joined([*said, record.value[-META:]]) if quarantined and record.value else said[2])
+        beats = said[0] == HEARTBEAT and not quarantined
+        subject = HEARTBEAT if beats else b"/".join(said[:2])
+        whole &= subject == record.headers["ce_subject"]
+        whole &= quarantined or beats == record.headers["ce_type"].endswith(HEARTBEAT)
+        if not whole or self.device is None or about["device"] != self.device.number:
+            fails(f"{number} is stored otherwise than it was said: {record.value!r:.200}")
+        if about.get("consumer") != CONSUMER:
+            fails(f"{number} is stored by {about.get('consumer')}")
+        again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
+        producer, last = self._last.get(said[0], (0, (0, 0)))
+        if not quarantined and not again and record.producer >= producer:
+            if number in self.stored and record.producer > self._dead_producers:
+                fails(f"{number} is stored twice, and not marked")
+            elif number < last:
+                fails(f"{number} is stored behind {last}")
+            self._last[said[0]] = record.producer, number
 
     def judge(self, ended: DevicePosition | None) -> list[str]:
         """What was promised and is not so. `ended`: where the consumer stood at its end; what is missing behind it may be
@@ -409,7 +447,8 @@ class Account:
             silent = set(range(lowest, highest + 1)) - there - marked[life] - passed[life] - anywhere
             if silent:
                 failures.append(f"numbers of start {life} are lost without a marker: {sorted(silent)[:9]}")
-            false = {number for number in there & marked[life] if self._was_heard((life, number))}
+            called = marked[life] | (set() if self._gave_up else self._holes[life])
+            false = {number for number in there & called if self._was_heard((life, number))}
             if false:
                 failures.append(f"numbers of start {life} are stored and called lost: {sorted(false)[:9]}")
             before = max(there)

@@ -24,12 +24,16 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.simulation.loop import EPOCH, OWNER, WORLD, Mortal, SimulatedLoop
+from tests.simulation.scenario import FATAL
 
 RETRY_BACKOFF = 0.1
 FORGETFUL = 0.3
 """Chance that a broker which has stored a batch before does not know any more where."""
 BROKEN_END = 0.2
 """Chance that a producer which is cut off fails while it gives its batches up."""
+
+AFTER = 0.5
+"""Chance that a producer's end is said of a batch that is stored: by an answer to its second sending, the first was lost."""
 
 CURSED = b"cursed"
 """A record whose value holds this is refused for its content."""
@@ -55,9 +59,6 @@ FINAL: tuple[type[Exception], ...] = (
     errors.UnknownProducerId,
 )
 """The batch fails for good."""
-
-FATAL = (errors.InvalidProducerEpoch, errors.OutOfOrderSequenceNumber, errors.UnknownProducerId)
-"""The producer is dead with it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ class Weather:
     passing: float = 0.0
     final: float = 0.0
     errors: Sequence[type[Exception]] = FINAL
+    spoilt: bool = False
+    """The quarantine topic refuses each record for its content."""
+    quarantine_ends: bool = False
+    """It ends each producer that sends to it."""
     leaderless: frozenset[int] = frozenset()
     missing: bool = False
     """The topics are deleted; they are empty when they are there again."""
@@ -153,11 +158,14 @@ class Broker:
         if chance.random() < weather.passing:
             reply(chance.choice(PASSING)())
             return
-        error = self._judge(request)
-        if error is None and chance.random() < weather.final:
-            error = chance.choice(weather.errors)()
+        error, after = self._judge(request), None
+        ends = weather.quarantine_ends and request.topic.endswith("quarantine")
+        if error is None and (ends or chance.random() < weather.final):
+            error = chance.choice(FATAL if ends else weather.errors)()
             if isinstance(error, errors.UnknownError):
                 self.doubted.update(record.value for record in request.records)
+            elif isinstance(error, FATAL) and request.tries > 0 and chance.random() < AFTER:
+                error, after = None, error
         if error is not None:
             self.tell(f"kafka refuses {request.count} records: {type(error).__name__}")
             reply(error)
@@ -172,7 +180,10 @@ class Broker:
             self._append(request)
         elif chance.random() < FORGETFUL:
             request.offset = -1
-        if chance.random() < weather.unheard:
+        if after is not None:
+            self.tell(f"kafka stores, and says {type(after).__name__}")
+            reply(after)
+        elif chance.random() < weather.unheard:
             self.tell("kafka stores, and its answer is lost")
         elif chance.random() < weather.appended:
             reply(errors.NotEnoughReplicasAfterAppendError())
@@ -183,7 +194,7 @@ class Broker:
         if len(request.data) > self.max_message_bytes:
             return errors.MessageSizeTooLargeError()
         if not request.topic.endswith("events"):
-            return None
+            return InvalidRecordError() if self.weather.spoilt and request.topic.endswith("quarantine") else None
         values = [record.value for record in request.records if record.value is not None]
         if any(CURSED in value for value in values):
             return InvalidRecordError()

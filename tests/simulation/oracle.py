@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -12,7 +13,7 @@ from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED, Reason
 from headrace_logjam.peers.holding import OTHER
 from headrace_logjam.sockets import ProducerSocket
 
-from tests.simulation.kafka import CURSED, Request, Stored
+from tests.simulation.kafka import CURSED, ODD, Request, Stored
 from tests.simulation.loop import EPOCH, OWNER
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Oracle:
         self._unmarked: Counter[tuple[str, Event | bytes]] = Counter()  # events, and ids
         self._newest: dict[tuple[str, bytes], int] = defaultdict(int)  # producer whose records a stream has
         self._heard: dict[str, int] = defaultdict(int)  # events that went nowhere but to the topic of events
+        self._pieces: dict[tuple[bytes, bytes, str], dict[int, bytes]] = defaultdict(dict)
+        """Of what quarantine has in several records, by id, how many, and connection: those that are there, by number."""
         self.acknowledgements = 0
 
     def fails(self, problem: str) -> None:
@@ -78,17 +81,28 @@ class Oracle:
         self.acknowledgements += 1
         name = f"frame {frame.mark}"
         self._world.tell(f"{client.name} hears that {name} is stored")
+        if not frame.acknowledged and not frame.faulty and not frame.cursed:
+            self._heard[client.connections[-1].address] += len(frame.sequence)
+        self._covered(frame, 0 if frame.acknowledged else len(frame.sequence), version, order)
+
+    def partly_acknowledged(self, client: Client, frame: Sent, count: int, version: int, order: list[Sent]) -> None:
+        """It hears that the first `count` events of a frame are stored, and does not send these again; 0: it is to wait."""
+        self._world.tell(f"{client.name} hears that {count} of frame {frame.mark} are stored")
+        if frame.acknowledged:
+            self.fails(f"frame {frame.mark} is acknowledged in part after it was as a whole")
+        self._covered(frame, count, version, order)
+
+    def _covered(self, frame: Sent, count: int, version: int, order: list[Sent]) -> None:
+        """The first `count` events of a frame are acknowledged."""
+        name = f"frame {frame.mark}"
         if frame not in order:
             self.fails(f"{name} is acknowledged on a connection on which it was not sent")
             return
-        before = order[: order.index(frame)]
-        if not all(sent.acknowledged for sent in before):
+        if not all(sent.acknowledged for sent in order[: order.index(frame)]):
             self.fails(f"{name} is acknowledged before one that was sent before it")
-        if not frame.acknowledged and not frame.faulty and not frame.cursed:
-            self._heard[client.connections[-1].address] += frame.events.total()
-        if not frame.acknowledged:
-            self._promised.update(frame.events)
-        for event in frame.events:
+        self._promised.update(frame.sequence[frame.covered : count])
+        frame.covered = max(frame.covered, count)
+        for event in {*frame.sequence[:count]}:
             if (there := self._there(event, version)) < (promised := self._promised[event]):
                 self.fails(f"{name} is acknowledged, and {event} is not stored: {there} of {promised}")
 
@@ -147,23 +161,43 @@ class Oracle:
             self._event(record, at, client, address)
 
     def _quarantined(self, record: Stored, at: int, client: Client, address: str) -> None:
-        assert record.value is not None
+        name = (address, b"%b %b" % (record.headers["id"], record.headers["part"]))
+        self._unmarked[name] += not record.headers["attributes"].endswith(REPUBLISHED)
+        if self._unmarked[name] > 1 and not self._world.spoken.messages:
+            self.fails(f"{name} is in quarantine more often than it was sent, and none of the copies is marked")
+        if (value := self._whole(record, address)) is None:
+            return
         reason = record.headers["reason"].decode()
         if reason == Reason.REFUSED:
-            event = self._which(record.value, client)
+            event = self._which(value, client)
             if event is not None:
                 self._copy(event, record.headers["id"], address, at)
-                if CURSED not in record.value and record.value not in self._world.broker.doubted:
+                if CURSED not in value and ODD not in value and value not in self._world.broker.doubted:
                     self.fails(f"{event} is in quarantine, and Kafka has not refused it")
             return
         for mark, frames in self._frames[client.name].items():
-            if mark.encode() in record.value:
+            if mark.encode() in value:
                 if reason == self._world.spoken.dialect.fault:
+                    if not self._world.spoken.messages and value not in [frame.broken for frame in frames]:
+                        self.fails(f"an event of {mark} is in quarantine otherwise than it was sent")
                     self._copy((client.name, mark, BROKEN), record.headers["id"], address, at)
                 if not any(frame.faulty for frame in frames):
                     self.fails(f"{mark} is sound and went to quarantine: {record.headers['reason']!r}")
                 return
         self.fails(f"a record of {client.name} in quarantine that it never sent")
+
+    def _whole(self, record: Stored, address: str) -> bytes | None:
+        """The content of a reject; None until all of its pieces are there."""
+        headers = record.headers
+        number, _, count = headers["part"].partition(b"/")
+        pieces = self._pieces[headers["id"], count, address]
+        pieces[int(number)] = record.value or b""
+        if len(pieces) < int(count):
+            return None
+        value = b"".join(pieces[each] for each in sorted(pieces))
+        if hashlib.sha256(value).hexdigest().encode() != headers["sha256"]:
+            self.fails(f"{len(pieces)} pieces in quarantine are not what their digest says")
+        return value
 
     def _event(self, record: Stored, at: int, client: Client, address: str) -> None:
         assert record.value is not None

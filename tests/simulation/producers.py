@@ -12,6 +12,7 @@ from headrace_common.connection.driver import Driver
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
 from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.pump import Pump
+from headrace_common.session.client import Answer
 from headrace_common.session.interface import Message
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
@@ -101,7 +102,7 @@ class Producer(Honest):
         self._began[frame.number] = self.world.loop.now
         await super()._send(end, frame, order)
 
-    def _receive(self, data: bytes) -> list[int]:
+    def _receive(self, data: bytes) -> list[Answer]:
         """An answer to a later message shows that the oldest has none. Then it came too late, and so did all that was read behind
         it until then; or it was given up before.
         """

@@ -19,13 +19,16 @@ import headrace_logjam.protocol as logjam
 import headrace_lumberjack.protocol as lumberjack
 import headrace_segment.protocol as segment
 import orjson
+from headrace_common.operations.errors import ProtocolError
 from headrace_common.protocol import Protocol, installed
-from headrace_common.session.client import Answer, Client, Compression
+from headrace_common.session.client import Answer, Client, Compression, Remark
 from headrace_courier.client import CourierClient
+from headrace_courier.wire import jdat
 from headrace_forward.client import ForwardClient
 from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
 from headrace_logjam.wire import joined, split
 from headrace_lumberjack.client import LumberjackClient
+from headrace_lumberjack.wire import HEADER, V1
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect, Values
@@ -45,6 +48,7 @@ class Speaker:
         self._client: Any = client(None)
         self._compresses = compresses
         self._fresh: set[int] = set()  # made on this connection, and not yet sent
+        self._documents: dict[int, list[bytes]] = {}  # of each frame
         self.instant: int | None = None
         """The time of all its events, in ns: equal ones have the same bytes, but for their names. None: each has its own."""
 
@@ -58,13 +62,23 @@ class Speaker:
             self._client = self._make(Compression("gzip"))
         self._compresses = wanted
 
+    @property
+    def breaks(self) -> bool:
+        """Whether it can send an event that cannot be understood."""
+        return bool(self._client.broken({}))
+
+    def sent_broken(self, number: int) -> bytes:
+        """The event in the middle of frame `number`, which cannot be understood."""
+        return self._documents[number][(len(self._documents[number]) - 1) // 2]
+
     def frame(self, values: Values, broken: int = 0) -> bytes:
-        """A frame. `broken`: so many equal events are in its middle that cannot be understood."""
+        """A frame. `broken`: how many equal events are in its middle that cannot be understood."""
         self._fresh.add(self._client.made)
         with nullcontext() if self.instant is None else replaced((time, "time_ns", lambda: self.instant)):
             documents = [self._client.document(value) for value in values]
             middle = len(documents) // 2
             documents[middle:middle] = [self._client.broken(values[0])] * broken if broken else []
+            self._documents[self._client.made] = documents
             return self._framed(documents, middle, broken)
 
     def _framed(self, documents: list[bytes], middle: int, broken: int) -> bytes:
@@ -75,6 +89,12 @@ class Speaker:
         self._fresh.clear()
         return self._client.again()
 
+    def rest(self, number: int, count: int) -> bytes:
+        """Frame `number` without its first `count` events, which were acknowledged: what a real client sends again of it."""
+        self._documents[number] = documents = self._documents[number][count:]
+        self._client._sizes[number] = len(documents)
+        return self._client.rest(number, documents)
+
     def sent(self, number: int) -> None:
         """Frame `number` is being sent on this connection."""
         if number in self._fresh:
@@ -82,8 +102,55 @@ class Speaker:
         else:
             self._client.repeat(number)
 
-    def receive(self, data: bytes) -> list[int]:
-        return [each.frame for each in self._client.receive(data) if isinstance(each, Answer) and each.whole]
+    def receive(self, data: bytes) -> list[Answer]:
+        """The acknowledgements, of parts of frames too; a keep-alive is one of no event."""
+        return [each for each in self._client.receive(data) if isinstance(each, Answer)]
+
+
+class Beat(LumberjackClient):
+    """It goes on behind an acknowledged part of a window, with a window of the rest, as Filebeat does."""
+
+    def rest(self, _: int, documents: list[bytes]) -> bytes:
+        return self._window(len(documents), documents, "")
+
+
+class Forwarder(LumberjackClient):
+    """A client of version 1. It takes any six bytes for the acknowledgement of its oldest window, as logstash-forwarder does."""
+
+    def __init__(self, compression: Compression | None = None) -> None:
+        super().__init__(compression, V1)
+        self._heard_bytes = 0
+
+    def broken(self, _: Mapping[str, Any]) -> bytes:
+        return b""
+
+    def again(self) -> bytes:
+        self._heard_bytes = 0
+        return super().again()
+
+    def receive(self, data: bytes) -> list[Answer | Remark]:
+        count, self._heard_bytes = divmod(self._heard_bytes + len(data), HEADER)
+        if count > len(self._under_way):
+            raise ProtocolError(f"{count} acknowledgements, and {len(self._under_way)} windows wait for one")
+        frames = [self._under_way.popleft() for _ in range(count)]
+        return [Answer(frame, self._sizes[frame], self._sizes[frame]) for frame in frames]
+
+
+class Lumber(LumberjackDialect):
+    """Events of version 1 have a whole document in their line."""
+
+    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
+        return super().value(orjson.loads(stored["line"]) if "line" in stored else stored)
+
+
+class Courier(CourierClient):
+    """It goes on behind an acknowledged part of a payload, with the rest under the same nonce, as log-courier does."""
+
+    def rest(self, number: int, documents: list[bytes]) -> bytes:
+        nonce = next(key for key, frame in self._keys.items() if frame == number)
+        assert isinstance(nonce, bytes)
+        self._said.pop(nonce, None)
+        return jdat(nonce, documents, level=self.level)
 
 
 class Unasking(Speaker):
@@ -165,7 +232,7 @@ class ZmtpSpeaker(Speaker):
             self.shaken.set()
         return found
 
-    def receive(self, data: bytes) -> list[int]:
+    def receive(self, data: bytes) -> list[Answer]:
         found = []
         for answer in self.messages(data):
             self.answer = answer
@@ -206,6 +273,9 @@ class Spoken:
     hashing: Callable[[], Speaker] | None = None
     """A client that names frames by their content."""
 
+    others: tuple[Callable[[], Speaker], ...] = ()
+    """Clients of other versions and forms."""
+
     frames_expire: bool = True
     """A client's frames are given up at KAFKA__ACK_DEADLINE, and not held until they are stored."""
 
@@ -235,8 +305,14 @@ STREAMS: dict[str, Spoken] = {
         hashing=hashing,
         own={"forward": {"heartbeat": False}},
     ),
-    "lumberjack": stream(lumberjack.PROTOCOL, LumberjackDialect(), LumberjackClient, True),
-    "courier": stream(courier.PROTOCOL, CourierDialect(), CourierClient, True),
+    "lumberjack": stream(
+        lumberjack.PROTOCOL,
+        Lumber(),
+        Beat,
+        True,
+        others=(speaker(Forwarder, True), lambda: Speaker(lambda _: Beat(Compression("none")), True)),
+    ),
+    "courier": stream(courier.PROTOCOL, CourierDialect(), Courier, True),
 }
 
 SEGMENT = replace(

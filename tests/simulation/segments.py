@@ -14,16 +14,18 @@ from typing import Any, cast
 from headrace_segment.store import records
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
+from headrace_segment.wire.codes import HEADER, Kind
 
 from tests.contract.topic import Stored as Read
 from tests.segment import speaking, speaking_today
 from tests.segment.client import Client as SegmentClient
-from tests.segment.client import ClosedError, TodayClient
+from tests.segment.client import ClosedError, Connection, TodayClient
 from tests.segment.naive import Naive
 from tests.segment.replicas import ENDS, Balancer, History, judged
+from tests.simulation.answers import SegmentLog, Talk
 from tests.simulation.clients import Client
 from tests.simulation.network import ClientEnd
-from tests.simulation.scenario import ClientPlan
+from tests.simulation.scenario import ClientPlan, Scenario
 
 REPLY_TIME = 400.0
 """Seconds that a client waits for an answer: longer than any deadline of the service."""
@@ -35,6 +37,17 @@ PIECE = 3000
 """Bytes that a read asks for at most."""
 
 
+def sections(scenario: Scenario) -> dict[str, Any]:
+    """The settings of a seed: in some, what is read is not in memory any more."""
+    chance = random.Random(f"segment/{scenario.seed}")
+    kept = {
+        "tail_wait": 2.0,
+        "snapshot_records": chance.choice((10, 40)),
+        "cache_bytes": chance.choice((1 << 20, 3000)),
+    }
+    return {"segment": {**kept, "rights": {"*": ["read", "append", "create", "destroy"]}}}
+
+
 class Duplex:
     """A simulated connection as `asyncio.StreamReader` and `StreamWriter`."""
 
@@ -44,10 +57,12 @@ class Duplex:
         self._arrived = bytearray()
         self._to_send: deque[bytes] = deque()
         self._sending: asyncio.Task[None] | None = None
+        self.version = 0
+        """The length of all logs when the last of what was read had left."""
 
     async def readexactly(self, size: int) -> bytes:
         while len(self._arrived) < size:
-            data, _ = await self.end.read()
+            data, self.version = await self.end.read()
             if not data:
                 raise asyncio.IncompleteReadError(bytes(self._arrived), size)
             self._arrived += data
@@ -79,14 +94,46 @@ class Duplex:
         pass
 
 
-class Patient(SegmentClient):
-    """It waits for as long as the service may take."""
+class Judged(Connection):
+    """It waits for as long as the service may take, and holds each answer against the log."""
+
+    def __init__(self, end: ClientEnd, talk: Talk) -> None:
+        stream = cast("Any", Duplex(end))
+        super().__init__(stream, stream)
+        self._talk = talk
+
+    def say(self, data: bytes) -> None:
+        kind, size = HEADER.unpack_from(data)
+        if kind == Kind.BEGIN_APPEND_BLOCK and self.messages is today.MESSAGES:
+            at = HEADER.size + size  # its end has the number
+            self._asks(data[at:])
+        elif kind not in (Kind.HELLO, Kind.KEEP_ALIVE):
+            self._asks(data)
+        super().say(data)
+
+    def _asks(self, data: bytes) -> None:
+        kind, size = HEADER.unpack_from(data)
+        self._talk.asks(self.messages.decode(kind, data[HEADER.size : HEADER.size + size]))
 
     async def reply(self, seconds: float = REPLY_TIME) -> Any:
         try:
-            return await super().reply(seconds)
+            answer = await super().reply(seconds)
         except TimeoutError:
             raise ClosedError from None
+        if not isinstance(answer, today.Hello | today.KeepAlive | original.KeepAlive):
+            self._talk.hears(answer, cast("Any", self._reader).version)
+        return answer
+
+
+class Patient(Judged, SegmentClient):
+    """In the original dialect."""
+
+
+class Today(Judged, TodayClient):
+    """In today's dialect."""
+
+    async def greet(self) -> None:
+        assert await self.ask(speaking_today.HELLO) == today.Hello(17, 5)
 
 
 class SimulatedHistory(History):
@@ -98,8 +145,12 @@ class SimulatedHistory(History):
         self._world = world
         self.writing = 0
         self.today: dict[str, TodayWriter] = {}
-        self.contents: list[tuple[str, bytes]] = []
-        """What readers have read, segment by segment, to its end."""
+        self.kept = (
+            [f"kept-{number}" for number in range(2)]
+            if any(plan.kind == "keeper" for plan in world.scenario.clients)
+            else []
+        )
+        self.log = SegmentLog(world)
 
     @property
     def over(self) -> bool:
@@ -117,16 +168,6 @@ class SimulatedHistory(History):
         stream = cast("Any", client._writer)
         stream.end.slow_down(chance.choice((0.001, 0.05, 1.0)))
         self._world.loop.call_later(chance.uniform(0.1, 5.0), stream.close)
-
-    def floor(self, segment: str) -> int:
-        """Bytes of a segment that writers know to be stored."""
-        if segment in self.today:
-            return self.today[segment].stored_bytes
-        known: dict[bytes, int] = {}
-        for life in self.lives:
-            if life.segment == segment:
-                known[life.writer] = max(known.get(life.writer, 0), life.acknowledged)
-        return sum(known.values())
 
     def judge(self) -> list[str]:
         """What was promised and is not so, by what the topics hold and readers have read."""
@@ -146,10 +187,7 @@ class SimulatedHistory(History):
             kept = {each["ce_id"]: each.value for each in topics["headrace.events"] if each["ce_subject"] == segment}
             if (events := Counter(kept.values())) != Counter(writer.data):
                 found.append(f"{segment}: of {len(writer.data)} events the topic has {events.total()}, by their ids")
-        for segment, content in self.contents:
-            there = plain.segments.get(segment)
-            if content != (b"" if there is None else there.content):
-                found.append(f"a reader of {segment} has read other bytes than the log holds")
+        found += self.log.judge()
         return found
 
 
@@ -165,8 +203,18 @@ class Writer(Client):
         self.done = True
 
     async def opens(self) -> SegmentClient:
-        stream = cast("Any", Duplex(await self.connect()))
-        return Patient(stream, stream)
+        lives = tuple(self.world.history.lives)
+
+        def wrote(_: int, writer: bytes, before: int, after: int) -> bytes:
+            life = [each for each in lives if each.writer == writer][-1]
+            return life.between(before, after) if {before, after} <= {*ENDS} else b""
+
+        return Patient(await self.connect(), Talk(self.world, self.name, wrote))
+
+    def says(self, segment: str, writer: str, level: int, value: bytes) -> bool:
+        """Whether it has sent this event."""
+        lives = [each for each in self.world.history.lives if (each.segment, each.writer.hex()) == (segment, writer)]
+        return level in ENDS and any(each.event(ENDS.index(level) - 1)[8:] == value for each in lives)
 
 
 class TodayWriter(Client):
@@ -181,9 +229,12 @@ class TodayWriter(Client):
         self.stored = 0
         world.history.today[self.segment] = self
 
-    @property
-    def stored_bytes(self) -> int:
-        return sum(8 + len(data) for data in self.data[: self.stored])
+    def says(self, segment: str, writer: str, level: int, value: bytes) -> bool:
+        """Whether it has sent this event."""
+        return segment == self.segment and self.data[level : level + 1] == [value]
+
+    def _wrote(self, _: int, writer: bytes, before: int, after: int) -> bytes:
+        return speaking.events(*self.data[max(before + 1, 0) : after + 1])
 
     async def run(self) -> None:
         history, writer = self.world.history, self.chance.randbytes(16)
@@ -197,10 +248,9 @@ class TodayWriter(Client):
         self.done = True
 
     async def _connection(self, writer: bytes) -> None:
-        stream = cast("Any", Duplex(await self.connect()))
-        client = TodayClient(stream, stream)
+        client = Today(await self.connect(), Talk(self.world, self.name, self._wrote))
         try:
-            assert await client.ask(speaking_today.HELLO) == today.Hello(17, 5)
+            await client.greet()
             answer = await client.ask(speaking_today.create(self.segment))
             assert isinstance(answer, today.SegmentCreated | today.SegmentAlreadyExists), answer
             level = await client.setup(self.segment, writer)
@@ -218,13 +268,12 @@ class TodayWriter(Client):
                 assert isinstance(answer, today.DataAppended), answer
                 self._hears(answer.level + 1)
         finally:
-            stream.abort()
+            client.cut()
 
     def _hears(self, stored: int) -> None:
         if stored < self.stored:
             self.oracle.fails(f"{self.name} hears that {stored} events are stored, and heard {self.stored} before")
         self.stored = stored
-        self.oracle.acknowledgements += 1
 
 
 class Reader(Client):
@@ -232,46 +281,34 @@ class Reader(Client):
 
     async def run(self) -> None:
         history, number = self.world.history, self.number
-        names = [*history.segments, *history.today]
-        segment = names[number % len(names)]
-        content = bytearray()
+        names = [*history.kept, *history.segments, *history.today]
+        self._offset = 0
         await asyncio.sleep(self.plan.start)
-        while not await self._reads(segment, content):  # noqa: ASYNC110  (a pause between two connections)
+        while not await self._reads(names[number % len(names)]):  # noqa: ASYNC110  (a pause between two connections)
             await asyncio.sleep(self.chance.uniform(0, LONGEST_PAUSE))
-        history.contents.append((segment, bytes(content)))
         self.done = True
 
-    async def _reads(self, segment: str, content: bytearray) -> bool:
+    async def _reads(self, segment: str) -> bool:
         """One connection. Returns whether all is read."""
-        stream = None
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, ClosedError):
-            stream = cast("Any", Duplex(await self.connect()))
-            new = self.number % 2
-            client = TodayClient(stream, stream) if new else Patient(stream, stream)
-            if isinstance(client, TodayClient):
-                assert await client.ask(speaking_today.HELLO) == today.Hello(17, 5)
-            ask = speaking_today.read if new else speaking.read
+        client: Today | Patient | None = None
+        with contextlib.suppress(OSError, ClosedError):
+            end, talk = await self.connect(), Talk(self.world, self.name)
+            client = Today(end, talk) if self.number % 2 else Patient(end, talk)
+            if isinstance(client, Today):
+                await client.greet()
+            ask = speaking_today.read if isinstance(client, Today) else speaking.read
             while True:
-                over, floor = self.world.history.over, self.world.history.floor(segment)
-                client.say(ask(segment, len(content), PIECE))
-                answer = await client.reply()
-                if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):
-                    if floor:
-                        self.oracle.fails(f"{segment} is not there, and {floor} bytes of it are acknowledged")
-                    if over:
-                        return True
-                    await asyncio.sleep(LONGEST_PAUSE)
+                over = self.world.history.over
+                answer = await client.ask(ask(segment, self._offset, PIECE))
+                if isinstance(answer, today.SegmentIsTruncated | original.SegmentIsTruncated):
+                    self._offset = answer.start
                     continue
-                assert isinstance(answer, today.SegmentRead | original.SegmentRead), answer
-                assert answer.offset == len(content), answer
-                content += answer.data
-                at_tail = answer.at_tail if isinstance(answer, today.SegmentRead) else answer.flags & original.AT_TAIL
-                if at_tail and len(content) < floor:
-                    self.oracle.fails(
-                        f"{self.name} is told that {segment} ends at {len(content)}, and {floor} bytes are acknowledged"
-                    )
-                if at_tail and over and not answer.data:
+                if isinstance(answer, today.SegmentRead | original.SegmentRead) and answer.data:
+                    self._offset += len(answer.data)
+                    continue
+                if over:
                     return True
-        if stream is not None:
-            stream.abort()
+                await asyncio.sleep(self.chance.uniform(0, LONGEST_PAUSE / 5))
+        if client is not None:
+            client.cut()
         return False

@@ -20,7 +20,8 @@ from tests.simulation.__main__ import main, run, shrink
 from tests.simulation.found import FOUND
 from tests.simulation.loop import WORLD, Mortal, SimulatedLoop
 from tests.simulation.protocols import PROTOCOLS, STREAMS
-from tests.simulation.scenario import Fault, draw
+from tests.simulation.scenario import Fault
+from tests.simulation.shapes import draw
 from tests.simulation.world import World
 from tests.tiers import sized
 

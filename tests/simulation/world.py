@@ -32,12 +32,13 @@ from tests.simulation import devices, libzmq, producers, secured
 from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
+from tests.simulation.keepers import Keeper
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, replaced
 from tests.simulation.network import ClientEnd, Line, Listening, Network, ServerEnd
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import ClientPlan, Fault, Scenario
-from tests.simulation.segments import Reader, SimulatedHistory, TodayWriter, Writer
+from tests.simulation.segments import Reader, SimulatedHistory, TodayWriter, Writer, sections
 from tests.simulation.waiting import WatchedQueue, WatchedScheduler
 
 RECOVERY = 660.0
@@ -63,13 +64,14 @@ KINDS: dict[str, type[Client]] = {
     "writer": Writer,
     "today": TodayWriter,
     "reader": Reader,
+    "keeper": Keeper,
     "device": devices.Device,
     "producer": producers.Producer,
     "pusher": producers.Pusher,
     "logger": producers.Logger,
     "pinger": producers.Pinger,
 }
-SECTIONS = {"logjam": devices.sections, "producers": producers.sections}
+SECTIONS = {"segment": sections, "logjam": devices.sections, "producers": producers.sections}
 """Settings of a seed's own."""
 
 
@@ -246,6 +248,7 @@ class World:
         elif scenario.protocol == "segment":  # judged by its history
             frames = (plan.frames for plan in scenario.clients if plan.kind == "writer")
             self.history = SimulatedHistory(self, max(frames, default=0))  # a story that shrinks may lose its writers
+            self.broker.on_store = self.history.log.stored
         else:
             self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
         self.usual = Weather(delay=scenario.delay)
@@ -325,6 +328,7 @@ class World:
             (asyncio.Event, "__hash__", numbered),
             *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic, tail)),
             (snapshot_topic, "make_producer", self.broker.make_producer),
+            (upkeep, "LOOK", 1.0),
             (upkeep, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
         ):
             yield
@@ -425,7 +429,7 @@ class World:
             if name == "missing":
                 self.oracle.emptied()
             usual = getattr(self.usual, name)
-            change: dict[str, Any] = {name: True if name in ("down", "missing") else value}
+            change: dict[str, Any] = {name: True if isinstance(usual, bool) else value}
             self.broker.weather = replace(self.broker.weather, **change)
             await asyncio.sleep(fault.lasts)
             self.broker.weather = replace(self.broker.weather, **{name: usual})

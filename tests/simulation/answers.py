@@ -1,0 +1,331 @@
+"""What the log of segments holds, record by record, and which answers a service may give because of it.
+
+A client's answer says at which length of all logs it left (`Pipe.version`). It must be true of the log as that was then: what was
+done must be there, and what is told of a segment must have been so at some time since it was asked, or, of bytes that are there
+already, since what the connection knew before.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from headrace_segment.replica import upkeep
+from headrace_segment.store import records
+from headrace_segment.store.outcomes import Refusal
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
+
+from tests.segment.naive import Naive
+from tests.simulation.kafka import Stored
+
+HEADER: Final = struct.Struct(">ii")
+SETUPS: Final = today.SetupAppend, original.SetupAppend
+KEPT: Final = today.SegmentRead, original.SegmentRead, today.SegmentIsTruncated, original.SegmentIsTruncated
+OTHER = -1
+Wrote = Callable[[int, bytes, int, int], bytes]
+CHANGES: Final[dict[type, tuple[type, type]]] = {
+    today.CreateSegment: (records.Create, today.SegmentCreated),
+    today.SealSegment: (records.Seal, today.SegmentSealed),
+    today.TruncateSegment: (records.Truncate, today.SegmentTruncated),
+    today.DeleteSegment: (records.Delete, today.SegmentDeleted),
+    today.UpdateSegmentAttribute: (records.SetAttribute, today.SegmentAttributeUpdated),
+}
+"""By request: its record, and the answer when that counts."""
+WHY: Final[dict[type, Refusal]] = {
+    today.NoSuchSegment: Refusal.NO_SEGMENT,
+    today.SegmentIsSealed: Refusal.SEALED,
+    today.SegmentAlreadyExists: Refusal.EXISTS,
+    today.SegmentIsTruncated: Refusal.NONSENSE,
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """A segment from a version on. `life`: how often it was made until then; 0: it is not there."""
+
+    version: int
+    life: int = 0
+    start: int = 0
+    length: int = 0
+    sealed: bool = False
+    attributes: Mapping[bytes, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Fact:
+    """A record, why it does not count, and the segment's length and the writer's level behind it."""
+
+    version: int
+    record: Any
+    why: Refusal | None
+    length: int
+    level: int
+    told: bool = False
+    """A client has heard of this change."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request. `version`, `known`: the length of all logs then, and what the connection knew of it about the segment."""
+
+    request: Any
+    segment: str
+    version: int
+    known: int
+
+
+def events(data: bytes) -> Iterator[bytes]:
+    """The events of a block."""
+    at = 0
+    while at < len(data):
+        size = HEADER.unpack_from(data, at)[1]
+        yield data[at + 8 : at + 8 + size]
+        at += 8 + size
+
+
+class SegmentLog:
+    """Takes each record that is stored."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._naive = Naive()
+        self._lives: Counter[str] = Counter()
+        self._records: dict[str, set[bytes]] = defaultdict(set)
+        self.states: dict[str, list[State]] = defaultdict(lambda: [State(0)])
+        self.facts: dict[str, list[Fact]] = defaultdict(list)
+        self.contents: dict[tuple[str, int], bytes] = {}
+        self.owners: dict[bytes, tuple[Wrote, int]] = {}
+        """By session, what tells what its connection has sent, where that is known, and which of its sessions it is."""
+        self._ids: dict[tuple[str, str, bytes], set[bytes]] = defaultdict(set)
+        self._owner_of: dict[bytes, tuple[str, str, bytes]] = {}
+        self._counted: Counter[tuple[str, str, bytes]] = Counter()
+
+    def stored(self, record: Stored) -> None:
+        if record.topic == "headrace.segments":
+            self._record((record.key or b"").decode(), records.decode(record.value))
+        elif record.topic != "headrace.segments.snapshots":
+            self._event(record)
+
+    def _record(self, name: str, record: Any) -> None:
+        before = self._naive.segments.get(name)
+        why = self._naive.apply(name, record)
+        there, version = self._naive.segments.get(name), len(self._world.broker.log)
+        if there is None:
+            state = State(version)
+        else:
+            self._lives[name] += there is not before
+            state = State(
+                version, self._lives[name], there.start, len(there.content), there.sealed, dict(there.attributes)
+            )
+            self.contents[name, state.life] = there.content
+        self.states[name].append(state)
+        once = getattr(record, "request", upkeep.NOBODY) != upkeep.NOBODY or isinstance(
+            record, records.Open | records.Block
+        )
+        if once and record.encode() in self._records[name]:
+            self._world.oracle.fails(f"{name}: {record!r:.100} is in the log twice")
+        self._records[name].add(record.encode())
+        writer = there and there.writers.get(getattr(record, "writer", b""))
+        self.facts[name].append(Fact(version, record, why, state.length, writer[1] if writer else 0))
+        if isinstance(record, records.Block) and why is None and record.expected == records.ANY_LENGTH:
+            for value in events(record.data):
+                what = name, record.writer.hex(), value
+                self._counted[what] += 1
+                if len(self._ids[what]) < self._counted[what]:
+                    self._world.oracle.fails(f"a block of {name} is stored before its event {value[:30]!r}")
+
+    def _event(self, record: Stored) -> None:
+        headers, value = record.headers, record.value or b""
+        about = orjson.loads(headers.get("ce_attributes") or headers["attributes"])
+        name, writer, level = headers["ce_subject"].decode(), about["writer"], about["level"]
+        address = headers["ce_source"].decode().rpartition("/")[2]
+        client = self._world.network.addresses.get(address)
+        if client is None or not client.says(name, writer, level, value):
+            self._world.oracle.fails(f"{address} has not sent {value[:30]!r} at {level} of {name}")
+        what, number = (name, writer, value), headers.get("ce_id") or headers["id"]
+        self._ids[what].add(number)
+        if self._owner_of.setdefault(number, what) != what:
+            self._world.oracle.fails(f"{value[:30]!r} of {name} has the id of {self._owner_of[number]}")
+
+    def between(self, name: str, since: int, until: int) -> list[State]:
+        """What a segment was from one version to another."""
+        states = self.states[name]
+        first = bisect_right(states, since, key=lambda state: state.version) - 1
+        return [state for state in states[first:] if state.version <= until]
+
+    def judge(self) -> Iterator[str]:
+        """What counts of a session and its connection has not sent."""
+        for name, facts in self.facts.items():
+            for fact in facts:
+                block, owner = fact.record, self.owners.get(getattr(fact.record, "session", b""))
+                if not isinstance(block, records.Block) or fact.why is not None or owner is None:
+                    continue
+                wrote, place = owner
+                if wrote(place, block.writer, block.before, block.after) != block.data:
+                    yield f"{name}: what counts from {block.before} to {block.after} came by another connection"
+
+
+class Talk:
+    """One connection. `wrote`: what it has sent in its n-th session, of a writer, between two levels."""
+
+    def __init__(self, world: Any, name: str, wrote: Wrote = lambda *_: b"") -> None:
+        self._world = world
+        self._log: SegmentLog = world.history.log
+        self._name = name
+        self._wrote = wrote
+        self._sessions = 0
+        self._asked: dict[int | bytes, Asked] = {}
+        """By number; in the original dialect, which has none, blocks by writer, and the last other request."""
+        self._segments: dict[bytes, str] = {}
+        """By writer that it has set up."""
+        self._opened: dict[bytes, tuple[str, list[Fact]]] = {}
+        self._levels: dict[bytes, int] = {}
+        self._known: Counter[str] = Counter()
+
+    def asks(self, request: Any) -> None:
+        if isinstance(request, SETUPS):
+            self._segments[request.writer] = request.segment
+        segment = request.segment if hasattr(request, "segment") else self._segments[request.writer]
+        asked = Asked(request, segment, len(self._world.broker.log), self._known[segment])
+        block = isinstance(request, original.BeginAppendBlock)
+        self._asked[request.writer if block else getattr(request, "request", OTHER)] = asked
+
+    def hears(self, answer: Any, version: int) -> None:
+        """Fails the run unless the answer is true. `version`: when it left."""
+        self._world.oracle.acknowledgements += 1
+        key = getattr(answer, "request", OTHER)
+        candidates = [self._asked.get(answer.writer if isinstance(answer, original.DataAppended) else key)]
+        if isinstance(answer, original.NoSuchSegment | original.SegmentIsSealed):  # of any
+            candidates = [each for each in self._asked.values() if each.segment == answer.segment]
+        for asked in candidates:
+            if asked is None or getattr(answer, "segment", asked.segment) != asked.segment:
+                continue
+            if (at := self._when(answer, asked, version)) is not None:
+                self._known[asked.segment] = max(at, self._known[asked.segment])
+                return
+        self._world.oracle.fails(f"{self._name} asked {candidates!r:.300}, and {answer!r:.200} is not so")
+
+    def _when(self, answer: Any, asked: Asked, version: int) -> int | None:
+        """From which version on the answer is true; None: it is not."""
+        request = asked.request
+        if isinstance(request, SETUPS):
+            return self._set_up(answer, asked, version)
+        if (change := CHANGES.get(type(request))) is not None:
+            return self._changed(answer, asked, *change, version)
+        if not hasattr(request, "segment"):
+            return self._appended(answer, request.writer, version)
+        kept = isinstance(answer, KEPT)
+        more = kept and not any(getattr(answer, each, False) for each in ("at_tail", "end_of_segment", "flags"))
+        since = asked.known if kept else max(asked.version, asked.known)
+        for state in self._log.between(asked.segment, since, version):
+            if self._is_so(answer, request, asked.segment, state):
+                if more and (not hasattr(answer, "data") or answer.data):
+                    return state.version
+                ended = self._log.between(asked.segment, max(asked.version, state.version), version)
+                if not kept or any(self._ends_so(answer, each) for each in ended if each.life == state.life):
+                    return state.version
+        return None
+
+    def _is_so(self, answer: Any, request: Any, name: str, state: State) -> bool:
+        """Whether it is what a read, or a question about a segment, is answered in this state."""
+        if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):
+            return not state.life
+        if not state.life:
+            return False
+        if isinstance(answer, today.SegmentInfo):
+            told = answer.start, answer.length, answer.sealed, answer.exists, answer.deleted
+            return told == (state.start, state.length, state.sealed, True, False)
+        if isinstance(answer, today.SegmentAttribute):
+            return answer.value == state.attributes.get(request.attribute, records.NO_VALUE)
+        if isinstance(answer, today.SegmentIsTruncated | original.SegmentIsTruncated):
+            return request.offset < answer.start == state.start
+        if not isinstance(answer, today.SegmentRead | original.SegmentRead) or answer.offset != request.offset:
+            return False
+        data = self._log.contents[name, state.life][answer.offset : answer.offset + len(answer.data)]
+        return answer.offset >= state.start and data == answer.data and len(data) <= request.length
+
+    @staticmethod
+    def _ends_so(answer: Any, state: State) -> bool:
+        """Whether what is told beside bytes is so in this state."""
+        if isinstance(answer, today.SegmentRead):
+            at_tail, ends = answer.at_tail or answer.end_of_segment, answer.end_of_segment
+        else:
+            at_tail, ends = bool(answer.flags & original.AT_TAIL), bool(answer.flags & original.END_OF_SEGMENT)
+        is_tail = answer.offset + len(answer.data) >= state.length
+        return at_tail and is_tail and (state.sealed or not ends)
+
+    def _set_up(self, answer: Any, asked: Asked, version: int) -> int | None:
+        writer, refused = asked.request.writer, isinstance(answer, today.NoSuchSegment)
+        if isinstance(answer, today.InvalidEventNumber):  # it has lost the writer meanwhile
+            return self._appended(answer, writer, version)
+        if not refused and getattr(answer, "writer", b"") != writer:
+            return None
+        opened = [
+            fact
+            for fact in self._log.facts[asked.segment]
+            if asked.version < fact.version <= version
+            and isinstance(fact.record, records.Open)
+            and fact.record.writer == writer
+            and (fact.why is Refusal.NO_SEGMENT if refused else fact.why is None and fact.level == answer.level)
+        ]
+        self._opened[writer] = asked.segment, opened
+        if not refused:
+            self._levels[writer] = answer.level
+            if len(opened) == 1:
+                self._log.owners[opened[0].record.session] = self._wrote, self._sessions
+            self._sessions += 1
+        return opened[0].version if opened else None
+
+    def _appended(self, answer: Any, writer: bytes, version: int) -> int | None:
+        """The answer to a block."""
+        name, opened = self._opened.get(writer, ("", []))
+        if isinstance(answer, today.InvalidEventNumber):
+            return self._known[name]  # its session may end without a record
+        mine = {fact.record.session for fact in opened}
+        facts = [fact for fact in self._log.facts[name] if fact.version <= version]
+        blocks = [fact for fact in facts if isinstance(fact.record, records.Block) and fact.record.session in mine]
+
+        def refused(why: Refusal) -> int | None:
+            return next((fact.version for fact in blocks if fact.why is why), None)
+
+        if isinstance(answer, today.SegmentIsSealed | original.SegmentIsSealed):
+            return refused(Refusal.SEALED)
+        if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):
+            return refused(Refusal.NO_SEGMENT) or next((each.version for each in opened if each.why is not None), None)
+        if isinstance(answer, today.ConditionalCheckFailed):
+            blocks = [fact for fact in blocks if fact.record.after == answer.level]
+            return refused(Refusal.CONDITION)
+        if not isinstance(answer, today.DataAppended | original.DataAppended) or answer.writer != writer:
+            return None
+        stored = [each for each in blocks if each.why is None and each.record.after == answer.level]
+        if isinstance(answer, today.DataAppended):
+            stored = [each for each in stored if each.length == answer.length]
+            if answer.previous != self._levels[writer]:
+                return None
+        elif answer.level == self._levels[writer]:  # it was so when it was set up
+            return self._known[name]
+        self._levels[writer] = answer.level
+        return stored[0].version if stored else None
+
+    def _changed(self, answer: Any, asked: Asked, change: type, done: type, version: int) -> int | None:
+        why = WHY.get(type(answer))
+        if why is None and not isinstance(answer, done):
+            return None
+        if not getattr(answer, "success", True):
+            why = Refusal.CONDITION
+        for fact in reversed(self._log.facts[asked.segment]):
+            record = fact.record
+            if not isinstance(record, change) or fact.why is not why or fact.told:
+                continue
+            fields = (each for each in ("offset", "attribute", "value", "expected") if hasattr(record, each))
+            same = all(getattr(record, each) == getattr(asked.request, each) for each in fields)
+            if asked.version < fact.version <= version and same:
+                fact.told = why is None  # which of several refusals an answer means cannot be known
+                return fact.version
+        return None

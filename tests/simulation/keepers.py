@@ -1,0 +1,182 @@
+"""Clients that make, seal, truncate and delete segments, and use them meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from typing import Any
+
+from headrace_segment.store import records
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
+from headrace_segment.wire.codes import HEADER
+
+from tests.segment import speaking, speaking_today
+from tests.segment.client import ClosedError
+from tests.segment.recorded import W1
+from tests.simulation.answers import Talk
+from tests.simulation.clients import Client
+from tests.simulation.scenario import ClientPlan
+from tests.simulation.segments import LONGEST_PAUSE, PIECE, Judged, Patient, Today
+
+KEEPING = 60.0
+"""Seconds after which a keeper begins nothing more, whatever it has done."""
+WRITERS = W1, W1[8:] + W1[8:]
+"""Of all keepers, so that one takes another's over."""
+
+
+class Keeper(Client):
+    """Makes, seals, truncates and deletes segments, appends to them and reads them, beside others that do the same with the same
+    writers. In today's dialect; or, as far as that has words for it, in the original one.
+    """
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        super().__init__(world, name, plan, index)
+        self._old = plan.compressed
+        self._left = plan.frames
+        self._sent: set[tuple[str, str, int, bytes]] = set()
+        self._numbers = itertools.count(1)
+
+    def says(self, *event: Any) -> bool:
+        """Whether it has sent this event."""
+        return event in self._sent
+
+    async def run(self) -> None:
+        history = self.world.history
+        history.writing += 1
+        await asyncio.sleep(self.plan.start)
+        self._until = self.world.loop.now + KEEPING
+        while self._left > 0 and self.world.loop.now < self._until:
+            with contextlib.suppress(OSError, ClosedError):
+                await self._connection()
+            await asyncio.sleep(self.chance.uniform(0, LONGEST_PAUSE))
+        history.writing -= 1
+        self.done = True
+
+    async def _connection(self) -> None:
+        self._sessions: dict[bytes, tuple[str, int, int]] = {}  # by writer: the segment, which session it is, the level
+        self._opened = 0
+        blocks: list[tuple[int, int, bytes]] = []
+        self._blocks = blocks
+
+        def wrote(session: int, _: bytes, before: int, after: int) -> bytes:
+            return b"".join(data for place, level, data in blocks if place == session and before < level <= after)
+
+        end, talk = await self.connect(), Talk(self.world, self.name, wrote)
+        client = Patient(end, talk) if self._old else Today(end, talk)
+        try:
+            if isinstance(client, Today):
+                await client.greet()
+            while self._left > 0 and self.world.loop.now < self._until:
+                self._left -= 1
+                await (self._appends(client) if self.chance.random() < 0.6 else self._asks(client))
+                await self.rest()
+        finally:
+            client.cut()
+
+    async def _asks(self, client: Judged) -> None:
+        """Requests about segments."""
+        numbers = {next(self._numbers) for _ in range(1 if self._old else self.chance.randint(1, 4))}
+        for number in sorted(numbers):
+            client.say(self._request(number))
+        await self._answers(client, numbers)
+
+    async def _answers(self, client: Judged, numbers: set[int]) -> Any:
+        """The last answer to these requests. Others may come behind what was sealed, or was sent a second time."""
+        while True:
+            answer = await client.reply()
+            if isinstance(answer, today.InvalidEventNumber):
+                raise ClosedError
+            numbers.discard(getattr(answer, "request", 0))
+            if not numbers or (self._old and not isinstance(answer, original.DataAppended)):
+                return answer
+
+    def _request(self, number: int) -> bytes:
+        chance, segment = self.chance, self.chance.choice(self.world.history.kept)
+        state = self.world.history.log.states[segment][-1]
+        offset = chance.choice(
+            (state.start, state.start // 2, chance.randint(0, state.length), chance.randint(0, state.length + 40))
+        )
+        if self._old:
+            return speaking.read(segment, offset, PIECE)
+        attribute, value = chance.choice(WRITERS), chance.randint(1, 3)
+        expected = chance.choice((records.NO_VALUE, value, state.attributes.get(attribute, records.NO_VALUE)))
+        requests = (
+            today.ReadSegment(segment, offset, chance.choice((50, PIECE)), "", number),
+            today.GetSegmentInfo(number, segment),
+            today.CreateSegment(number, segment, 0, 0),
+            today.TruncateSegment(number, segment, offset),
+            today.SealSegment(number, segment),
+            today.DeleteSegment(number, segment),
+            today.GetSegmentAttribute(number, segment, attribute),
+            today.UpdateSegmentAttribute(number, segment, attribute, value, expected),
+        )
+        (chosen,) = chance.choices(requests, (8, 4, 6, 4, 1, 3, 1, 3))
+        return speaking_today.say(chosen)
+
+    async def _appends(self, client: Judged) -> None:
+        """Some blocks of one writer, which it sets up before if need be."""
+        chance, segment, writer = self.chance, self.chance.choice(self.world.history.kept), self.chance.choice(WRITERS)
+        if self._old:
+            writer = writer[::-1]  # it counts bytes
+        if self._sessions.get(writer, ("",))[0] != segment or chance.random() < 0.1:
+            self._sessions.pop(writer, None)
+            number = next(self._numbers)
+            client.say(speaking.setup(segment, writer) if self._old else speaking_today.setup(segment, writer, number))
+            answer = await self._answers(client, {number})
+            if not isinstance(answer, today.AppendSetup | original.AppendSetup):
+                return
+            self._sessions[writer] = segment, self._opened, max(0, answer.level)
+            self._opened += 1
+        await (self._appends_bytes if self._old else self._appends_events)(client, *self._sessions[writer], writer)
+
+    def _data(self) -> list[bytes]:
+        """Events, of which some are like others."""
+        chance = self.chance
+        one = f"{self.name}/{len(self.connections)}/{next(self._numbers)}".encode()
+        return [
+            chance.choice((one, b"same", b"same")) + bytes(1100 * (chance.random() < 0.05))
+            for _ in range(chance.choice((1, 1, 3)))
+        ]
+
+    async def _appends_events(self, client: Judged, segment: str, session: int, level: int, writer: bytes) -> None:
+        chance, number = self.chance, 0
+        if chance.random() < 0.15:
+            number, level = next(self._numbers), level + 1
+            expected = self.world.history.log.states[segment][-1].length + chance.choice((0, 0, 8))
+            state = f"{self.name}/{number}".encode()
+            self._blocks.append((session, level, speaking.events(state)))
+            client.say(speaking_today.append_if(expected, level, state, writer, number))
+        else:
+            for _ in range(chance.choice((1, 2, 8))):
+                number, data = next(self._numbers), self._data()
+                level += len(data) + chance.choice((0, 0, 0, 5))
+                for at, event in enumerate(data, level - len(data) + 1):
+                    self._sent |= {(segment, writer.hex(), at, event), (segment, writer.hex(), level, event)}
+                self._blocks.append((session, level, speaking.events(*data)))
+                client.say(speaking_today.append(level, *data, writer=writer, request=number))
+        self._sessions[writer] = segment, session, level
+        answer = await self._answers(client, {number})
+        if isinstance(answer, today.NoSuchSegment):
+            self._sessions.pop(writer, None)
+        if isinstance(answer, today.ConditionalCheckFailed):
+            self._blocks.pop()
+
+    async def _appends_bytes(self, client: Judged, segment: str, session: int, level: int, writer: bytes) -> None:
+        chance = self.chance
+        for _ in range(chance.choice((1, 2, 8))):
+            data, before = self._data(), level
+            for event in data:
+                level += HEADER.size + len(event)
+                self._sent.add((segment, writer.hex(), level, event))
+            self._blocks.append((session, level, speaking.events(*data)))
+            for _ in range(chance.choice((1, 1, 1, 2))):
+                client.say(speaking.block(before, speaking.events(*data), writer))
+        self._sessions[writer] = segment, session, level
+        heard = 0
+        while heard < level:
+            answer = await client.reply()
+            if not isinstance(answer, original.DataAppended):
+                raise ClosedError  # how often it is told that, nobody knows
+            heard = answer.level if answer.writer == writer else heard
