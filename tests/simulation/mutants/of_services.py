@@ -1,0 +1,154 @@
+# ruff: noqa: E501
+"""Of segments and Logjam."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants.mutant import Mutant
+
+_BLOCKS: Final = "headrace_segment.events"
+_CONSUMER: Final = "headrace_logjam.devices.consumer"
+_CONVERSATION: Final = "headrace_segment.session.conversation"
+_DOORS: Final = "headrace_logjam.peers.doors"
+_EARLY: Final = "headrace_segment.store.early"
+_ENDPOINTS: Final = "headrace_logjam.devices.endpoints"
+_EVENTS: Final = "headrace_logjam.events"
+_FOLD: Final = "headrace_segment.store.fold"
+_GAPS: Final = "headrace_logjam.devices.gaps"
+_HELD: Final = "headrace_logjam.devices.held"
+_ORIGINAL: Final = "headrace_segment.session.original"
+_PARTITION: Final = "headrace_segment.replica.partition"
+_POSITIONS: Final = "headrace_logjam.devices.positions"
+_PRODUCERS: Final = "headrace_logjam.session"
+_PRODUCING: Final = "headrace_segment.replica.producing"
+_READERS: Final = "headrace_segment.replica.readers"
+_READING: Final = "headrace_segment.store.reading"
+_READS: Final = "headrace_logjam.reading"
+_RECENT: Final = "headrace_segment.store.recent"
+_SERVING: Final = "headrace_segment.serving"
+_SNAPSHOTS: Final = "headrace_segment.store.snapshots"
+_SUBSCRIPTION: Final = "headrace_logjam.devices.subscription"
+_TAIL: Final = "headrace_logjam.devices.tail"
+_TODAY: Final = "headrace_segment.session.today"
+_WRITERS: Final = "headrace_segment.session.writers"
+
+SERVICES: Final = (
+    Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
+    Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, Appended(question.segment, question.writer, question.session, question.after, 0))\n", "segment"),
+    Mutant("of blocks that go together the first alone is stored", _WRITERS, 'b"".join(run.data for run in runs)', "first.data", "segment"),
+    Mutant("own records are folded over others'", _EARLY, "    if fold.next_offset != first:\n        return None\n", "    if fold.next_offset > first:\n        return None\n    fold.next_offset = first\n", "segment"),
+    Mutant("a device that is heard first is handed out at once", _CONSUMER, "                    self._unwritten = True\n", "", "logjam"),
+    Mutant("the topics are not looked at after a kill", _ENDPOINTS, "            held = await self._held()", "            pass", "logjam"),
+    Mutant("a position does not wait for what is read before it", _CONSUMER, "            left = {each for each in gathered if not each.stored}", "            left = set()", "logjam"),
+    Mutant("what a consumer found stored is not where it stands", _CONSUMER, "            self._positions |= stands\n", "            pass\n", "logjam"),
+    Mutant("holes found at a start are not marked", _CONSUMER, "                gathered.items.append(gap)\n        else:", "                pass\n        else:", "logjam"),
+    Mutant("a restart of a device is a gap like others", _GAPS, "        if sequence > 1:\n            gaps.append(known.gap(1, sequence, told))", "        if sequence > 1 and wrapped:\n            gaps.append(known.gap(1, sequence, told))", "logjam"),
+    Mutant("a refused message has no marker", _CONSUMER, "        self._unmarked = merged(self._unmarked + messages)", "        self._unmarked = merged(self._unmarked)", "logjam"),
+    Mutant("a producer is answered when its message arrives", _PRODUCERS, "        self._questions.setdefault(route, deque()).append(question)\n        return question", "        self._questions.setdefault(route, deque()).append(question)\n        question.answer = ACCEPTED\n        self._due.append(route)\n        return question", "producers"),
+    Mutant("a message that is no event is accepted", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "ACCEPTED", "producers"),
+    Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
+    Mutant("the last message is answered first", _PRODUCERS, "(answer := questions[0].answer) is not None:\n                question = questions.popleft()", "(answer := questions[-1].answer) is not None:\n                question = questions.pop()", "producers"),
+    Mutant("what nobody waits for has a deadline", _EVENTS, "KeepUntil.DEADLINE if answered else KeepUntil.STORED", "KeepUntil.DEADLINE", "producers"),
+    Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
+    Mutant("who holds too much stays", _DOORS, "        if self._may_hold.excessive(guest, empty=empty):", "        if False:", "producers"),
+    Mutant("a client that has gone keeps its place", _DOORS, "failed)\n        self._free(guest, \"peer\")", "failed)", "producers"),
+    Mutant("equal events of a writer share an id", _BLOCKS, "id_behind(begin, named, data)", "id_behind(begin, b\"\", data)", "segment"),
+    Mutant("equal messages of a device share an id", _SUBSCRIPTION, "deterministic_id(PROTOCOL, *message.frames, *(", "deterministic_id(PROTOCOL, *message.frames[:3], *(", "logjam"),
+    Mutant("devices without a number share ids", _SUBSCRIPTION, "numbered = message.meta is None or message.meta.device", "numbered = True", "logjam"),
+    Mutant("an append goes on in the newest session of its writer", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        question.session = (served := self._by_writer[question.segment, question.writer][-1]).id\n        served.asked.append(_Asked(question.ticket, now, question.after))\n", "segment"),
+    Mutant("a change is answered before it is stored", _SERVING, "        self._changes[request] = _Change(caller, question.ticket, now)\n", "        caller.answered(question.ticket, Changed(question.segment, question.change))\n", "segment"),
+    Mutant("a session begins before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now))\n        self._by_id", "        served.opened = True\n        caller.answered(question.ticket, Opened(question.segment, question.writer, served.id, question.numbering.first))\n        self._by_id", "segment"),
+    Mutant("a refused block is acknowledged", _SERVING, "if outcome.why is Refusal.REPEAT and after is not None:", "if after is not None:", "segment"),
+    Mutant("a block of a sealed segment is acknowledged", _SERVING, "if outcome.why is Refusal.REPEAT and after is not None:", "if outcome.why in (Refusal.REPEAT, Refusal.SEALED) and after is not None:", "segment"),
+    Mutant("what was in doubt counts as done", _SERVING, "            change.caller.answered(change.ticket, OutcomeUnknown())", "            change.caller.answered(change.ticket, Changed(\"\", None, None))", "segment"),
+    Mutant("a conditional append has no condition", _SERVING, "            question.expected,\n", "            -1,\n", "segment"),
+    Mutant("a sealed segment is appended to", _FOLD, "        if segment.sealed:\n            return Refusal.SEALED\n        if record.before", "        if record.before", "segment"),
+    Mutant("the length is not looked at", _FOLD, "        if record.expected not in (ANY_LENGTH, segment.length):\n            return Refusal.CONDITION\n", "", "segment"),
+    Mutant("a seal is forgotten", _FOLD, "            segment.sealed = True\n", "            pass\n", "segment"),
+    Mutant("a truncation is forgotten", _FOLD, "                segment.truncate(record.offset)\n", "                pass\n", "segment"),
+    Mutant("a deletion is forgotten", _FOLD, "            del self.segments[name]\n", "            pass\n", "segment"),
+    Mutant("a segment is made twice", _FOLD, "            if segment is not None:\n                return Refusal.EXISTS\n", "", "segment"),
+    Mutant("a new segment's events have the ids of a deleted one's", _FOLD, "            del self.segments[name]\n            self.era = self.next_offset\n", "            del self.segments[name]\n", "segment"),
+    Mutant("a truncation beyond the end is done", _FOLD, "if not 0 <= record.offset <= segment.length:", "if not 0 <= record.offset:", "segment"),
+    Mutant("a truncation goes back", _FOLD, "            if record.offset > segment.start:\n", "            if record.offset != segment.start:\n", "segment"),
+    Mutant("a sealed segment's attributes change", _FOLD, "        if segment.sealed:\n            return Refusal.SEALED\n        if segment.attributes", "        if segment.attributes", "segment"),
+    Mutant("an attribute's expected value is not looked at", _FOLD, "        if segment.attributes.get(record.attribute, NO_VALUE) != record.expected:\n            return Refusal.CONDITION\n", "", "segment"),
+    Mutant("an attribute is not kept", _FOLD, "            segment.attributes[record.attribute] = record.value", "            pass", "segment"),
+    Mutant("refused blocks are not remembered", _FOLD, "            segment.refused.append(log_offset)\n", "", "segment"),
+    Mutant("a writer that comes back begins again", _FOLD, "Opened(name, record.writer, record.session, writer.level, writer.place, writer.era)", "Opened(name, record.writer, record.session, record.numbering.first, writer.place, writer.era)", "segment"),
+    Mutant("a writer that comes back has lost its place", _FOLD, "Opened(name, record.writer, record.session, writer.level, writer.place, writer.era)", "Opened(name, record.writer, record.session, writer.level, 0, writer.era)", "segment"),
+    Mutant("a writer that comes back has no era", _FOLD, "Opened(name, record.writer, record.session, writer.level, writer.place, writer.era)", "Opened(name, record.writer, record.session, writer.level, writer.place)", "segment"),
+    Mutant("a segment's length leaves a block out", _FOLD, "        segment.length += len(record.data)\n", "        segment.length += len(record.data) - (record.events == 3)\n", "segment"),
+    Mutant("a snapshot forgets seals", _SNAPSHOTS, "segment.length, segment.sealed, segment.modified)", "segment.length, False, segment.modified)", "segment"),
+    Mutant("a snapshot forgets truncations", _SNAPSHOTS, "pack(_SEGMENT, name, segment.start,", "pack(_SEGMENT, name, 0,", "segment"),
+    Mutant("a snapshot forgets attributes", _SNAPSHOTS, "attributes = list(segment.attributes.items())", "attributes = list[tuple[bytes, int]]()", "segment"),
+    Mutant("a snapshot forgets writers", _SNAPSHOTS, "segment.writers.items():", "list(segment.writers.items())[:1]:", "segment"),
+    Mutant("a snapshot forgets the era", _SNAPSHOTS, "        yield pack(_ERA, fold.era)", "        yield pack(_ERA, 0)", "segment"),
+    Mutant("a snapshot forgets refused blocks", _SNAPSHOTS, "            yield pack(_REFUSED, refused[at : at + LONGS].tolist())", "            yield pack(_REFUSED, [])", "segment"),
+    Mutant("a snapshot forgets where blocks are", _SNAPSHOTS, "range(0, len(index.offsets), LONGS)", "range(0, 0, LONGS)", "segment"),
+    Mutant("a snapshot is of one record less", _SNAPSHOTS, "return _restore(offset, values)", "return _restore(offset + 1, values)", "segment"),
+    Mutant("a read takes refused blocks", _READING, "or self._is_refused(log_offset)", "or False", "segment"),
+    Mutant("a read takes other segments' blocks", _READING, "        if key != self.key or", "        if", "segment"),
+    Mutant("a read begins at its block's beginning", _READING, "record.data[max(self._offset - self._at, 0) :", "record.data[0 :", "segment"),
+    Mutant("a read from memory begins at its block's beginning", _RECENT, "data[max(offset - start, 0) : end - start]", "data[0 : end - start]", "segment"),
+    Mutant("a block is in memory behind itself", _PARTITION, "outcome.length - len(data), data", "outcome.length, data", "segment"),
+    Mutant("the end is told before the log is read to its end", _READERS, "        known: Fold | None = None  #", "        known: Fold | None = partition.fold  #", "segment"),
+    Mutant("bytes at the end are the last without a look", _READERS, "            async with asyncio.timeout(END_WAIT):\n                await partition.passed()\n", "            pass\n", "segment"),
+    Mutant("truncated bytes are read from memory", _READERS, "if segment is None or not segment.start <= question.offset <", "if segment is None or not 0 <= question.offset <", "segment"),
+    Mutant("a segment has ended that goes on", _READERS, "BytesRead(b\"\", at_tail=True, end_of_segment=segment.sealed)", "BytesRead(b\"\", at_tail=True, end_of_segment=True)", "segment"),
+    Mutant("a block does not wait for its events", _CONVERSATION, "        if not whole:\n            return\n        while not self._abandoned and (oldest := writer.publishing.pop_whole())", "        if not whole:\n            return\n        while not self._abandoned and writer.publishing.entries and (oldest := writer.publishing.entries.popitem(last=False)[1])", "segment"),
+    Mutant("an answer of today's dialect has the level before", _TODAY, "said.DataAppended(writer.id, stored.level, previous, request, stored.length)", "said.DataAppended(writer.id, writer.sent, previous, request, stored.length)", "segment"),
+    Mutant("an answer of the original dialect has the level that is sent", _ORIGINAL, "        self._replies.append(DataAppended(writer.id, writer.level))", "        self._replies.append(DataAppended(writer.id, writer.sent))", "segment"),
+    Mutant("what a failed batch held is produced again", _PRODUCING, "            self._give_up(producer, \"failed\", explain(error))\n            return\n        except Exception", "            self._give_up(producer, \"failed\", explain(error))\n            for key, value in own:\n                self.put(partition, key, value)\n            return\n        except Exception", "segment"),
+    Mutant("a block lacks its last event on the topic", _BLOCKS, "            if made:\n                yield made", "            if made[:-1] or len(made) < 3:\n                yield made if len(made) < 3 else made[:-1]", "segment"),
+    Mutant("an event has its block's last level", _BLOCKS, "                about = about_writer % level\n", "                about = about_writer % run.after\n", "segment"),
+    Mutant("a message is stored with the next one's number", _SUBSCRIPTION, "meta.device, meta.sequence, meta.created_ms, self._by", "meta.device, meta.sequence + 1, meta.created_ms, self._by", "logjam"),
+    Mutant("a heartbeat is stored as an event of its topic", _SUBSCRIPTION, "        if app_env == HEARTBEAT:\n", "        if app_env == HEARTBEAT * 2:\n", "logjam"),
+    Mutant("a rejected message has no attributes", _SUBSCRIPTION, "about = b\"{}\" if message.meta is None else self._about(message.meta)", "about = self._about((message.meta or Meta(0, 0, 0, 0))._replace(sequence=0))", "logjam"),
+    Mutant("a broken body is kept without its frames", _SUBSCRIPTION, "return envelope.reject(reason, detail, joined_frames(message.frames), self._name(message), about)", "return envelope.reject(reason, detail, joined_frames(message.frames[:3]), self._name(message), about)", "logjam"),
+    Mutant("a marker ends too early", _SUBSCRIPTION, "            GapField.TO: gap.end,\n", "            GapField.TO: max(gap.start + 1, gap.end - 1),\n", "logjam"),
+    Mutant("a marker begins too early", _SUBSCRIPTION, "            GapField.FROM: gap.start,\n", "            GapField.FROM: max(1, gap.start - 1),\n", "logjam"),
+    Mutant("a marker names another device", _SUBSCRIPTION, "            GapField.DEVICE: gap.device,\n", "            GapField.DEVICE: gap.device + 1,\n", "logjam"),
+    Mutant("markers are not stored", _SUBSCRIPTION, "            if isinstance(item, Gap):\n                yield maker.marker(item, received_ms)\n            else:", "            if not isinstance(item, Gap):", "logjam"),
+    Mutant("a position runs ahead of what is stored", _CONSUMER, "            elif left:\n                turns.append((left, seen))\n            else:", "            else:", "logjam"),
+    Mutant("a part of a frame counts as stored", _CONSUMER, "        self._partly[ticket] = stored\n        if whole:\n            del self._partly[ticket]\n            for gathered in self._pending.pop(ticket)[1]:\n                gathered.stored = True", "        self._partly[ticket] = stored\n        for gathered in self._pending[ticket][1]:\n            gathered.stored = True\n        if whole:\n            del self._partly[ticket], self._pending[ticket]", "logjam"),
+    Mutant("markers of a refused frame are forgotten", _CONSUMER, "        self._refused += [item for item in items if isinstance(item, Gap)]\n", "", "logjam"),
+    Mutant("refused messages stand as stored at once", _CONSUMER, "        self._refused_for += stands_for\n", "        for each in stands_for:\n            each.stored = True\n", "logjam"),
+    Mutant("of refused messages the first alone is marked", _CONSUMER, "    return [Gap(meta.device, meta.sequence, meta.sequence + 1, received_ms, received_ms) for meta in numbered]", "    return [Gap(meta.device, meta.sequence, meta.sequence + 1, received_ms, received_ms) for meta in numbered][:1]", "logjam"),
+    Mutant("messages of one app-env are handed out backwards", _CONSUMER, "            self._hand_out(gathered.items, key,", "            self._hand_out(gathered.items[::-1], key,", "logjam"),
+    Mutant("messages are stored by no key", _CONSUMER, "b\"%b/%b\" % (self._endpoint, key))", "b\"%b/%d\" % (self._endpoint, ticket))", "logjam"),
+    Mutant("a gap lacks its last number", _GAPS, "        return Gap(self.number, start, end, self.received, told.received)", "        return Gap(self.number, start, max(start + 1, end - 1), self.received, told.received)", "logjam"),
+    Mutant("a gap of one number is none", _GAPS, "        if told.sequence == known.last + 1:\n", "        if told.sequence in (known.last + 1, known.last + 2):\n", "logjam"),
+    Mutant("a restart is late", _GAPS, "            if self._one_connection and known.fills(told):", "            if known.fills(told) or sequence < last:", "logjam"),
+    Mutant("what is held is missing", _GAPS, "without(last + 1, one.last + 1, stored)]", "without(last + 1, one.last + 1, ())]", "logjam"),
+    Mutant("holes end with the last one held", _GAPS, "        self.last = held[-1][1] - 1 if held else last\n", "        self.last = held[-1][1] if held else last\n", "logjam"),
+    Mutant("of numbers held the last is left out", _HELD, "            joined[-1] = joined[-1][0], max(end, joined[-1][1])", "            pass", "logjam"),
+    Mutant("every end was in order", _POSITIONS, "        return all(offset == EXACT for offset, _ in self._written.values())", "        return True", "logjam"),
+    Mutant("an endpoint has the positions of another", _ENDPOINTS, "            each.start(self._found.get(each.name, {}), behind)", "            each.start(next(iter(self._found.values()), {}), behind)", "logjam"),
+    Mutant("positions are forgotten", _POSITIONS, "                places |= decode(kept.metadata)\n", "                places = {}\n", "logjam"),
+    Mutant("the tail is read to its half", _TAIL, "            if await reader.position(at) >= end or", "            if await reader.position(at) >= end // 2 or", "logjam"),
+    Mutant("the tail is read of one partition", _TAIL, "for topic in topics for each in range(topic.partitions)]", "for topic in topics for each in range(1)]", "logjam"),
+    Mutant("rejects are no numbers held", _TAIL, "if found is not None and record.timestamp_type == CREATED and part == parts:", "if found is not None and record.timestamp_type == CREATED and not part:", "logjam"),
+    Mutant("the tail begins too late", _TAIL, "        starts = await reader.offsets_for_times(dict.fromkeys(places, first))", "        starts = await reader.offsets_for_times(dict.fromkeys(places, first + 2 * WINDOW_MS))", "logjam"),
+    Mutant("a message that was read is read once more", _READS, "            messages.append(message)\n", "            messages.append(message)\n            if not self._named and len(messages) == 7:\n                messages.append(message)\n", "logjam"),
+    Mutant("the last message of a turn is lost", _READS, "            messages.append(message)\n            size += message.size\n", "            size += message.size\n            if size < TOGETHER or self._named:\n                messages.append(message)\n", "logjam"),
+    Mutant("a part of a frame is answered as all", _PRODUCERS, "        for index in range(gathered.heard, min(stored, len(gathered.questions))):", "        for index in range(gathered.heard, len(gathered.questions)):", "producers"),
+    Mutant("an answer names another message", _PRODUCERS, "                return Reply(route, (question.name, answer, *more))", "                return Reply(route, ((questions[0] if questions else question).name, answer, *more))", "producers"),
+    Mutant("an answer goes to another client", _PRODUCERS, "                return Reply(route, (question.name, answer, *more))", "                return Reply(next(iter(self._questions)), (question.name, answer, *more))", "producers"),
+    Mutant("a refused message's neighbour is refused", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "REFUSED if index + 1 in refused else ACCEPTED", "producers"),
+    Mutant("all of a frame with a refused message is refused", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "REFUSED if refused else ACCEPTED", "producers"),
+    Mutant("what was given up is accepted", _PRODUCERS, "        self._leave_unanswered(self._pending.pop(ticket))", "        self.stored(ticket, 0, True)", "producers"),
+    Mutant("a late message is accepted", _PRODUCERS, "            self._leave_unanswered(self._waiting.popleft())", "            late = self._waiting.popleft()\n            for question in late.questions[late.heard :]:\n                question.answer = ACCEPTED\n                self._due.append(question.route)", "producers"),
+    Mutant("a turn hands out one application alone", _PRODUCERS, "        for gathered in (*self._full, *self._gathered.values()):", "        for gathered in (*self._full, *self._gathered.values())[:1]:", "producers"),
+    Mutant("an answered message is stored last first", _PRODUCERS, "        gathered.messages.append(ProducerMessage(request, message.address))", "        gathered.messages.insert(0, ProducerMessage(request, message.address))", "producers"),
+    Mutant("a message has the address of its frame's first", _PRODUCERS, "        gathered.messages.append(ProducerMessage(request, message.address))", "        gathered.messages.append(ProducerMessage(request, gathered.messages[0].address if gathered.messages else message.address))", "producers"),
+    Mutant("messages have no order of their own", _PRODUCERS, "            ordering_key=b\"%b/%b\" % (ENDPOINT, gathered.key),", "            ordering_key=b\"%b/%d\" % (ENDPOINT, ticket),", "producers"),
+    Mutant("a ping is answered as an event", _PRODUCERS, "        self._ask(route, PING).answer = PONG", "        self._ask(route, PING).answer = ACCEPTED", "producers"),
+    Mutant("a broken message is stored as an event", _EVENTS, "        if isinstance(found, Fault):\n            return MessagePart(self.reject(request, address, *found), found.reason not in PASSING)", "        if isinstance(found, Fault):\n            return MessagePart(self._envelopes.of(address, app_env, topic).event(unique_id(), rfc3339_ms(received_ms), body, b\"{}\"), True)", "producers"),
+    Mutant("a message without an id has one of its content", _EVENTS, "if fields.named else unique_id()", "if raw else unique_id()", "producers"),
+    Mutant("a message with an id has a unique one", _EVENTS, "name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named", "name = unique_id() if fields.named", "producers"),
+    Mutant("a message's id is that of its stream", _EVENTS, "deterministic_id(PROTOCOL, app_env, topic, raw)", "deterministic_id(PROTOCOL, app_env, topic)", "producers"),
+    Mutant("a message that is not acknowledged is not kept", _EVENTS, "        self.acknowledged = answered\n        self.kept = KeepUntil.DEADLINE if answered else KeepUntil.STORED", "        self.acknowledged = answered\n        self.kept = KeepUntil.DEADLINE if answered else KeepUntil.REFUSAL", "producers"),
+    Mutant("an envelope is another stream's", _EVENTS, "        key = sender, app_env, topic\n", "        key = next(iter(self._kept), (sender, app_env, topic))\n", "producers"),
+)  # fmt: skip

@@ -1,0 +1,70 @@
+# ruff: noqa: E501
+"""Of Forward, Lumberjack and Courier."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants.mutant import Also, Mutant
+
+_CHUNKS: Final = "headrace_forward.entries.ids"
+_CONTENT: Final = "headrace_lumberjack.content"
+_COURIER: Final = "headrace_courier.session"
+_CUT: Final = "headrace_courier.entries"
+_ENTRIES: Final = "headrace_forward.entries.builder"
+_FORWARD: Final = "headrace_forward.session"
+_IDENTITY: Final = "headrace_lumberjack.identity"
+_LINES: Final = "headrace_lumberjack.events"
+_LUMBERJACK: Final = "headrace_lumberjack.session"
+_MESSAGES: Final = "headrace_forward.events.message"
+_PAYLOADS: Final = "headrace_courier.events"
+_TCP: Final = "headrace_common.connection.tcp"
+
+_GOES_ON: Final = Also(
+    _TCP,
+    "        elif end is End.UNSETTLED:\n            self._drain()",
+    "        elif end is End.UNSETTLED:\n            self._flush()",
+)
+"""The connection's own guard: with it, the session's is never asked."""
+
+STREAMS: Final = (
+    Mutant("a Forward message is answered when it arrives", _FORWARD, "        return self._pending.add(reply)", "        self._handshake_replies.append(reply or b\"\")\n        return self._pending.add(None)"),
+    Mutant("who asks for no acknowledgement is not heard out", _FORWARD, "        self._unacknowledgeable |= reply is None\n", ""),
+    Mutant("a Forward message without a chunk is forgotten", _FORWARD, "        reply = None if asked.reply is None else acknowledgement(asked.reply)\n", "        if asked.reply is None:\n            return\n        reply = acknowledgement(asked.reply)\n"),
+    Mutant("a window is acknowledged before all of it is stored", _LUMBERJACK, "            if oldest.missing or stored < oldest.events:", "            if oldest.missing:", "lumberjack"),
+    Mutant("a payload is acknowledged before it is stored", _COURIER, "            if self._pending.pop_whole() is not None:", "            if self._pending.entries.popitem(last=False):", "courier"),
+    Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.stored(ticket, self._units.entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
+    Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
+    Mutant("equal events of a message share an id", _ENTRIES, "b\"%b%08x\" % (ids.prefix, index)", "b\"%b%08x\" % (ids.prefix, 0)"),
+    Mutant("a hash of the content names a message", _CHUNKS, "return abs(int.from_bytes(decoded[:8], \"little\") - now) > NEAR", "return False"),
+    Mutant("equal events of a payload share an id", _PAYLOADS, "_LEFT_AND_LENGTH(4, left, size)", "_LEFT_AND_LENGTH(4, 0, size)", "courier"),
+    Mutant("equal lines of a file share an id", _IDENTITY, "place = b\"%d\" % offset", "place = b\"\"", "lumberjack"),
+    Mutant("a window that has not come whole is acknowledged", _LUMBERJACK, "            if oldest.missing or stored < oldest.events:", "            if stored < oldest.events:", "lumberjack"),
+    Mutant("a progress is one event too high", _LUMBERJACK, "return self.stored + stored, unit.first + stored - 1", "return self.stored + stored, unit.first + stored", "lumberjack"),
+    Mutant("a run counts once a part of it is stored", _LUMBERJACK, "while self.units and self.units[0].whole:", "while self.units and self.units[0].stored:", "lumberjack"),
+    Mutant("a keep-alive says the last number that has come", _LUMBERJACK, "            self._reply(window.reported_mark, now)\n\n", "            self._reply(window.next - 1, now)\n\n", "lumberjack"),
+    Mutant("progress says the last number that has come", _LUMBERJACK, "                self._reply(window.reported_mark, now)\n        elif", "                self._reply(window.next - 1, now)\n        elif", "lumberjack"),
+    Mutant("a client of version 1 hears keep-alives", _LUMBERJACK, "        if oldest.version != V2:\n            return None\n", "", "lumberjack"),
+    Mutant("a window of version 1 is answered at its end", _LUMBERJACK, "            oldest = self._windows[0]\n            stored, mark = oldest.progress()\n            if oldest.missing", "            oldest = self._windows[0]\n            stored, mark = oldest.progress()\n            if oldest.version != V2 and not oldest.missing:\n                stored = oldest.events\n            if oldest.missing", "lumberjack"),
+    Mutant("the newest window is acknowledged", _LUMBERJACK, "            self._windows.popleft()\n            self._empty", "            self._windows.pop()\n            self._empty", "lumberjack"),
+    Mutant("a window is acknowledged twice", _LUMBERJACK, "acknowledgement(oldest.version, mark) * oldest.answers", "acknowledgement(oldest.version, mark) * (oldest.answers + 1)", "lumberjack"),
+    Mutant("files of two agents share their ids", _IDENTITY, "        place = (Names, key, agent, run, stream, dataset)\n", "        place = (Names, key, stream, dataset)\n", "lumberjack"),
+    Mutant("an event's time does not count for its id", _IDENTITY, 'state.update(b"".join((place, at, time, size, content, _LENGTHS[4], _u32(len(event)))))', 'state.update(b"".join((_LENGTHS[4], _u32(len(event)))))', "lumberjack"),
+    Mutant("content of a C frame is taken in another order", _CONTENT, '            cutter.buffer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)', "            cutter.buffer = self._pieces[-1]", "lumberjack"),
+    Mutant("a line of version 1 is cut off", _LINES, "key.decode(): value.decode() for", "key.decode(): value.decode()[:300] for", "lumberjack"),
+    Mutant("a long event lacks its beginning", _LINES, "piece = data[at:end] if size <= SHORT", "piece = data[at + 1:end] if size == 301 or size <= SHORT and index == 7", "lumberjack"),
+    Mutant("an event in quarantine is another of its window", _LINES, "        return self.envelope(None, None).reject(reason, detail, bytes(raw), unique_id(), attributes)", "        return self.envelope(None, None).reject(reason, detail, bytes(raw)[1:], unique_id(), attributes)", "lumberjack"),
+    Mutant("a partial ACKN counts an event more", _COURIER, "note, stored = oldest.note, min(oldest.stored, oldest.note.count)", "note, stored = oldest.note, min(oldest.stored + (oldest.stored > 0), oldest.note.count)", "courier"),
+    Mutant("a repeated ACKN counts all", _COURIER, "acknowledgement(oldest.note.nonce, oldest.note.reported)", "acknowledgement(oldest.note.nonce, oldest.note.count)", "courier"),
+    Mutant("a payload that still comes is acknowledged in part", _COURIER, "[acknowledgement(arriving, 0)]", "[acknowledgement(arriving, 1)]", "courier"),
+    Mutant("a payload is acknowledged for any part of it", _COURIER, "            elif stored <= note.reported:\n                break\n", "            elif stored <= note.reported:\n                break\n            else:\n                stored = note.count\n", "courier"),
+    Mutant("an ACKN has the nonce of the newest payload", _COURIER, "            out.append(acknowledgement(note.nonce, stored))\n", "            out.append(acknowledgement(self._pending.newest().note.nonce if self._pending else note.nonce, stored))\n", "courier"),
+    Mutant("payloads of two clients share an envelope", _PAYLOADS, "key = (CourierMaker, self._identity, self._anonymous,", "key = (CourierMaker, self._anonymous,", "courier"),
+    Mutant("ids do not know the payload", _PAYLOADS, 'before = b"".join(map(entry, (PROTOCOL.encode(), payload.nonce)))', 'before = b"".join(map(entry, (PROTOCOL.encode(), b"")))', "courier"),
+    Mutant("a resend's ids count from its beginning", _PAYLOADS, "            left = payload.count - index\n            name", "            left = index\n            name", "courier"),
+    Mutant("an entry between two pieces is lost", _CUT, "            self._pieces = [data[at:]]\n", "            self._pieces = []\n", "courier"),
+    Mutant("a message is acknowledged before it is stored", _FORWARD, "        while pending.entries and (oldest := pending.pop_whole()) is not None:", "        while pending.entries and (oldest := pending.entries.popitem(last=False)[1]) is not None:"),
+    Mutant("a message hears the answer of the one before", _FORWARD, "        return self._pending.add(reply)\n", '        self._said, before = reply, getattr(self, "_said", reply)\n        return self._pending.add(before)\n'),
+    Mutant("an event of a message is dropped", _ENTRIES, "            if event is not None:\n                yield event\n            else:\n                yield (yield", "            if event is not None and index != 2:\n                yield event\n            elif event is None:\n                yield (yield"),
+    Mutant("two messages have the same ids", _MESSAGES, "ids = yield from message_ids(tag_bytes, self._option.chunk, self._origin.name, body,", 'ids = yield from message_ids(tag_bytes, b"0123456789abcdef", self._origin.name, body[:8],'),
+)  # fmt: skip
