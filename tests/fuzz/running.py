@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tests.fuzz import judging
 from tests.fuzz.conversations import Sent
 from tests.fuzz.mutation import cuts
 from tests.fuzz.subjects import Subject, made
@@ -51,7 +52,10 @@ def failure_of(protocol: str, seed: str) -> Failure | None:
     if length <= ONE_BY_ONE and chance.randrange(SELDOM) == 0:
         at = list(range(1, length))
     problem = problem_of(subject, sent, at)
-    return None if problem is None else Failure(sent, at, problem)
+    if problem is not None:
+        return Failure(sent, at, problem)
+    untruth = judging.problem(protocol, seed)
+    return Failure([], [], f"is not the truth: {untruth}") if untruth else None
 
 
 def small(protocol: str, seed: str, failure: Failure) -> Failure:

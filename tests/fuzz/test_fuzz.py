@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Frame, Status
+from headrace_common.session.memory import Memory
+from headrace_lumberjack.session import LumberjackSession
+from headrace_lumberjack.settings import LumberjackSection
 from typing_extensions import override
 
-from tests.fuzz import __main__, growth, running
+from tests.driving import NOW_MS, PEER
+from tests.fuzz import __main__, growth, judging, running
 from tests.fuzz.conversations import Sent, alone
 from tests.fuzz.running import Failure, problem_of, small
 from tests.fuzz.shape import Shape, grown
 from tests.fuzz.subjects import PROTOCOLS, Subject, flat, made
+from tests.fuzz.truth import Told, lumberjack, spelled
+from tests.fuzz.truth.limits import LIMITS, Limit
 from tests.ledger import entries
 from tests.tiers import sized
 
@@ -24,6 +32,29 @@ SEED = 1
 def test_any_input_is_the_same_whole_and_in_pieces(protocol: str) -> None:
     failed = list(running.failures(protocol, SEED, range(sized(200, 10_000, 100_000))))
     assert failed == [], f"run: python -m tests.fuzz --protocol {protocol} --seed {SEED} --number {failed[0]}"
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit.drive}: {limit.name}")
+def test_a_limit_is_where_it_should_be(limit: Limit) -> None:
+    assert [judging.untrue(limit.drive, limit.told(over)) for over in (0, 1)] == ["", ""]
+
+
+@pytest.mark.parametrize("place", ["id", "ephemeral_id", "beat", "dataset", "path"])
+def test_a_memory_counts_what_it_keeps_of_an_origin(place: str) -> None:
+    memory = Memory()
+    session = LumberjackSession(PEER, LimitSettings(), LumberjackSection(), memory)
+    kept = 0
+    for number in range(3):
+        names = dict.fromkeys(("id", "ephemeral_id", "beat", "dataset", "path"), "x")
+        names[place] = f"{number}" + ("x" * 6000 if place == "path" else "\U0001f600" * 1700)
+        kept += sys.getsizeof(names[place])
+        fields = {"agent": names, "log": {"file": {"path": names["path"]}, "offset": 0}, "message": "", "event": names}
+        fields |= {"@metadata": {"beat": names["beat"]}, "@timestamp": "2026-11-21T09:59:34Z"}
+        told = Told()
+        lumberjack.window(told, 2, [lumberjack.beat(spelled(fields, 0))])
+        session.receive(flat(told.sent), NOW_MS)
+        assert [part for frame in session.frames() for part in frame.parts()]
+    assert memory.used >= kept
 
 
 @pytest.mark.long

@@ -1,0 +1,167 @@
+"""Lumberjack."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tests.fuzz.shape import Shape
+from tests.fuzz.truth import (
+    ADDRESS,
+    NO_UTF8,
+    RANDOM,
+    Document,
+    Like,
+    Pairs,
+    Part,
+    Told,
+    document,
+    framed,
+    moment,
+    source,
+    spelled,
+    value,
+    word,
+)  # fmt: skip
+from tests.fuzz.truth.packing import rendered
+
+NOW: Final = "2026-11-21T09:37:17.123Z"
+NO_TIME: Final = {"time": "received"}
+FIELDS: Final[dict[str, tuple[Any, ...]]] = {
+    "@metadata": (
+        {"beat": "f"}, {"beat": "g"}, {"beat": "f", "index": "i"}, {"beat": "f", "index": "i", "raw_index": "é"}, {"_id": "1"},
+        {"_id": "2"}, {"_id": ""}, 5,
+    ),
+    "agent": (
+        *({"id": name, "ephemeral_id": run, "hostname": "w é"} for name in ("a", "b", "é" * 2000) for run in "ef"),
+        {"id": "a", "hostname": ""}, {"ephemeral_id": "e"}, "a",
+    ),
+    "log": (
+        *({"file": {"path": path, "inode": "1"}, "offset": offset} for path in ("x", "y", "z" * 17_000) for offset in (0, 7)),
+        {"offset": 1}, {"file": {"path": "x"}}, {"file": None, "offset": 0}, "log",
+    ),
+    "message": ("line", "fine", "", "é" * 1023, "é" * 1024, '"\\', "x" * 17_000, "y" * 17_000, 5),
+    "tags": (["a"], ["a", "b"], ["b", "a"], None, ["x" * 17_000]),
+    "fields": ({"z": 1, "a": [1.5, {"y": 0, "b": None}]}, {"z": 1, "a": [1.5, {"y": 0, "b": True}]},
+        *({"é": "x" * 17_000, a: {"b": 1}, c: {"d": 2}} for a, c in ("ac", "ca")),
+   ),
+    "data_stream": (None, {"dataset": "d"}),
+    "event": (None, {"dataset": "d"}, {"dataset": "e"}),
+    "host": ({"name": "h 1"}, "h/2", {"name": ""}, "h" * 1024, "h" * 1025, 5),
+    "type": (None, "t", 7),
+}  # fmt: skip
+
+
+def told(s: Shape) -> Told:
+    found = Told()
+    version = s.choice((1, 2, 2))
+    for _ in range(s.choice((1, 2, 4))):
+        events = [_pairs(s) for _ in range(s.choice((0, 1, 2, 5, 20)))] if version == 1 else _beats(s)
+        window(found, version, events, s.choice((1, 1, 7, 2**32 - 2)), s.choice((None, *range(10))))
+    return found
+
+
+def window(
+    found: Told, version: int, events: Sequence[tuple[bytes, Part]], first: int = 1, level: int | None = None
+) -> None:
+    """`events`: each without its header. `level`: of a C frame; None: there is none."""
+    frames = b""
+    for number, (data, part) in enumerate(events, first):
+        frames += (head := struct.pack(">BBI", 0x30 + version, b"DJ"[version - 1], number % 2**32)) + data
+        whole = head + data if version == 1 else part.body
+        refused = part._replace(body=whole, attributes={"sequence": number % 2**32})
+        found.parts.append(refused if part.reason else part)
+    if level is not None:
+        frames = struct.pack(">BB", 0x30 + version, ord("C")) + framed(zlib.compress(frames, level))
+    found.sent.append([struct.pack(">BBI", 0x30 + version, ord("W"), len(events)) + (frames if events else b"")])
+    found.replies.append((str(version), (first + len(events) - 1) % 2**32 if events else 0))
+
+
+def _beats(s: Shape) -> list[tuple[bytes, Part]]:
+    """An event; the same again, spelled in another order; others that differ in one field. And others."""
+    base, time = {name: s.choice(choices[:2]) for name, choices in FIELDS.items()} | {"k": value(s)}, moment(s)
+    given = s.choice(
+        ({}, {}, {"message": None}, {"@metadata": {"_id": "1"}}, {"agent": {"id": "a", "ephemeral_id": "e"}})
+    )
+    style, events = s.randrange(3), []
+    for name in [*FIELDS, *FIELDS, "", "", "@timestamp"]:
+        fields = base | given | ({name: s.choice(FIELDS[name])} if name in FIELDS else {})
+        at = moment(s) if name == "@timestamp" else (s.choice((None, 5)), None) if s.perhaps(0.05) else time
+        fields = {key: item for key, item in fields.items() if item is not None} | {"@timestamp": at[0]}
+        found = document(s, fields, style, sound=s.perhaps(0.7))
+        events.append(_beat(found, fields, at[1]))
+        if not found.reason and not found.note:
+            members = [*json.loads(found.raw).items()]
+            s.shuffle(members)
+            events.append(_beat(spelled(dict(members), style), fields, at[1]))
+    s.shuffle(events)
+    return events[: s.choice((1, 5, 99))]
+
+
+def beat(found: Document) -> tuple[bytes, Part]:
+    """An event without any field that is read."""
+    return _beat(found, {}, None)
+
+
+def _beat(found: Document, fields: dict[str, Any], time: str | None) -> tuple[bytes, Part]:
+    if found.reason:
+        return framed(found.raw), Part(found.raw, RANDOM, "-", source("lumberjack"), "", {}, found.reason)
+    of: dict[str, dict[str, Any]] = {
+        name: fields[name] if type(fields.get(name)) is dict else {}
+        for name in ("@metadata", "agent", "log", "host", "event")
+    }
+    texts = {
+        name: fields.get(name) if type(fields.get(name)) is str else None
+        for name in ("message", "type", "host", "@timestamp")
+    }
+    metadata, agent, log = (of[name] for name in ("@metadata", "agent", "log"))
+    subject = metadata.get("raw_index") or metadata.get("index") or metadata.get("beat") or texts["type"]
+    host = of["host"].get("name") or agent.get("hostname") or texts["host"]
+    host = host if host and len(host.encode()) <= 1024 else ADDRESS
+    own: str | Like = RANDOM
+    origin = (
+        [metadata["_id"]]
+        if metadata.get("_id")
+        else [agent.get("id"), agent.get("ephemeral_id"), log.get("file"), log.get("offset")]
+    )
+    if texts["@timestamp"] is not None and None not in origin:
+        content = json.loads(found.body) if texts["message"] is None else texts["message"]
+        others = [of["event"].get("dataset"), *(fields.get(name) for name in ("tags", "fields", "data_stream"))]
+        what = [origin, subject, others, texts["@timestamp"], content, len(found.body)]
+        own = Like(json.dumps(what, sort_keys=True), found.style)
+    about = found.note | ({} if time else NO_TIME)
+    return framed(found.raw), Part(found.body, own, subject or "-", source("lumberjack", host), time or NOW, about)
+
+
+def _pairs(s: Shape) -> tuple[bytes, Part]:
+    given = [(word(s).encode(), s.choice((word(s).encode(), *NO_UTF8))) for _ in range(s.choice((0, 1, 3, 9)))]
+    written, time = moment(s)
+    given += [
+        (b"@timestamp", written.encode()),
+        (b"host", b"h/1"),
+        (b"type", b"t"),
+        (s.choice(NO_UTF8), b"x"),
+        (b"host", b"2"),
+    ]
+    s.shuffle(given)
+    return pairs(given[: s.choice((1, 2, 5, 99))], time)
+
+
+def pairs(given: Sequence[tuple[bytes, bytes]], time: str | None = None, reason: str = "") -> tuple[bytes, Part]:
+    data = len(given).to_bytes(4, "big") + b"".join(framed(each) for pair in given for each in pair)
+    if reason:
+        return data, Part(data, RANDOM, "-", source("lumberjack"), "", {}, reason)
+    notes: dict[str, Any] = {}
+    body = rendered(
+        Pairs((key.decode("utf-8", "surrogateescape"), item.decode("utf-8", "surrogateescape")) for key, item in given),
+        "",
+        notes,
+    )
+    first = {key: item.decode("utf-8", "replace") for key, item in reversed(given)}
+    time = time if b"@timestamp" in first else None
+    about = notes | ({} if time else NO_TIME)
+    origin = source("lumberjack", first.get(b"host", ADDRESS))
+    return data, Part(repr(body), RANDOM, first.get(b"type", "-"), origin, time or NOW, about)
