@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from headrace_common.operations.settings import LimitSettings
+from headrace_common.record import native
 from headrace_common.session.interface import ByteSession, Frame, Status
 from headrace_common.session.memory import Memory
 from headrace_lumberjack.session import LumberjackSession
@@ -17,12 +19,15 @@ from typing_extensions import override
 from tests.driving import NOW_MS, PEER
 from tests.fuzz import __main__, growth, judging, running
 from tests.fuzz.conversations import Sent, alone
+from tests.fuzz.mutants import MUTANTS
 from tests.fuzz.running import Failure, problem_of, small
 from tests.fuzz.shape import Shape, grown
 from tests.fuzz.subjects import PROTOCOLS, Subject, flat, made
 from tests.fuzz.truth import Told, lumberjack, spelled
 from tests.fuzz.truth.limits import LIMITS, Limit
 from tests.ledger import entries
+from tests.simulation.mutants import Mutant
+from tests.simulation.mutants.mutation import mutated
 from tests.tiers import sized
 
 SEED = 1
@@ -65,6 +70,17 @@ def test_time_is_linear_and_what_is_held_is_counted(protocol: str) -> None:
 
 
 # Whether the fuzzer would find it
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_truth_tells_a_mutant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "NATIVE", None)  # it is no mutant
+    with mutated(mutant):
+        limits = [limit.told(over) for limit in LIMITS if limit.drive == mutant.protocol for over in (0, 1)]
+        found = (judging.untrue(mutant.protocol, told) for told in limits)
+        more = (judging.problem(mutant.protocol, f"{SEED}-{number}") for number in range(200))
+        assert any(chain(found, more))
 
 
 class Session(ByteSession):

@@ -1,0 +1,107 @@
+# ruff: noqa: E501
+"""The product with one rule changed: a limit, a byte of an event, its id, its time, a login. The truth must tell each from the real one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants import Mutant
+
+_INFLATE: Final = "headrace_common.session.inflate"
+_OPEN: Final = "headrace_common.record.open_container"
+_WIN: Final = "headrace_common.record.windows_1252"
+_JSON: Final = "headrace_common.record.json_object"
+_CODE: Final = "headrace_common.record.transcoding"
+_ZLIB: Final = "headrace_courier.zlib_stream"
+_NAMES: Final = "headrace_lumberjack.identity"
+_LOGIN: Final = "headrace_forward.login.handshake"
+_BUILD: Final = "headrace_forward.entries.builder"
+_MESSAGE: Final = "headrace_forward.events.message"
+
+# fmt: off
+MUTANTS: Final = (
+    Mutant("ratio-dropped", _INFLATE, "size * limits.ratio", "1 << 62"),
+    Mutant("ratio-of-one-more", _INFLATE, "size * limits.ratio", "(size + 1) * limits.ratio"),
+    Mutant("ratio-reached", _INFLATE, "self._total > self._allowed:", "self._total >= self._allowed:"),
+    Mutant("ratio-halved", _INFLATE, "size * limits.ratio", "size * limits.ratio // 2"),
+    Mutant("ratio-from-less", _INFLATE, "self._total > self._limits.ratio_from and", "self._total >= self._limits.ratio_from and"),
+    Mutant("ratio-anywhere", _INFLATE, "self._total > self._limits.ratio_from and ", ""),
+    Mutant("total-reached", _INFLATE, "self._total > self._limits.total:", "self._total >= self._limits.total:"),
+    Mutant("total-never", _INFLATE, "self._total > self._limits.total:", "False:"),
+    Mutant("members-cut", _INFLATE, "while position < len(view):", "if position < len(view):"),
+    Mutant("stream-ratio-dropped", _ZLIB, "self.total > compressed * limits.ratio", "False", "courier"),
+    Mutant("stream-ratio-reached", _ZLIB, "self.total > compressed * limits.ratio", "self.total >= compressed * limits.ratio", "courier"),
+    Mutant("stream-ratio-negated", _ZLIB, "self.total > compressed * limits.ratio", "self.total < compressed * limits.ratio", "courier"),
+    Mutant("stream-ratio-only-at-its-end", _ZLIB, "self._taken if self._size is None else self._size", "self._taken", "courier"),
+    Mutant("stream-ratio-from-less", _ZLIB, "self.total <= limits.ratio_from", "self.total < limits.ratio_from", "courier"),
+    Mutant("stream-total-reached", _ZLIB, "self.total > limits.total", "self.total >= limits.total", "courier"),
+    Mutant("gather-a-comma-less", _OPEN, "end - value + (at == value)", "end - value"),
+    Mutant("gather-a-comma-more", _OPEN, "end - value + (at == value)", "end - value + 1"),
+    Mutant("gather-not-summed", _OPEN, "sizes[number] += end - value", "sizes[number] = end - value"),
+    Mutant("gather-from-the-place", _OPEN, "sizes[number] = begin + end - value", "sizes[number] = begin + end - at"),
+    Mutant("gather-one-more", _OPEN, "sizes[number] = begin + end - value", "sizes[number] = begin + end - value + 1"),
+    Mutant("gather-in-v1", _OPEN, "end - value + (at == value)", "end - value + 2 * (at == value)", "lumberjack"),
+    Mutant("pointer-unescaped", _OPEN, '.replace(b"/", b"~1")', ""),
+    Mutant("pointer-one-more", _OPEN, "self.path(), self.count - 1)\n        member", "self.path(), self.count)\n        member"),
+    Mutant("key-note-of-the-next", _WIN, "~key{opened[-1].count}", "~key{opened[-1].count + 1}", "courier"),
+    Mutant("place-unescaped", _WIN, '.replace("/", "~1")', "", "courier"),
+    Mutant("decimals-uncut", _JSON, '(found[3] or "")[:DECIMALS]', '(found[3] or "")', "courier"),
+    Mutant("offset-added", _JSON, "seconds -= offset", "seconds += offset", "courier"),
+    Mutant("offset-in-hours", _JSON, "(hours * 60 + minutes)", "(hours * 60)", "lumberjack"),
+    Mutant("deep-is-at-the-limit", _JSON, "finish(deepest(raw)) > self._depth", "finish(deepest(raw)) >= self._depth", "courier"),
+    Mutant("never-deep", _JSON, "may_be_deep(raw, self._depth) and finish", "False and finish", "logjam"),
+    Mutant("origin-by-agent-alone", _NAMES, "or origin.run != run", "", "lumberjack"),
+    Mutant("origin-of-any-dataset", _NAMES, "or origin.dataset != dataset", "", "lumberjack"),
+    Mutant("origin-of-any-stream", _NAMES, "place = (Names, key, agent, run, stream, dataset)", "place = (Names, key, agent, run, dataset)", "lumberjack"),
+    Mutant("name-without-its-time", _NAMES, 'b"".join((place, at, time, size, content, _LENGTHS[4]', 'b"".join((place, size, content, _LENGTHS[4]', "lumberjack"),
+    Mutant("name-without-its-place", _NAMES, 'b"".join((place, at, time, size, content, _LENGTHS[4]', 'b"".join((at, time, size, content, _LENGTHS[4]', "lumberjack"),
+    Mutant("canonical-as-spelled", _NAMES, "option=_SORTED", "option=0", "lumberjack"),
+    Mutant("digest-without-places", _NAMES, 'b"%b\\0%b\\0%b" % (places[-1],', 'b"%b\\0%b\\0%b" % (b"",', "lumberjack"),
+    Mutant("host-of-any-length", "headrace_lumberjack.events", "len(text) <= NAME_BYTES and", "True or", "lumberjack"),
+    Mutant("beat-before-index", "headrace_lumberjack.fields", "metadata.raw_index or metadata.index or metadata.beat", "metadata.beat or metadata.index or metadata.raw_index", "lumberjack"),
+    Mutant("a-key-of-one-more", "headrace_lumberjack.wire", "if length > longest:", "if length > longest + 1:", "lumberjack"),
+    Mutant("a-pair-more", "headrace_lumberjack.wire", "pairs > limits.pairs", "pairs > limits.pairs + 1", "lumberjack"),
+    Mutant("a-window-more", "headrace_lumberjack.wire", "number > self._limits.window", "number > self._limits.window + 1", "lumberjack"),
+    Mutant("counted-from-the-front", "headrace_courier.events", "# Counted from the end: a resend leaves out the acknowledged events at the beginning.\n            left = payload.count - index", "left = index", "courier"),
+    Mutant("oversized-at-the-limit", "headrace_courier.events", "if size > most:", "if size >= most:", "courier"),
+    Mutant("path-before-type", "headrace_courier.events", "filter(None, (fields.type, fields.path))", "filter(None, (fields.path, fields.type))", "courier"),
+    Mutant("nonce-unhashed", "headrace_courier.events", "(PROTOCOL.encode(), payload.nonce)", "(PROTOCOL.encode(), b'')", "courier"),
+    Mutant("an-entry-too-large", "headrace_courier.entries", "stop - start > largest", "stop - start > largest + 1", "courier"),
+    Mutant("a-message-too-large", "headrace_courier.wire", 'elif length > self._frame_bytes:\n            raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)\n\n', "\n", "courier"),
+    Mutant("ids-without-the-tag", "headrace_forward.entries.ids", "fields = (tag, chunk, client, body) if client else (tag, chunk, body)", "fields = (chunk, client, body) if client else (chunk, body)"),
+    Mutant("a-year-more", "headrace_forward.entries.ids", "- now) > NEAR", "- now) > NEAR + 1"),
+    Mutant("a-year-less", "headrace_forward.entries.ids", "- now) > NEAR", "- now) >= NEAR"),
+    Mutant("hex-is-no-hash", "headrace_forward.entries.ids", "if len(chunk) == 32:", "if len(chunk) == 33:"),
+    Mutant("nanoseconds-not-carried", "headrace_forward.entries.values", "rfc3339(time.seconds + carry, nanoseconds)", "rfc3339(time.seconds, nanoseconds)"),
+    Mutant("group-swapped", _BUILD, "GROUPS.get(time) if", "GROUPS.get(-3 - time if type(time) is int else time) if"),
+    Mutant("attributes-not-counted", _BUILD, 'len(value) + len(encoded or b"") > self.event_bytes', "len(value) > self.event_bytes"),
+    Mutant("levels-one-more", _CODE, "if level >= self._depth:", "if level > self._depth:"),
+    Mutant("key-unnoted", _CODE, 'self._member(top, orjson.dumps(text), "binary")', 'self._member(top, orjson.dumps(text), "")'),
+    Mutant("infinity-positive", _CODE, 'if number > 0 else b\'"-Infinity"\'', 'if True else b\'"-Infinity"\''),
+    Mutant("integers-signed", _CODE, "signed=byte >= _SIGNED", "signed=True"),
+    Mutant("tag-one-more", _MESSAGE, "> self._limits.tag_bytes", "> self._limits.tag_bytes + 1"),
+    Mutant("option-at-the-limit", _MESSAGE, "if len(message.element(message.option_index)) > self", "if len(message.element(message.option_index)) >= self"),
+    Mutant("chunk-one-more", "headrace_forward.session", "len(asked.chunk) > self._chunk_bytes", "len(asked.chunk) > self._chunk_bytes + 1"),
+    Mutant("login-without-nonce", _LOGIN, "_digest(salt, hostname, self._nonce, key), digest", "_digest(salt, hostname, b'', key), digest"),
+    Mutant("login-with-any-key", _LOGIN, "if not hmac.compare_digest(_digest(salt, hostname, self._nonce, key), digest):", "if False:"),
+    Mutant("login-with-the-wrong-key", _LOGIN, "if not hmac.compare_digest(_digest(salt", "if hmac.compare_digest(_digest(salt"),
+    Mutant("login-without-its-name", _LOGIN, "_digest(salt, hostname, self._nonce, key), digest", "_digest(salt, b'', self._nonce, key), digest"),
+    Mutant("any-user", _LOGIN, "if self._security.users and not self._is_user", "if False and not self._is_user"),
+    Mutant("any-password", _LOGIN, "right and password is not None and allowed", "password is not None and allowed"),
+    Mutant("users-of-no-rule", _LOGIN, "right and password is not None and allowed", "right and password is not None"),
+    Mutant("unknown-user", _LOGIN, "right and password is not None and allowed", "right and allowed"),
+    Mutant("the-last-rule", _LOGIN, "for rule in self._security.rules if", "for rule in reversed(self._security.rules) if"),
+    Mutant("own-key-for-all", _LOGIN, "if rule is None else rule.shared_key", "or rule.shared_key"),
+    Mutant("app-env-of-one-more", "headrace_logjam.wire", "return len(frame) <= NAME_BYTES and _is_name", "return len(frame) <= NAME_BYTES + 1 and _is_name", "logjam"),
+    Mutant("a-body-more", "headrace_logjam.wire", "if size > limits.event:", "if size > limits.event + 1:", "logjam"),
+    Mutant("created-before-started", "headrace_logjam.events", "if started is not None and", "if created_ms == 0 and started is not None and", "logjam"),
+    Mutant("a-name-is-none", "headrace_logjam.events", "if fields.named else unique_id()", "if not fields.named else unique_id()", "logjam"),
+    Mutant("level-before", "headrace_segment.events", "yield self.before + at, era + _packed(self.before + at)", "yield self.before + at, era + _packed(self.before + start)", "segment"),
+    Mutant("place-is-the-number", "headrace_segment.events", "era + place.to_bytes(8", "era + level.to_bytes(8", "segment"),
+    Mutant("an-event-more", "headrace_segment.events", "if len(data) > limit:", "if len(data) > limit + 1:", "segment"),
+    Mutant("rights-of-anybody", "headrace_segment.session.rights", "if peer.certified else frozenset()", "", "segment"),
+    Mutant("a-token-for-ever", "headrace_segment.session.rights", "now_ms < known.until * 1000", "True", "segment"),
+    Mutant("a-token-a-moment-more", "headrace_segment.session.rights", "now_ms < known.until * 1000", "now_ms <= known.until * 1000", "segment"),
+    Mutant("unsigned", "headrace_segment.session.rights", "if not hmac.compare_digest(", "if False and not hmac.compare_digest(", "segment"),
+    Mutant("a-name-like-it", "headrace_segment.session.rights", 'name if name.endswith("/") else name + "/"', "name", "segment"),
+)
