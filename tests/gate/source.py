@@ -1,0 +1,139 @@
+"""Finds mutants in a source, and writes them into it, each behind a switch."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMPARED = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
+    ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+}  # fmt: skip
+NO_NUMBERS = ast.JoinedStr | ast.List | ast.Tuple
+LOGS = {"log", "_log", "logger"}
+OUTSIDE = {"cli/headrace_cli/machine/tether.py"}
+"""Files that run without the environment's packages, so that they cannot import the switch."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One place of a file, in bytes of it, and what is there instead; nothing is there instead of a `drop`."""
+
+    file: str
+    line: int
+    kind: str
+    start: int
+    end: int
+    old: str
+    new: str
+
+
+def ordered(root: Path, folder: str, seed: int) -> list[Mutant]:
+    """Returns every mutant of a folder in the order of a seed. Where one is depends on no other, so a change exchanges few."""
+    places, counted = {}, Counter[str]()
+    for path in sorted((root / folder).glob("**/headrace_*/**/*.py")):
+        if (file := str(path.relative_to(root))) not in OUTSIDE:
+            lines = (text := path.read_bytes()).decode().split("\n")
+            for mutant in mutants(file, text):
+                what = f"{seed} {file} {mutant.kind} {lines[mutant.line - 1]} {mutant.old}"
+                counted[what] += 1
+                places[mutant] = hashlib.sha256(f"{what} {counted[what]}".encode()).digest()
+    return sorted(places, key=places.__getitem__)
+
+
+def first(root: Path, found: list[Mutant], count: int) -> list[Mutant]:
+    """Returns the first ones that compile and do not overlap with others, by file and line."""
+    chosen: list[Mutant] = []
+    for mutant in found:
+        near = [each for each in chosen if each.file == mutant.file]
+        if len(chosen) < count and all(each.end <= mutant.start or mutant.end <= each.start for each in near):
+            with contextlib.suppress(SyntaxError):
+                compile(instrumented((root / mutant.file).read_bytes(), {1: mutant}), mutant.file, "exec")
+                chosen.append(mutant)
+    return sorted(chosen, key=lambda each: (each.file, each.start))
+
+
+def write(root: Path, numbered: dict[int, Mutant]) -> None:
+    """Puts all of these mutants, which do not overlap, into their files."""
+    for file in {mutant.file for mutant in numbered.values()}:
+        own = {number: mutant for number, mutant in numbered.items() if mutant.file == file}
+        (root / file).write_bytes(instrumented((root / file).read_bytes(), own))
+
+
+def instrumented(text: bytes, numbered: dict[int, Mutant]) -> bytes:
+    """Returns the source with all of these mutants, which do not overlap. Lines keep their numbers."""
+    for number, mutant in sorted(numbered.items(), key=lambda pair: -pair[1].start):
+        guarded = f"(({mutant.new}) if __mutant__({number}) else ({mutant.old}))"
+        if mutant.kind == "drop":
+            guarded = f"if not __mutant__({number}): {mutant.old}"
+        text = text[: mutant.start] + guarded.encode() + text[mutant.end :]
+    future = b"from __future__ import annotations"
+    return text.replace(future, future + b"; from headrace_mutants import mutant as __mutant__", 1)
+
+
+def mutants(file: str, text: bytes) -> Iterator[Mutant]:
+    """Yields every mutant of a source, none of one whose annotations are evaluated."""
+    if b"\nfrom __future__ import annotations\n" not in text:
+        return
+    begins = [0, *itertools.accumulate(len(line) + 1 for line in text.split(b"\n"))]
+
+    def place(part: Any) -> slice:
+        return slice(begins[part.lineno - 1] + part.col_offset, begins[part.end_lineno - 1] + part.end_col_offset)
+
+    for node in within(ast.parse(text), called=False):
+        for kind, part, new in changes(node, lambda part: f"({text[place(part)].decode()})"):
+            start, end = (where := place(part)).start, where.stop
+            if kind != "drop" or not text[begins[part.lineno - 1] : start].strip():
+                yield Mutant(file, part.lineno, kind, start, end, text[where].decode(), new)
+
+
+def within(node: ast.AST, *, called: bool) -> Iterator[ast.AST]:
+    """Yields what is evaluated when functions are called, but for what only tells or asserts something."""
+    children = list(ast.iter_child_nodes(node))
+    match node:
+        case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+            children, called = [*body], True
+        case ast.ClassDef(body=body):
+            children, called = [*body], False
+        case ast.AnnAssign(value=value):
+            children = [value] if value else []
+        case ast.JoinedStr() | ast.pattern() | ast.arguments() | ast.Assert():
+            return
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name) | ast.Name(id=name)))):
+            if name in LOGS:
+                return
+    if called and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node
+    for child in children:
+        yield from within(child, called=called)
+
+
+def changes(node: ast.AST, of: Callable[[ast.AST], str]) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+    """Yields the kinds of mutants at a node, the part that each replaces, and its source; `of` gives a part, in parentheses."""
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            yield "compare", node, f"{of(left)} {COMPARED[type(op)]} {of(right)}"
+        case ast.BoolOp(op=op, values=[left, right]):
+            yield "and/or", node, f"{of(left)} {'or' if isinstance(op, ast.And) else 'and'} {of(right)}"
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+            sides = [side for side in (left, right) if isinstance(side, NO_NUMBERS | ast.Constant)]
+            if all(isinstance(side, ast.Constant) and isinstance(side.value, int | float) for side in sides):
+                yield "plus/minus", node, f"{of(left)} {'-' if isinstance(op, ast.Add) else '+'} {of(right)}"
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            if not isinstance(test, ast.Constant):
+                yield "negate", test, f"not {of(test)}"
+        case ast.Constant(value=bool(value)):
+            yield "bool", node, str(not value)
+        case ast.Constant(value=int(value)):
+            yield "one more", node, str(value + 1)
+        case ast.Expr(value=ast.Call() | ast.Await()) | ast.AugAssign() | ast.Delete():
+            yield "drop", node, ""
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            yield "drop", node, ""
