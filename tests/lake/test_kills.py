@@ -6,13 +6,14 @@ What is killed or frozen is a process of its own. What lands the rest runs in th
 from __future__ import annotations
 
 import shutil
+import sys
 
 import pytest
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES
 from pyspark.sql import SparkSession
 
-from tests.lake.lander import Bench, version
+from tests.lake.lander import Bench, await_true, version
 from tests.lake.runs import Runs
 from tests.lake.stream import send_now
 from tests.tiers import sized
@@ -55,14 +56,28 @@ def test_kills(bench: Bench, successor: Runs) -> None:
     successor.check()
 
 
-def test_a_frozen_job_wakes_up_after_its_successor(bench: Bench, successor: Runs) -> None:
+@pytest.mark.parametrize(
+    ("checkpoint", "said"),
+    [
+        ("older", "another job has taken over: it claimed epoch "),
+        ("checkpoint", "another job has gone on with this checkpoint"),
+    ],
+)
+def test_a_frozen_job_wakes_up_after_its_successor(bench: Bench, successor: Runs, checkpoint: str, said: str) -> None:
+    """It is frozen where it has seen that the name of its commit is free; its successor takes the name meanwhile."""
     send_now(bench.kafka, bench.sent, 2_400)
-    older = bench.start("older", batch_records=TRIED)
-    bench.freeze_at(older, "events being written")
+    program = (sys.executable, "-m", "tests.lake.held_commit", str(bench.folder))
+    older = bench.start(checkpoint, batch_records=TRIED, launcher=program)
+    older.next("claimed the tables")
+    (bench.folder / "hold").touch()
+    held = bench.folder / "held"
+    await_true(held.exists, "a commit of events", older)
+    older.freeze()
     successor.run(batch_records=700)
     send_now(bench.kafka, bench.sent, 400, mark="b")
+    held.unlink()
     older.thaw()
     assert older.wait() == 1, older.tail()
-    assert "another job has taken over: it claimed epoch " in older.reason()
+    assert said in older.reason()
     successor.run()
     successor.check()

@@ -145,7 +145,7 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
             builder = builder.config("spark.driver.memory", settings.driver_memory)
             spark = _with_jars(builder, settings).getOrCreate()
         _tether(spark)
-        _write_local_files_without_processes(spark)
+    _write_local_files(spark, location(settings.path), location(settings.checkpoint))
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
     _forget_origins(spark, hadoop)
     # only now: the process list shows the options that Spark starts with
@@ -189,13 +189,33 @@ def check_folder(name: str, path: str) -> None:
 
     Delta would only say that the path does not exist. A volume that belongs to another user is the usual cause.
     """
+    folder = _existing(path)
+    if folder is not None and (not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK)):
+        raise ConfigError(f"{name} ({path}): user {os.getuid()} cannot write to {folder}")
+
+
+def has_links(path: str) -> bool:
+    """Returns whether a file in the local folder `path` can get a second name; true for a path elsewhere."""
+    folder = _existing(path)
+    if folder is None:
+        return True
+    try:
+        with tempfile.TemporaryDirectory(prefix=".headrace-", dir=folder) as made:
+            Path(made, "file").touch()
+            os.link(Path(made, "file"), Path(made, "link"))
+    except OSError:
+        return False
+    return True
+
+
+def _existing(path: str) -> Path | None:
+    """Returns the local folder `path`, or the innermost one above it that is there; None for a path elsewhere."""
     if urlsplit(path).scheme not in {"", "file"}:
-        return
+        return None
     folder = Path(urlsplit(path).path)
     while not os.path.lexists(folder):
         folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{name} ({path}): user {os.getuid()} cannot write to {folder}")
+    return folder
 
 
 def check_user() -> None:
@@ -210,11 +230,17 @@ def check_user() -> None:
 
 def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
     """Returns warnings about the place where this job runs, one sentence each. `paths`: setting -> path."""
-    weak = install(spark, paths["LAKE__PATH"])
+    lake, storage = paths["LAKE__PATH"], Storage(spark)
+    weak = install(spark, lake)
     said = [weak] if weak else []
+    own = str(cast("Any", spark)._jsc.hadoopConfiguration().get(LOCAL_FILES))
+    if own == _HADOOPS_LOCAL_FILES and storage.scheme(lake) == "file":
+        said.append(
+            f"LAKE__PATH ({lake}): commits cannot be hard links (that takes a local master, folders that have such links, and a"
+            " JVM that compiles our class): a second driver could overwrite its commits, so run one at a time"
+        )
     if str(spark.sparkContext.master).startswith("local"):
         return said
-    storage = Storage(spark)
     return said + [
         f"{name} ({path}) is a local folder: every host of the cluster must see the same folder there"
         for name, path in paths.items()
@@ -280,13 +306,13 @@ def _tether(spark: SparkSession) -> None:
         define(spark, __package__, "Tether")(driver, HOOKS_MS).start()
 
 
-def _write_local_files_without_processes(spark: SparkSession) -> None:
-    """Sets our class for local files; not on a cluster, whose executors lack it, where the JVM may compile nothing, or if
-    another class is chosen.
+def _write_local_files(spark: SparkSession, *folders: str) -> None:
+    """Sets our class for local files; not on a cluster, whose executors lack it, where the JVM may compile nothing, where one of
+    the `folders` has no hard links, or if another class is chosen.
     """
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
     one_jvm = str(spark.sparkContext.master).split("[", 1)[0] == "local"
-    if not one_jvm or str(hadoop.get(LOCAL_FILES)) != _HADOOPS_LOCAL_FILES:
+    if not one_jvm or str(hadoop.get(LOCAL_FILES)) != _HADOOPS_LOCAL_FILES or not all(map(has_links, folders)):
         return
     with suppress(CompilerError):
         define(spark, __package__, "LocalFiles")
