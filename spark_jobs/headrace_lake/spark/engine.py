@@ -26,7 +26,7 @@ from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark import classes
 from headrace_lake.spark.jvm import CompilerError, define, java_class
 from headrace_lake.spark.log_store import install
-from headrace_lake.spark.storage import Storage
+from headrace_lake.spark.storage import Storage, local_path
 
 JVM_END_SECONDS: Final = 5.0
 """Seconds that a JVM that no longer answers may take to end."""
@@ -218,6 +218,14 @@ def _existing(path: str) -> Path | None:
     return folder
 
 
+def drop_checksums(lake: str) -> None:
+    """Deletes the checksums that Hadoop's own class gave to commits in local folders, as older releases did: one may be that of
+    another driver's commit, and then nobody could read it.
+    """
+    for checksum in Path(local_path(lake)).glob("*/_delta_log/.*.json.crc"):
+        checksum.unlink(missing_ok=True)
+
+
 def check_user() -> None:
     """Raises `ConfigError` if this process's user has no name: Java's login, which Hadoop asks for, would say that it is null."""
     try:
@@ -282,6 +290,7 @@ def running(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     process: Popen[bytes] | None = getattr(cast("Any", SparkContext)._gateway, "proc", None)  # None under spark-submit
     try:
         install(spark, location(settings.path))
+        drop_checksums(location(settings.path))
         yield spark
         if once and process is not None and settings.classes is not None:
             classes.keep(spark, settings.classes, settings.jars)
