@@ -75,10 +75,3 @@ def test_a_benchmark_is_run_as_it_says(path: Path) -> None:
     assert path.parent != ROOT / "benchmarks" or re.search(rf"python\s+-m\s+benchmarks\.{own}\b", docstring)
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     assert callable(importlib.import_module(module).main)
-
-
-def test_a_change_is_one_bullet_in_a_file_and_a_release_is_short() -> None:
-    for path in (ROOT / "changes").glob("*.md"):
-        assert path.name == "README.md" or re.fullmatch(r"- .+\n(  .+\n)*", path.read_text()), path.name
-    for section in re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]:
-        assert len(section.splitlines()) <= 60, section.splitlines()[0]
