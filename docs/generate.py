@@ -12,7 +12,6 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS))
 
-import capacity  # noqa: E402
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
 from headrace_cli.__main__ import MODULES, verb  # noqa: E402
@@ -107,79 +106,6 @@ def metrics() -> str:
     return "\n".join([*lines, *_metrics_table(MirrorMetrics().table())]) + "\n"
 
 
-RESULTS = ROOT / "benchmarks" / "results"
-
-PERFORMANCE = """\
-# Performance
-
-Machines differ by half and more, so a figure here is only good beside another of the same run: each results file also
-holds the cost of the work that cannot be avoided, measured in the same minutes. The tables below are those files, written
-by the command that each names; run it to have your own.
-
-## Why events are encoded by hand
-
-aiokafka's batch builder takes each record with a list of headers, and encodes all eight for every event. Most of them are
-the same for a whole frame. `headrace_common/record/encoding.py` encodes what a frame's events share once, and each event once, as
-bytes that no batch needs to look into again; the two rows "unavoidable" below are the same work with the one and with the
-other. An event is then one object that Python's cycle collector does not track, where it was a dozen that it walked.
-
-Decoding msgpack twice sounds like waste: entries are decoded by msgspec, encoded again, and only if the bytes are the same
-is the fast path believed (a repeated key, a float32, a length written wider than need be would show). What is not believed
-takes a slower path that loses nothing. The native core, where it is built, checks and writes an entry in one pass over its
-bytes ([decisions/native-core.md](decisions/native-core.md)).
-
-## Why ids are kept in memory
-
-The landing job compares each event with those of the last hour. As a join with a table of ids, or with Spark's own
-`dropDuplicatesWithinWatermark` (which also discards what is late), that doubled the cost of landing when it was tried, and it
-grows with the table. A map in the JVM that the writing query asks row by row costs one look-up: the id as bytes, four longs an
-entry, no object. On a cluster the ids have to come to one place: the driver reads them in the files that a batch has written,
-before it commits them, and sorted arrays are searched for all of them at once. Arrays of different
-ages are merged only when they have become alike in length, so an event costs the same however many ids are held.
-
-The generated code of a query is compiled by Spark and then by the JVM. What differs from batch to batch, such as the landing
-time, is therefore handed to the code and never stands in it.
-
-## What a batch costs beside its events
-
-Two commits: of the events, and of the line in `batches`; three with something for quarantine. For a commit with a transaction
-identifier, by which a batch counts once, Delta's writer first gathers the state of the whole table with a Spark job. The job
-follows the tables' logs anyway and takes the writer's steps with that answer instead (`headrace_lake/tables/append.py`, for the
-versions of Delta that it knows; with others Delta's writer does it all). What is left of a batch's own cost is spread over
-hundreds of steps: planning, code that is generated and found compiled, commits, tasks, the collection of garbage, and Python's
-calls to the JVM. So larger batches, by a longer `HEADRACE_LAKE__TRIGGER`, cost less per event. At a few thousand events a
-second this is most of what landing costs: the tables "Endurance, rates" (with merging, by rate) and "Landing, stages" (full
-batches, without it) are to be read together.
-
-A batch leaves much garbage and keeps nearly nothing. Java's default collector keeps Kafka's and Parquet's large buffers among
-old objects and marks the heap for them again and again, so the job chooses the parallel one, whose pauses hold up nobody. The
-JIT's quick compiler cannot compile the generated loop over records (more registers than it has), which is interpreted until
-the optimising one has compiled it; generated code in pieces (`spark.sql.codegen.hugeMethodLimit`) warmed up sooner and then
-cost more.
-
-What exactly once and the proof cost is in the table "Landing, naive", beside jobs that a Spark user writes in an afternoon: an
-append that lands resends and repeats twice, Spark's own de-duplication within a watermark, and `MERGE`. None of them can prove
-anything.
-
-What was compared on the way: zstd at level 1 instead of 3 (files are larger until they are merged, at level 3 then), no
-dictionaries and no ranges for columns whose values hardly repeat, one histogram that counts by partition instead of three
-aggregates for each partition (every row pays for each of them, and every task carries it). Writing
-without the sort by day (`spark.sql.maxConcurrentOutputFileWriters`) gained nothing.
-
-For the [proof of content](lake-query.md#the-proof-of-content) each row is hashed twice while it is written, and every
-row pays for each sum that a batch keeps. Rows with bodies of 250 bytes, sent through both into Spark's no-op sink,
-took 0.6 µs of CPU more, 0.04 of them for eight sums instead of four: some 4 % of landing. Hashing all columns twice
-took 0.2 µs more, 32 sums 0.5.
-"""
-
-
-def performance() -> str:
-    """The page of figures: what the benchmarks wrote."""
-    pages = sorted(RESULTS.glob("*.md"))
-    tables = [f"## {path.stem.replace('-', ', ').capitalize()}\n\n{path.read_text()}" for path in pages]
-    return "\n".join((PERFORMANCE, *tables))
-
-
 _RULES = "| header | what it must be |\n|---|---|\n"
 _COLUMNS = "| column | type | what it is |\n|---|---|---|\n"
 
@@ -249,9 +175,7 @@ PAGES = {
     DOCS / "settings.md": settings,
     DOCS / "metrics.md": metrics,
     DOCS / "clients.md": clients,
-    DOCS / "performance.md": performance,
     DOCS / "lake.md": lake,
-    DOCS / "capacity.md": capacity.page,
     ROOT / "cli" / "headrace_cli" / "verbs.txt": verbs,
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,

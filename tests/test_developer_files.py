@@ -51,10 +51,10 @@ def test_decisions_are_listed_once_short_and_complete() -> None:
         assert headings == ["## Context", "## Decision", "## Consequences", "## Evidence"], path
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "docs" / "performance.md"], ids=lambda path: path.stem)
 def test_figures_beside_a_results_file_are_in_it(path: Path) -> None:
-    for item in re.split(r"\n(?=- |\n)", path.read_text()):
-        results = re.findall(r"\]\((\.\./\.\./benchmarks/results/[^)]+)\)", item)
+    for item in re.split(r"\n(?=- |\| |\n)", path.read_text()):
+        results = re.findall(r"\]\(((?:\.\./)+benchmarks/results/[^)]+)\)", item)
         if results:
             told = "".join((path.parent / name).read_text() for name in results)
             text = re.sub(r"\[[^]]*\]\([^)]*\)", "", item)
