@@ -91,13 +91,12 @@ class Meter:
         return total
 
 
-async def fill(
-    kafka: KafkaSettings, events: int, partitions: int = PARTITIONS, resent: int = PER_FRAME // RESENT
-) -> int:
-    """Sends `events` different events with eight headers, and `resent` of earlier ones in each frame; returns the median size of
-    the values.
+async def fill(kafka: KafkaSettings, events: int, resent: int = PER_FRAME // RESENT) -> int:
+    """Sends `events` different events with eight headers, and `resent` of earlier ones in each frame.
+
+    Returns the median size of the values.
     """
-    await ensure(kafka, TopicSettings(events_partitions=partitions, segments_partitions=0))
+    await ensure(kafka, TopicSettings(events_partitions=PARTITIONS, segments_partitions=0))
     rng = random.Random(7)
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(3000)]
     values = [
@@ -135,7 +134,7 @@ async def fill(
                     headers=_headers(owner, index, now),
                 )
             batch.close()
-            await (await producer.send_batch(batch, kafka.events_topic, partition=number % partitions))
+            await (await producer.send_batch(batch, kafka.events_topic, partition=number % PARTITIONS))
     finally:
         await producer.stop()
     return round(statistics.median(map(len, values)))
@@ -158,9 +157,8 @@ def in_batches(
     checkpoint: Path,
     meter: Meter,
     act: Callable[[DataFrame], None],
-    shape: Callable[[DataFrame], DataFrame] = lambda records: records,
 ) -> None:
-    """Reads the topic in batches of `size` records, and does `act` with each. `shape`: what is made of the stream before."""
+    """Reads the topic in batches of `size` records, and does `act` with each."""
     names = (kafka.events_topic, kafka.quarantine_topic)
     starting = {
         name: dict.fromkeys(map(str, range(count)), -2) for name, count in zip(names, (PARTITIONS, 3), strict=True)
@@ -171,7 +169,7 @@ def in_batches(
         meter.batch(size)
 
     records = spark.readStream.format("kafka").options(**source_options(kafka, starting, size)).load()
-    query = shape(records).writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    query = records.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
     meter.batches.pop()  # the last batch is not full
 
@@ -195,13 +193,11 @@ def land(
     folder: Path,
     meter: Meter,
     dedup: str,
-    memory: int | None = None,
 ) -> BatchResult | None:
-    """Lands the topic with the job; returns the last batch. `memory`: LAKE__DEDUP_MEMORY."""
+    """Lands the topic with the job; returns the last batch."""
     lake = LakeSettings(
-        path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, dedup=dedup,
-        dedup_memory=memory,
-    )  # fmt: skip
+        path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, dedup=dedup
+    )
     health = _Health(meter)
     log = logs.configure(LogSettings(level="warning"), "landing")
     Job(spark, LakeProcessSettings(kafka=kafka, lake=lake), once=True, log=log, health=health).run()
@@ -235,16 +231,6 @@ def machine() -> dict[str, Any]:
 
 Way = Callable[[SparkSession, KafkaSettings, argparse.Namespace, Path, Meter], None]
 """Lands the topic with the options into a folder, by whatever a benchmark compares."""
-
-
-def ours(dedup: str) -> Way:
-    """The landing job itself, proven."""
-
-    def way(spark: SparkSession, kafka: KafkaSettings, arguments: argparse.Namespace, here: Path, meter: Meter) -> None:
-        land(spark, kafka, arguments.batch, here, meter, dedup)
-        prove(here / "lake", arguments.events, plain=dedup == "off")
-
-    return way
 
 
 def in_turns(
@@ -288,11 +274,6 @@ def stage() -> Iterator[tuple[EmbeddedKafka, Path]]:
             yield broker, Path(name)
         finally:
             broker.stop()
-
-
-def options(arguments: argparse.Namespace) -> dict[str, int]:
-    """The sizes of a run, for its results."""
-    return {name: getattr(arguments, name) for name in ("events", "batch", "warm")}
 
 
 def write(name: str, result: dict[str, Any], text: str) -> None:
