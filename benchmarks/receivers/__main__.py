@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from . import courier, forward, forward_bombs, load, logjam, logjam_bombs, lumberjack, pravega, segment
+from . import courier, forward, forward_bombs, load, logjam, logjam_bombs, lumberjack, segment
 
-MODULES = (forward, courier, lumberjack, logjam, segment, pravega, forward_bombs, logjam_bombs)
+MODULES = (forward, courier, lumberjack, logjam, segment, forward_bombs, logjam_bombs)
 
 
 def main() -> None:
