@@ -18,7 +18,6 @@ import pytest
 import typer
 import yaml
 from headrace_cli.__main__ import app
-from headrace_cli.verbs import parts
 from headrace_common.kafka import producer
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -87,7 +86,7 @@ def commands(path: Path) -> list[list[str]]:
 
 def take(words: list[str]) -> None:
     """Raises `typer`'s usage error, or `KeyError` for a verb that does not exist. Runs nothing."""
-    command = typer.main.get_command(live if words[0] in parts.LIVE else app)
+    command = typer.main.get_command(live if words[0] == "live" else app)
     while isinstance(command, typer.core.TyperGroup):
         context = command.make_context("headrace", words)
         words = [*context._protected_args, *context.args]

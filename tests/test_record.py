@@ -17,8 +17,8 @@ import record  # noqa: E402
 
 def test_a_recorded_command_says_what_stood_on_the_terminal() -> None:
     text = "\x1b[?25l\x1b[?25h\n\x1b[32m✓\x1b[0m kafka ready\n  stack      waiting for lake (5 s)\none\rtwo  \n"
-    text += "in /tmp/x/state/lake\n./headrace top --state /tmp/x/state\n"
-    assert record.said(text, "/tmp/x/state") == "\x1b[32m✓\x1b[0m kafka ready\ntwo\nin .headrace/lake\n./headrace top"
+    text += "in /tmp/x/state/lake\n./headrace tap --state /tmp/x/state\n"
+    assert record.said(text, "/tmp/x/state") == "\x1b[32m✓\x1b[0m kafka ready\ntwo\nin .headrace/lake\n./headrace tap"
 
 
 def test_a_picture_does_not_name_this_machine() -> None:

@@ -29,7 +29,6 @@ MODULES: Final = {
     "lake": "verbs.parts",
     "segment": "verbs.parts",
     "live": "verbs.parts",
-    "top": "verbs.parts",
     "explain": "wire.explain.verb",
     "send": "wire.send.verb",
     "conform": "wire.conform.verb",

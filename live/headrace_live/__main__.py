@@ -1,4 +1,4 @@
-"""The verbs `live` and `top`, which show what runs. Each imports its code only when it is called."""
+"""The verb `live`, which shows what runs. It imports its code only when it is called."""
 
 from __future__ import annotations
 
@@ -14,26 +14,9 @@ from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, Url
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
 
 
-@app.command(
-    epilog=examples(
-        "./headrace top",
-        "./headrace top --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080",
-        "./headrace top --once --json",
-    )
-)
-def top(
-    state: StateOption = DEFAULT_STATE,
-    url: UrlOption = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print one table, from two looks a second apart, and end.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --once: print JSON, for programs.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Time between two looks.")] = 2,
-) -> None:
-    """Show how each service does, live: connections, rates, acknowledgements, what waits, lag. Replicas are added up."""
-    from headrace_live import top as verb
-
-    raise typer.Exit(verb.top(state, url or (), once=once, as_json=as_json, every=every))
+@app.callback()
+def _main() -> None:
+    """Show what runs."""
 
 
 @app.command(

@@ -1,4 +1,4 @@
-"""`headrace live` and `headrace top`: verbs of a package of their own, which the command line runs in its place."""
+"""`headrace live`: the verb of a package of its own, which the command line runs in its place."""
 
 from __future__ import annotations
 
@@ -23,34 +23,29 @@ from tests.cli.standin import headrace
 NOWHERE = "headrace_nowhere"
 
 
-def test_the_command_line_says_of_them_what_they_say() -> None:
+def test_the_command_line_says_of_it_what_it_says() -> None:
     command = typer.main.get_command(app)
     assert isinstance(command, typer.core.TyperGroup)
-    assert {name: (each.help or "").strip() for name, each in command.commands.items()} == parts.LIVE
+    assert {name: (each.help or "").strip() for name, each in command.commands.items()} == {"live": parts.LIVE}
 
 
-def test_they_take_the_place_of_the_command_line_with_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_takes_the_place_of_the_command_line_with_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Sequence[str]] = []
     monkeypatch.setattr(os, "execve", lambda program, command, _: ran.append([program, *command]))
     words = ["--url", "a=dns://b:1", "-h", "--port=1", "--no-samples", "--help"]
-    for verb in ("live", "top"):
-        CliRunner().invoke(command_line, [verb, *words])
-    assert ran == [
-        [sys.executable, sys.executable, "-P", "-m", "headrace_live", verb, *words] for verb in ("live", "top")
-    ]
+    CliRunner().invoke(command_line, ["live", *words])
+    assert ran == [[sys.executable, sys.executable, "-P", "-m", "headrace_live", "live", *words]]
 
 
-def test_help_and_exit_statuses_come_through(tmp_path: Path) -> None:
+def test_help_and_exit_statuses_come_through() -> None:
     told = headrace("live", "--help")
     assert (told.returncode, told.stderr) == (0, "")
     assert re.search(r"Usage: headrace live \[OPTIONS\]", told.stdout)
     assert {"--allow-host", "--group", "--lake", "--no-samples", "--state"} <= set(re.findall(r"--[\w-]+", told.stdout))
-    assert headrace("top", "--kafca").returncode == 2
-    nothing = headrace("top", "--state", str(tmp_path))
-    assert (nothing.returncode, nothing.stdout, nothing.stderr.count("\n")) == (3, "", 1)
+    assert headrace("live", "--kafca").returncode == 2
 
 
-def test_without_the_package_both_are_one_sentence_and_up_has_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_it_is_one_sentence_and_up_has_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError) as raised:
         parts.become(NOWHERE, ["live"])
     assert raised.value.status == 1
@@ -64,10 +59,7 @@ def test_without_the_package_both_are_one_sentence_and_up_has_no_page(monkeypatc
     [
         ("live --url http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
         ("live --url dns://x", 2, "expected NAME=dns://HOST:PORT"),
-        ("top", 3, "Nothing runs on"),
-        ("top --url 127.0.0.1:1", 2, "--once prints one table"),
-        ("top --url 127.0.0.1:1 --json", 2, "add --once"),
-        ("top --url ftp://x --once", 2, "expected http://HOST:PORT"),
+        ("live --url ftp://x", 2, "expected http://HOST:PORT"),
     ],
 )
 def test_wrong_input_is_one_sentence(

@@ -1,5 +1,5 @@
 """Verbs of other parts: ``lake`` and ``segment``, commands of the landing job and of the segment service, with the settings of
-the stack; ``live`` and ``top`` of the package that shows what runs.
+the stack; ``live`` of the package that shows what runs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ SEGMENT: Final = {
     "seal": "End a segment.",
     "delete": "Delete a segment.",
 }
-LIVE: Final = {
-    "live": "Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing.",
-    "top": "Show how each service does, live: connections, rates, acknowledgements, what waits, lag. Replicas are added up.",
-}
+LIVE: Final = "Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."
 _PASSED: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a verb whose options, `--help` too, are its part's."""
 
@@ -88,13 +85,6 @@ def become(
     os.execve(program, [program, *rest, *arguments], {**kept, **(settings or {})})  # noqa: S606
 
 
-def _own_verb(module: str, name: str) -> Callable[[typer.Context], None]:
-    def verb(context: typer.Context) -> None:
-        become(module, [name, *context.args])
-
-    return verb
-
-
 def _group(name: str, module: str, verbs: dict[str, str], about: str) -> typer.Typer:
     group = typer.Typer(name=name, help=about, no_args_is_help=True)
     for verb, help_ in verbs.items():
@@ -105,5 +95,9 @@ def _group(name: str, module: str, verbs: dict[str, str], about: str) -> typer.T
 app = typer.Typer()
 app.add_typer(_group("lake", "headrace_lake", LAKE, "Land again, change or erase rows in the tables of the stack."))
 app.add_typer(_group("segment", "headrace_segment", SEGMENT, "Look at the segments of the stack, and end them."))
-for _name, _help in LIVE.items():
-    app.command(_name, help=_help, context_settings=_PASSED)(_own_verb("headrace_live", _name))
+
+
+@app.command(help=LIVE, context_settings=_PASSED)
+def live(context: typer.Context) -> None:
+    """Run the package that serves the page."""
+    become("headrace_live", ["live", *context.args])

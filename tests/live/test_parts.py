@@ -1,33 +1,23 @@
-"""`headrace top`: what two looks at metrics say, and a table of it."""
+"""What parts answer about themselves, and the figures that follow."""
 
 from __future__ import annotations
 
 import http.server
-import json
-import os
-import pty
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from headrace_cli.operating.exposition import Scrape, scrape_all
+from headrace_cli.operating.exposition import scrape_all
 from headrace_cli.verbs.console import duration
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_live.looks import Look
 from headrace_live.model import quantile
-from headrace_live.top import PROBLEMS, rows, table, top
 from headrace_live.words import short
-from rich.console import Console
 
-from tests.live.seen import INF, lake, look, receiver
-from tests.live.test_model import last
+from tests.live.seen import INF
 
 
 class TestRates:
@@ -43,14 +33,6 @@ class TestRates:
     )
     def test_quantiles(self, buckets: dict[float, float], share: float, value: float | None) -> None:
         assert quantile(buckets, share) == value
-
-    def test_the_lake_has_its_own_figures(self) -> None:
-        (row,) = rows(last(look(0, lake(0, 10, lag=7))))
-        assert (row["lag"], row["freshness_p50"], row["freshness_p95"], row["connections"]) == (7, 1.5, 2.5, None)
-
-    def test_a_lag_that_the_job_does_not_know_is_not_shown_as_0(self) -> None:
-        (row,) = rows(last(look(0, Scrape("lake", "u", 0, True, (), {"headrace_lake_records_total": {(): 10.0}}))))
-        assert row["lag"] is None
 
     def test_every_metric_that_it_reads_exists(self) -> None:
         declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
@@ -89,33 +71,6 @@ def test_short_numbers(number: float | None, text: str) -> None:
 )
 def test_short_times(number: float | None, text: str) -> None:
     assert duration(number) == text
-
-
-def shown(width: int, *looks: Look) -> str:
-    console = Console(width=width)
-    with console.capture() as captured:
-        console.print(table(rows(last(*looks)), width))
-    return captured.get()
-
-
-def test_problems_stand_below_the_table() -> None:
-    many = [Scrape("forward", f"http://h:{n}", 0, problem="does not answer") for n in range(PROBLEMS + 2)]
-    text = shown(80, look(0, *many))
-    assert f"0/{PROBLEMS + 2}" in text
-    assert "… and 2 more" in text
-
-
-@pytest.mark.parametrize(("width", "left"), [(80, 0), (60, 2), (45, 5)])
-def test_a_narrow_terminal_shows_fewer_columns_and_each_of_them_whole(width: int, left: int) -> None:
-    busy = receiver(
-        1, 123_456, service="lumberjack", headrace_budget_used_bytes=123_456_789, headrace_oldest_pending_seconds=99
-    )
-    lines = shown(width, look(0, receiver(0, service="lumberjack")), look(1, busy)).splitlines()
-    assert all(len(line) <= width for line in lines)
-    assert "…" not in lines[0] + lines[1]
-    assert 12 - len(lines[0].split()) == left
-    assert ("left out" in lines[-1]) == bool(left)
-    assert {"service", "ready", "ev/s"} <= set(lines[0].split())
 
 
 class _Part(http.server.BaseHTTPRequestHandler):
@@ -160,49 +115,21 @@ def test_a_part_says_its_name_no_proxy_stands_between_and_no_address_is_a_traceb
 
 
 @pytest.mark.parametrize(
-    ("answers", "status", "problem"),
+    ("answers", "ready", "said"),
     [
-        ({}, 0, ""),
-        ({"/readyz": (503, "kafka is away\n")}, 1, "kafka is away"),
-        ({"/metrics": (500, "")}, 1, "/metrics answers 500"),
-        ({"/metrics": (200, "a b c d")}, 1, "/metrics cannot be read"),
-        ({"/metrics": (200, "other 1\n")}, 0, ""),
+        ({}, True, ""),
+        ({"/readyz": (503, "kafka is away\n")}, False, "kafka is away"),
+        ({"/metrics": (500, "")}, False, "/metrics answers 500"),
+        ({"/metrics": (200, "a b c d")}, False, "/metrics cannot be read"),
+        ({"/metrics": (200, "other 1\n")}, True, ""),
     ],
 )
-def test_once(
-    part: tuple[str, dict[str, tuple[int, str]]],
-    capsys: pytest.CaptureFixture[str],
-    answers: dict[str, tuple[int, str]],
-    status: int,
-    problem: str,
+def test_what_a_part_answers_is_told(
+    part: tuple[str, dict[str, tuple[int, str]]], answers: dict[str, tuple[int, str]], ready: bool, said: str
 ) -> None:
     part[1].update(answers)
-    assert top(Path("x"), [part[0]], once=True, as_json=True, every=1) == status
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row["service"] == "courier"
-    assert problem in "".join(row["problems"])
-    assert bool(problem) is bool(row["problems"])
-
-
-def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert top(Path("x"), ["a=127.0.0.1:1"], once=True, as_json=False, every=1) == 1
-    assert "a: does not answer" in capsys.readouterr().out
-
-
-def test_live_on_a_terminal_until_ctrl_c(part: tuple[str, dict[str, tuple[int, str]]]) -> None:
-    main, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headrace_cli", "top", "--url", part[0]],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm", "COLUMNS": "80"},
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-    )
-    os.close(follower)
-    seen = b""
-    while b"Ctrl-C ends" not in seen:
-        seen += os.read(main, 4096)
-    assert b"courier" in seen
-    process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 0
-    os.close(main)
+    (found,) = scrape_all([("courier", part[0])])
+    assert found.ready is ready
+    problems = "".join([found.problem, *found.notes])
+    assert said in problems
+    assert bool(said) is bool(problems)
