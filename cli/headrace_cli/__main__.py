@@ -27,7 +27,6 @@ MODULES: Final = {
     "snippet": "operating.snippets",
     "validate": "operating.validate",
     "lake": "verbs.parts",
-    "segment": "verbs.parts",
     "live": "verbs.parts",
     "explain": "wire.explain.verb",
     "send": "wire.send.verb",

@@ -1,4 +1,4 @@
-"""`headrace lake …` and `headrace segment …`: commands of these parts, with the settings of the stack."""
+"""`headrace lake …`: commands of the landing job, with the settings of the stack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import parts
 from headrace_lake.__main__ import _parser
-from headrace_segment import look
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Running
@@ -40,10 +39,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     return found
 
 
-def test_every_command_of_the_parts_is_a_verb() -> None:
-    for verbs, parser in ((parts.LAKE, _parser()), (parts.SEGMENT, look._parser())):
-        (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
-        assert verbs.keys() == commands.keys()
+def test_every_command_of_the_job_is_a_verb() -> None:
+    (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
+    assert parts.LAKE.keys() == commands.keys()
 
 
 def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
@@ -57,23 +55,16 @@ def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "module"),
-    [
-        (["lake", "erase", "--where", "id=d.1", "--apply"], "headrace_lake"),
-        (["lake", "replay", "--help"], "headrace_lake"),
-        (["segment", "cat", "demo.shop", "--offset", "5"], "headrace_segment"),
-    ],
-)
-def test_a_command_has_the_settings_of_the_stack(arguments: list[str], module: str, ran: Ran, running: Running) -> None:
+@pytest.mark.parametrize("arguments", [["lake", "erase", "--where", "id=d.1", "--apply"], ["lake", "replay", "--help"]])
+def test_a_command_has_the_settings_of_the_stack(arguments: list[str], ran: Ran, running: Running) -> None:
     state = running(kafka="127.0.0.1:9", kafka_child={"state": "ready"})
     result = CliRunner().invoke(app, [*arguments[:2], "--state", str(state.path), *arguments[2:]])
     ((command, environment),) = ran
     assert result.exit_code == 7
-    assert list(command[-len(arguments) :]) == [module, *arguments[1:]]
+    assert list(command[-len(arguments) :]) == ["headrace_lake", *arguments[1:]]
     assert environment["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "127.0.0.1:9"
     assert environment["HEADRACE_KAFKA__SECURITY_PROTOCOL"] == "PLAINTEXT"
-    assert environment.get("HEADRACE_LAKE__PATH") == (str(state.lake) if module == "headrace_lake" else None)
+    assert environment.get("HEADRACE_LAKE__PATH") == str(state.lake)
 
 
 OF_ANOTHER_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR")
@@ -95,23 +86,20 @@ def test_the_lake_of_a_stack_has_its_own_spark(
 
 
 def test_help_needs_no_stack(ran: Ran, tmp_path: Path) -> None:
-    for part in ("lake", "segment"):
-        result = CliRunner().invoke(
-            app, [part, "replay" if part == "lake" else "cat", "--state", str(tmp_path), "--help"]
-        )
-        assert result.exit_code == 7
-    assert [command[-1] for command, _ in ran] == ["--help", "--help"]
+    result = CliRunner().invoke(app, ["lake", "replay", "--state", str(tmp_path), "--help"])
+    assert result.exit_code == 7
+    assert [command[-1] for command, _ in ran] == ["--help"]
 
 
 def test_without_a_stack_the_environment_says_where_kafka_is(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(CommandError) as raised:
-        parts.run("headrace_lake", ["erase"], tmp_path)
+        parts.run(["erase"], tmp_path)
     assert (raised.value.status, ran) == (3, [])
     monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
     with pytest.raises(SystemExit, match="7"):
-        parts.run("headrace_lake", ["erase"], tmp_path)
+        parts.run(["erase"], tmp_path)
     assert ran[0][1]["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "kafka:9092"
     assert "HEADRACE_LAKE__PATH" not in ran[0][1]
 
@@ -120,7 +108,5 @@ def test_the_tables_of_a_stack_that_does_not_run(ran: Ran, tmp_path: Path) -> No
     state = StateFolder(tmp_path)
     state.lake.mkdir()
     with pytest.raises(SystemExit, match="7"):
-        parts.run("headrace_lake", ["migrate"], tmp_path)
+        parts.run(["migrate"], tmp_path)
     assert ran[0][1]["HEADRACE_LAKE__PATH"] == str(state.lake)
-    with pytest.raises(CommandError):
-        parts.run("headrace_segment", ["ls"], tmp_path)

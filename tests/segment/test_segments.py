@@ -1,23 +1,19 @@
-"""The replica's front, while its partition is not live yet; when it gives up what has waited for too long; the command."""
+"""The replica's front, while its partition is not live yet; and when it gives up what has waited for too long."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 import structlog
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.tasks import LATE, Tasks
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import Runtime
-from headrace_segment import look
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import ChangeSegment, LimitExceeded, OpenSession, OutcomeUnknown
 from headrace_segment.replica.log_reader import LogReader
@@ -204,34 +200,6 @@ async def test_who_has_waited_for_too_long_hears_so() -> None:
     bench.segments._end_early(asked + 1)
     assert caller.heard == ["ack_deadline", (1, OutcomeUnknown())]
     assert bench.goes_live() == []
-
-
-# The command that looks at segments
-
-
-def test_who_is_asked_and_cannot_answer_has_not_agreed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A script without a terminal."""
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert not look._sure("s")
-    assert "--yes" in capsys.readouterr().err
-
-
-async def test_what_nobody_could_read_back_is_not_said_to_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    partition = Bench().partition
-
-    class Producer:
-        async def start(self) -> None:
-            partition._stopped("the log cannot be read")
-
-        async def send_and_wait(self, *record: Any) -> None: ...
-
-        async def stop(self) -> None: ...
-
-    monkeypatch.setattr(look, "make_producer", lambda *_: cast("Any", Producer()))
-    with pytest.raises(DeliveryError, match="the log cannot be read"):
-        await look._change(SegmentSettings(), partition, "s", "seal")
 
 
 def test_a_process_that_stood_still_hears_first_what_came_meanwhile() -> None:

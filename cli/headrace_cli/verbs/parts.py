@@ -1,6 +1,4 @@
-"""Verbs of other parts: ``lake`` and ``segment``, commands of the landing job and of the segment service, with the settings of
-the stack; ``live`` of the package that shows what runs.
-"""
+"""Verbs of other parts: ``lake``, commands of the landing job with the settings of the stack, and ``live``, the page."""
 
 from __future__ import annotations
 
@@ -21,23 +19,16 @@ LAKE: Final = {
     "erase": "Erase records on request; without --apply, count them.",
     "mirror": "Keep Iceberg tables that show the same rows.",
 }
-SEGMENT: Final = {
-    "ls": "List the segments.",
-    "cat": "Write a segment's bytes.",
-    "info": "Show a segment and its writers.",
-    "seal": "End a segment.",
-    "delete": "Delete a segment.",
-}
 LIVE: Final = "Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."
 _PASSED: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a verb whose options, `--help` too, are its part's."""
 
 
-def run(module: str, arguments: Sequence[str], path: Path) -> NoReturn:
-    """Run a command of `module` in place of this process, with the settings of the stack in `path`.
+def run(arguments: Sequence[str], path: Path) -> NoReturn:
+    """Run a command of the landing job in place of this process, with the settings of the stack in `path`.
 
-    If no stack runs there, the environment says where Kafka is; the lake's commands do with the tables that a stack has left.
-    Raises `CommandError` without either, unless help is asked for.
+    If no stack runs there, the environment says where Kafka is, or the tables that a stack has left are enough. Raises
+    `CommandError` without either, unless help is asked for.
     """
     from headrace_common.operations.settings import environment
     from headrace_common.operations.variables import variable
@@ -46,26 +37,26 @@ def run(module: str, arguments: Sequence[str], path: Path) -> NoReturn:
     from headrace_cli.stack.stack import KAFKA_PORT, base_environment, lake_environment, of_another_spark
     from headrace_cli.stack.state import StateFolder
 
-    state, ours = StateFolder(path), module == "headrace_lake"
+    state = StateFolder(path)
     record = state.what_runs()
     base: Mapping[str, str] = {}
     if record:
         base = base_environment(state, record["kafka"], embedded=bool(record["kafka_child"]))
     elif variable("kafka", "bootstrap_servers") not in os.environ and not {"-h", "--help"} & {*arguments}:
-        if not (ours and state.lake.is_dir()):
+        if not state.lake.is_dir():
             raise state.nothing_runs("say by HEADRACE_… where Kafka is")
         base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # migrate and erase do without Kafka
-    if ours and base:
-        become(module, arguments, lake_environment(state, base), without=of_another_spark())
-    become(module, arguments, base)
+    if base:
+        become("headrace_lake", arguments, lake_environment(state, base), without=of_another_spark())
+    become("headrace_lake", arguments)
 
 
-def _verb(module: str, name: str) -> Callable[..., None]:
+def _verb(name: str) -> Callable[..., None]:
     def verb(
         context: typer.Context,
         state: Annotated[Path, typer.Option("--state", envvar="HEADRACE_STATE")] = DEFAULT_STATE,
     ) -> None:
-        run(module, [name, *context.args], state)
+        run([name, *context.args], state)
 
     return verb
 
@@ -85,16 +76,14 @@ def become(
     os.execve(program, [program, *rest, *arguments], {**kept, **(settings or {})})  # noqa: S606
 
 
-def _group(name: str, module: str, verbs: dict[str, str], about: str) -> typer.Typer:
-    group = typer.Typer(name=name, help=about, no_args_is_help=True)
-    for verb, help_ in verbs.items():
-        group.command(verb, help=f"{help_} --help says how.", context_settings=_PASSED)(_verb(module, verb))
-    return group
-
+lake = typer.Typer(
+    name="lake", help="Land again, change or erase rows in the tables of the stack.", no_args_is_help=True
+)
+for _name, _help in LAKE.items():
+    lake.command(_name, help=f"{_help} --help says how.", context_settings=_PASSED)(_verb(_name))
 
 app = typer.Typer()
-app.add_typer(_group("lake", "headrace_lake", LAKE, "Land again, change or erase rows in the tables of the stack."))
-app.add_typer(_group("segment", "headrace_segment", SEGMENT, "Look at the segments of the stack, and end them."))
+app.add_typer(lake)
 
 
 @app.command(help=LIVE, context_settings=_PASSED)

@@ -18,7 +18,5 @@ SNIPPETS: Final = Snippets((
         _PRAVEGA % 'ClientConfig.builder().enableTlsToSegmentStore(true).trustStore("$ca").build()\n',
     ),
 ), """\
-  Any client of the Streaming Service protocol. Look at segments:
-                ./headrace segment ls
-                ./headrace segment cat demo.shop
+  Any client of the Streaming Service protocol.
 """)  # fmt: skip
