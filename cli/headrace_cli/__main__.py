@@ -18,7 +18,6 @@ MODULES: Final = {
     "status": "verbs.running",
     "logs": "verbs.running",
     "down": "verbs.running",
-    "purge": "verbs.running",
     "query": "verbs.query",
     "demo": "wire.send.demo",
     "smoke": "wire.send.smoke",

@@ -341,22 +341,15 @@ def test_one_that_asks_to_be_restarted_is(run: Start, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.long
-def test_purge_wants_a_yes_then_deletes(run: Start) -> None:
+def test_down_with_purge_deletes(run: Start) -> None:
     stack = run("well")
-    refused = stack.headrace("purge", "--yes")
-    assert refused.returncode == 1
-    assert "already runs" in refused.stderr
-    stack.headrace("down")
-    unsure = stack.headrace("purge")
-    assert unsure.returncode == 1
-    assert "--yes" in unsure.stderr
-    assert stack.state.path.exists()
-    assert stack.headrace("purge", "--yes").returncode == 0
+    assert stack.headrace("down", "--purge").returncode == 0
     assert not stack.state.path.exists()
+    assert stack.headrace("down", "--purge").returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"), [(("purge", "--yes"), "not a state folder"), (("up", "--any-port"), "is not empty")]
+    ("verb", "said"), [(("down", "--purge"), "not a state folder"), (("up", "--any-port"), "is not empty")]
 )
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, verb: tuple[str, str], said: str) -> None:
     (tmp_path / "precious").write_text("x")

@@ -180,7 +180,7 @@ class StateFolder:
         try:
             for entry in self.path.iterdir():
                 if entry == marker:
-                    continue  # the marker goes last, so that an interrupted purge can be repeated
+                    continue  # the marker goes last, so that what was interrupted can be repeated
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
                 else:

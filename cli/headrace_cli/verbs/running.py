@@ -1,4 +1,4 @@
-"""Verbs for a stack that runs: ``status``, ``logs``, ``down``; and ``purge`` deletes its state folder."""
+"""Verbs for a stack that runs: ``status``, ``logs`` and ``down``."""
 
 from __future__ import annotations
 
@@ -34,8 +34,13 @@ app = typer.Typer()
 
 
 @app.command()
-def down(state: StateOption = DEFAULT_STATE) -> int:
-    """Stop the stack: the receivers acknowledge what they have taken, then Kafka stops. The data stays."""
+def down(
+    state: StateOption = DEFAULT_STATE,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Then delete the state folder with the topics, the lake and the logs.")
+    ] = False,
+) -> int:
+    """Stop the stack: the receivers acknowledge what they have taken, then Kafka stops. The data stays, without --purge."""
     folder = StateFolder(state)
     ran = folder.running()
     if ran:
@@ -48,6 +53,9 @@ def down(state: StateOption = DEFAULT_STATE) -> int:
         console.line("stack", "good", "stopped")
     else:
         console.line("stack", "note", f"nothing runs on {folder.path}")
+    if purge and folder.path.exists():
+        folder.remove()
+        console.line("state", "good", f"{folder.path} is gone")
     return 0
 
 
@@ -77,32 +85,6 @@ def _stop_supervisor(state: StateFolder) -> None:
 def _signal(process: psutil.Process, number: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):  # nor does psutil signal another one that has its pid by now
         process.send_signal(number)
-
-
-@app.command()
-def purge(
-    state: StateOption = DEFAULT_STATE,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
-) -> int:
-    """Delete the state folder with the topics, the lake and the logs."""
-    folder = StateFolder(state)
-    if not folder.path.exists():
-        console.line("state", "note", f"there is no {folder.path}")
-        return 0
-    if folder.name is None or folder.running():
-        folder.remove()  # raises with the reason
-    if not yes:
-        from rich.prompt import Confirm
-
-        try:
-            agreed = Confirm.ask(f"Delete {folder.path} with everything that Kafka and the lake hold?", default=False)
-        except EOFError:
-            agreed = False
-        if not agreed:
-            raise CommandError("Nothing was deleted; --yes deletes without asking.")
-    folder.remove()
-    console.line("state", "good", f"{folder.path} is gone")
-    return 0
 
 
 _TAIL_BYTES: Final = 1024 * 1024
