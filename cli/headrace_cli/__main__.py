@@ -16,7 +16,6 @@ MODULES: Final = {
     "setup": "verbs.setup",
     "up": "verbs.up",
     "status": "verbs.running",
-    "logs": "verbs.running",
     "down": "verbs.running",
     "query": "verbs.query",
     "demo": "wire.send.demo",

@@ -53,7 +53,7 @@ def _ended(error: BaseException) -> tuple[int, str]:
         return EXIT_INTERRUPTED, ""  # DuckDB and others make errors of their own of a Ctrl-C
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):  # typer's, or rich's
         error = error.__context__
-    if isinstance(error, BrokenPipeError):  # `headrace logs | head`
+    if isinstance(error, BrokenPipeError):  # `headrace tap | head`
         return EXIT_UNWRITTEN, ""
     if isinstance(error, OSError) and error.errno in _FULL:
         return EXIT_UNWRITTEN, f"The output cannot be written ({error.strerror})."

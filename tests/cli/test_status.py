@@ -34,7 +34,7 @@ def test_an_address_is_whole_on_its_line(monkeypatch: pytest.MonkeyPatch) -> Non
     }
     shown = io.StringIO()
     monkeypatch.setattr(console, "OUT", Console(file=shown, width=80, soft_wrap=True))
-    running._table(record, {"lumberjack": "on"})
+    running._table(record, {"lumberjack": "on"}, Path("/state/log"))
     lines = shown.getvalue().splitlines()
     for address in ("127.0.0.1:5044", "http://127.0.0.1:8081/", "http://127.0.0.1:8086/", "http://127.0.0.1:8080/"):
         assert sum(address in line for line in lines) == 1, lines

@@ -359,15 +359,6 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, verb: tup
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("precious", "x")]
 
 
-def test_logs_show_each_process_with_its_name(run: Start) -> None:
-    stack = run("well")
-    assert re.search(r"^well0 +\| serving \d+$", stack.headrace("logs").stdout, re.MULTILINE)
-    assert re.fullmatch(r"serving \d+\n", stack.headrace("logs", "well0").stdout)
-    unknown = stack.headrace("logs", "nobody")
-    assert unknown.returncode == 1
-    assert "no log of nobody; there is: lake, supervisor, topics, well0" in unknown.stderr
-
-
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -1,4 +1,4 @@
-"""Verbs for a stack that runs: ``status``, ``logs`` and ``down``."""
+"""Verbs for a stack that runs: ``status`` and ``down``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,7 +17,6 @@ import psutil
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS, CommandError, command
-from headrace_cli.machine.child import written_since
 from headrace_cli.stack.reach import native
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
@@ -87,44 +86,6 @@ def _signal(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
 
 
-_TAIL_BYTES: Final = 1024 * 1024
-
-
-@app.command()
-def logs(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Processes; default: all.")] = None,
-    state: StateOption = DEFAULT_STATE,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines to show of each log.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new lines.")] = False,
-) -> int:
-    """Show the logs of the stack's processes."""
-    folder = StateFolder(state)
-    there = sorted(file.stem for file in folder.logs.glob("*.log")) if folder.logs.is_dir() else []
-    unknown = [name for name in names or () if name not in there]
-    if unknown or not there:
-        has = f"there is: {', '.join(there)}" if there else "nothing has run there yet"
-        raise CommandError(f"{folder.logs} has no log of {', '.join(unknown) or 'anything'}; {has}.")
-    wanted = names or there
-    width = max(map(len, wanted))
-
-    def show(name: str, rows: Sequence[str]) -> None:
-        prefix = f"{name:<{width}} | " if len(wanted) > 1 else ""
-        sys.stdout.writelines(f"{prefix}{row}\n" for row in rows)
-        sys.stdout.flush()
-
-    positions = {}
-    for name in wanted:
-        log = folder.log(name)
-        rows, positions[name] = written_since(log, max(0, log.stat().st_size - _TAIL_BYTES))
-        show(name, rows[-lines:] if lines else [])
-    while follow:
-        time.sleep(0.2)
-        for name in wanted:
-            rows, positions[name] = written_since(folder.log(name), positions[name])
-            show(name, rows)
-    return 0
-
-
 @app.command()
 def status(
     state: StateOption = DEFAULT_STATE,
@@ -161,7 +122,7 @@ def status(
         json.dump(document(record, cores), sys.stdout, indent=1)
         print()
     else:
-        _table(record, cores)
+        _table(record, cores, folder.logs)
     return 0
 
 
@@ -205,7 +166,7 @@ def jvm_of(pid: int | None) -> int | None:
     return None
 
 
-def _table(record: dict[str, Any], cores: Mapping[str, str]) -> None:
+def _table(record: dict[str, Any], cores: Mapping[str, str], logs: Path) -> None:
     table = console.table("", "state", "~address", "health and metrics", "pid", "restarts")
 
     def row(name: str, child: dict[str, Any] | None, address: str, ops: str = "") -> None:
@@ -229,7 +190,7 @@ def _table(record: dict[str, Any], cores: Mapping[str, str]) -> None:
     for core in sorted(filter(None, set(cores.values()))):
         names = ", ".join(name for name, its in cores.items() if its == core)
         console.OUT.print(f"The native core is {core} in {names}", markup=False)
-    console.OUT.print(f"The tables are in {record['lake']}", markup=False)
+    console.OUT.print(f"The tables are in {record['lake']}, the logs in {logs}", markup=False)
     console.OUT.print(
         f"The supervisor has pid {record['supervisor_pid']}, its state is in {record['state']}", markup=False
     )

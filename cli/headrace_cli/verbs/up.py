@@ -143,7 +143,7 @@ def show_addresses(state: StateFolder) -> None:
     console.OUT.print(table)
     if record["live"]:
         console.OUT.print(f"Watch it live: {record['live']}", markup=False)
-    console.OUT.print(f"The tables are in {record['lake']}", markup=False)
+    console.OUT.print(f"The tables are in {record['lake']}, the logs in {state.logs}", markup=False)
     console.OUT.print("\nSend something, for example:")
     hints = [service["hint"].format(listen=service["listen"]) for service in record["services"].values()]
     for hint in dict.fromkeys(hints):  # a receiver's processes have the same

@@ -262,9 +262,7 @@ def of_kafka(
     wrong = [row for row in checks if not row["ok"]]
     if wrong:
         reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
-        ends = CheckResult(
-            KAFKA, Severity.WRONG, reason, "the landing job's log says which offsets (./headrace logs lake)"
-        )
+        ends = CheckResult(KAFKA, Severity.WRONG, reason, "the landing job's log says which offsets")
     else:
         ends = CheckResult(KAFKA, Severity.FINE, f"the tables end where its partitions allow; {left['detail']}")
     behind = asyncio.run(waiting(settings, landed, offsets))
