@@ -57,7 +57,7 @@ def settings() -> str:
         "`HEADRACE_NATIVE` says whether a receiver encodes plain events with the native core: `auto` (the default: where it is",
         "installed), `off`, or `require` (without it the process does not start). The line `starting` in the log,",
         "`headrace_build_info`, `./headrace status` and the live page tell which it is. The receivers' images have it, and say",
-        "`require`. In a checkout `./headrace setup` builds it where there is cargo.",
+        "`require`. In a checkout `.venv/bin/python -m headrace_cli.machine.native` builds it where there is cargo.",
     ]
     seen: dict[str, object] = {}
     for title, cls in PARTS:

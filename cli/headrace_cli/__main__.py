@@ -13,7 +13,6 @@ from typer.core import TyperCommand, TyperGroup
 from headrace_cli.ground import run
 
 MODULES: Final = {
-    "setup": "verbs.setup",
     "up": "verbs.up",
     "status": "verbs.running",
     "down": "verbs.running",

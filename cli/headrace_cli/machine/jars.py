@@ -1,6 +1,8 @@
 """The jars of Kafka and of the landing job.
 
 ``jars.txt`` beside this module lists them. They come from Maven Central; each one is checked against its SHA-256.
+
+    python -m headrace_cli.machine.jars FOLDER SET…    # copies these sets into a folder, for LAKE__JARS, an image or a cluster
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import re
 import shutil
 import ssl
+import sys
 import urllib.error
 import urllib.request
 import zipfile
@@ -176,3 +179,11 @@ def _reason(error: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return "this machine does not trust the repository's certificate"
     return f"no network ({getattr(cause, 'strerror', None) or cause or type(cause).__name__})"
+
+
+if __name__ == "__main__":
+    try:
+        for chosen in sys.argv[2:]:
+            copy_jars(jars(chosen), Path(sys.argv[1]))
+    except CommandError as failed:
+        sys.exit(str(failed))
