@@ -12,7 +12,6 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -249,38 +248,14 @@ def test_each_alert_fires_and_is_silent_when_it_should(tmp_path: Path) -> None:
 def test_prometheus_understands_every_query_of_a_dashboard(tmp_path: Path) -> None:
     _pages()  # makes the modules of docs importable
     from dashboard_panels import LAKE, RECEIVERS
-    from dashboard_pictures import filled
 
-    queries = [filled(query) for row in (*RECEIVERS, *LAKE) for panel in row.panels for query, _ in panel.queries]
+    queries = [query for row in (*RECEIVERS, *LAKE) for panel in row.panels for query, _ in panel.queries]
+    queries = [query.replace("$__rate_interval", "1m") for query in queries]
     assert len(queries) > 40
     recorded = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
     done = subprocess.run(["promtool", "check", "rules", "rules.yml"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_picture_shows_every_panel_and_what_its_queries_return() -> None:
-    _pages()
-    from dashboard_panels import LAKE, RECEIVERS
-    from dashboard_pictures import picture, shown
-
-    def ask(query: str) -> list[dict[str, Any]]:
-        assert "$" not in query
-        if re.search("quarantined|lag_offsets", query):
-            return []
-        return [{"metric": {"job": "headrace", "instance": "a<b"}, "values": [[0, "1"], [10, "NaN"], [20, "2500"]]}]
-
-    for rows in (RECEIVERS, LAKE):
-        drawn = ElementTree.fromstring(picture(rows, ask))
-        words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
-        for row in rows:
-            assert {row.title, *(panel.title for panel in row.panels)} <= set(words)
-        assert "nothing" in words
-        stats = sum(panel.stat for row in rows for panel in row.panels)
-        assert len(list(drawn.iter("{http://www.w3.org/2000/svg}polyline"))) > 12 - stats
-    assert [shown(*each) for each in ((2500, "cps"), (0.25, "s"), (604800, "s"), (0.5, "percentunit"), (3, "short"))] == [
-        "2.5 k/s", "250 ms", "7.0 days", "50%", "3",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["receivers", "lake"])
