@@ -312,7 +312,7 @@ class Monitoring(Value):
     labels: Labels = Field({}, description="Labels that your Prometheus selects monitors and rules by.")
     rules: bool = Field(
         False,
-        description="A PrometheusRule with the alerts of docs/alerts.yml; with one of our monitors, for this release alone.",
+        description="A PrometheusRule with the alerts of files/alerts.yml; with one of our monitors, for this release alone.",
     )
     disabled_rules: list[str] = Field([], description="Names of alerts to leave out.")
     rule_labels: dict[str, str] = Field({}, description="More labels of each alert, for your routes.")

@@ -160,11 +160,6 @@ def clients() -> str:
 CHART = ROOT / "deploy" / "helm" / "headrace"
 
 
-def alerts() -> str:
-    """The chart's copy of the alerting rules: a chart reads only files of its own folder."""
-    return (DOCS / "alerts.yml").read_text()
-
-
 def verbs() -> str:
     """The verbs as the launcher's help lists them while there is no environment that could run the command line."""
     first = {name: verb(name).help.split("\n\n")[0].replace("\n", " ") for name in MODULES}
@@ -180,7 +175,6 @@ PAGES = {
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,
     CHART / "README.md": chart_pages.readme(CHART / "README.md"),
-    CHART / "files" / "alerts.yml": alerts,
     CHART / "files" / "units.json": chart_pages.units,
     **{CHART / "dashboards" / f"{name}.json": page for name, page in DASHBOARDS.items()},
 }

@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-RULES: Final = Path(__file__).parents[1] / "docs" / "alerts.yml"
+RULES: Final = Path(__file__).parents[1] / "deploy/helm/headrace/files/alerts.yml"
 MINUTES: Final = 30
 """For so long each page is what Prometheus hears."""
 
@@ -29,7 +29,7 @@ NOBODY: Final = Page("")
 
 
 def firing(groups: Sequence[str], job: str, pages: Sequence[Page], folder: Path) -> set[str]:
-    """The alerts of these groups of docs/alerts.yml that fire while the last page stands: soon, or at its end."""
+    """The alerts of these groups of the chart's rules that fire while the last page stands: soon, or at its end."""
     document = yaml.safe_load(RULES.read_text())
     chosen = [group for group in document["groups"] if group["name"] in groups]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": chosen}))

@@ -173,8 +173,11 @@ def check_query(query: str) -> None:
     assert used <= labels | TARGET, f"no such label: {used - labels - TARGET}: {query}"
 
 
+ALERTS = ROOT / "deploy/helm/headrace/files/alerts.yml"
+
+
 def rules() -> list[dict[str, Any]]:
-    document = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())
+    document = yaml.safe_load(ALERTS.read_text())
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
@@ -231,7 +234,7 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() 
 
 @pytest.mark.requires("promtool")
 def test_each_alert_fires_and_is_silent_when_it_should(tmp_path: Path) -> None:
-    document = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())
+    document = yaml.safe_load(ALERTS.read_text())
     (tmp_path / "whole.yml").write_text(yaml.safe_dump(document))
     for group in document["groups"]:
         for rule in group["rules"]:

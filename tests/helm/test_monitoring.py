@@ -20,7 +20,7 @@ RULE = r"\b(?:headrace_[a-z0-9_]+|up)\b"
 
 
 def test_the_rules_are_those_of_the_page() -> None:
-    groups = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"]
+    groups = yaml.safe_load((ROOT / "deploy/helm/headrace/files/alerts.yml").read_text())["groups"]
     assert one(rendered("--set", "monitoring.rules=true"), "PrometheusRule", "headrace")["spec"]["groups"] == groups
     without = one(scenario("strict-network"), "PrometheusRule", "headrace")["spec"]["groups"]
     assert [group for group in groups if group["name"] != "headrace-lake"] == without
