@@ -449,12 +449,6 @@ def test_no_file_names_a_registry() -> None:
     assert named == []
 
 
-def test_the_licence_of_everything_shipped_is_told() -> None:
-    told = set(re.findall(r"^\| ([\w-]+) \|", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE)) - {"package"}
-    shipped = {name_of_pin(requirement) for requirement in requirements("cli", "msk")}
-    assert shipped <= told, "run: python release/licences.py"
-
-
 # What all protocols share names none of them: a new one is a package and no line elsewhere
 
 
