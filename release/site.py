@@ -3,7 +3,8 @@
 
     python release/site.py FOLDER
 
-Dead links, dead anchors and pages that docs/site.yml does not list fail. The site needs no server: open FOLDER/index.html.
+Dead links, dead anchors and pages that docs/site.yml does not list fail. Only the search needs a server: open
+FOLDER/index.html.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CONFIGURATION: Final = ROOT / "docs" / "site.yml"
-ELSEWHERE: Final = "https://unpkg.com/iframe-worker/shim"
 LINK: Final = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -102,17 +102,7 @@ def main() -> None:
             done = subprocess.run(command, env=environment)
         except FileNotFoundError:
             sys.exit("site.py: there is no mkdocs: release/tools.sh installs it.")
-    if done.returncode == 0:
-        bring_home(target)
     sys.exit(done.returncode)
-
-
-def bring_home(site: Path) -> None:
-    """Replaces the one script that a page would fetch from elsewhere: the search from disk needs it."""
-    shutil.copy(ROOT / "docs" / "iframe-worker.js", site / "assets")
-    for page in site.rglob("*.html"):
-        up = "../" * (len(page.relative_to(site).parts) - 1)
-        page.write_text(page.read_text().replace(ELSEWHERE, f"{up}assets/iframe-worker.js"))
 
 
 if __name__ == "__main__":
