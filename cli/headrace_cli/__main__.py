@@ -19,7 +19,6 @@ MODULES: Final = {
     "query": "verbs.query",
     "demo": "wire.send.demo",
     "smoke": "wire.send.smoke",
-    "images": "verbs.images",
     "tap": "operating.tap",
     "snippet": "operating.snippets",
     "validate": "operating.validate",

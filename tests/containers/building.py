@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from headrace_cli.ground import ROOT
 from headrace_cli.machine.filelock import locked
-from headrace_cli.machine.images import all_images
+from headrace_cli.stack.stack import SERVICES
 
 TAG = "test"
 """Images of this tag are the tests' own, so that they never replace a user's."""
 
-NAMES = tuple(image.name for image in all_images())
+NAMES = (*(service.name for service in SERVICES), "tools", "lake")
 
 
 def reference(name: str) -> str:
     """The full name of an image that `built` has built."""
-    (image,) = (image for image in all_images() if image.name == name)
-    return image.reference(TAG)
+    return f"headrace-{name}:{TAG}"
 
 
 @lru_cache
@@ -31,7 +29,15 @@ def built(*names: str) -> None:
 
     Workers that share the tests wait for each other: two builds at once would do the same work twice.
     """
+    services = ["live" if name == "tools" else name for name in names]  # the page's is the image of the tools
     with locked(Path(tempfile.gettempdir()) / "headrace-images.lock", lambda: None):
-        command: Sequence[str] = [sys.executable, "-P", "-m", "headrace_cli", "images", "--tag", TAG, *names]
-        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1500)
+        done = subprocess.run(
+            ["docker", "compose", "build", *services],
+            cwd=ROOT,
+            env={**os.environ, "HEADRACE_TAG": TAG},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=1500,
+        )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 from headrace_cli.ground import ROOT
-from headrace_cli.machine.images import all_images
 from headrace_cli.machine.jars import LIST
 from headrace_cli.stack import stack
 from headrace_cli.stack.stack import LAKE_OPS_PORT
@@ -25,6 +24,7 @@ from headrace_common.operations.variables import each_setting, read_bytes, varia
 from headrace_common.topics import BOUND
 from headrace_lake.configuration.settings import LakeProcessSettings
 
+from tests.containers.building import NAMES
 from tests.contract.conftest import DIALECTS
 
 
@@ -46,6 +46,7 @@ ENV = dict(
     line.partition("=")[::2] for line in (ROOT / ".env").read_text().splitlines() if line and not line.startswith("#")
 )
 RECEIVERS = sorted(dialect.name for dialect in DIALECTS if dialect.module == f"headrace_{dialect.name}")
+OURS = "${HEADRACE_REGISTRY}headrace-"
 DOCKERFILES = ("services/Dockerfile", "cli/Dockerfile", "spark_jobs/Dockerfile")
 
 
@@ -55,8 +56,8 @@ def seconds(duration: str) -> int:
 
 
 def test_every_receiver_has_an_image_and_a_service() -> None:
-    assert {image.name for image in all_images()} == {*RECEIVERS, "tools", "lake"}
-    assert {name for name, service in SERVICES.items() if service["image"].startswith("headrace-")} >= {
+    assert {*NAMES} == {*RECEIVERS, "tools", "lake"}
+    assert {name for name, service in SERVICES.items() if service["image"].startswith(OURS)} >= {
         *RECEIVERS,
         "lake",
     }
@@ -129,7 +130,7 @@ def test_the_topics_job_runs_the_image_of_a_receiver_that_is_built_anyway() -> N
 
 
 def test_a_plain_up_builds_each_of_our_images() -> None:
-    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith("headrace-")}
+    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith(OURS)}
     usual = [service for service in SERVICES.values() if not service.get("profiles")]
     assert {service["image"] for service in usual if "build" in service} == ours
 
@@ -178,9 +179,7 @@ def test_the_three_dockerfiles_begin_alike() -> None:
 
 def test_the_page_names_every_image() -> None:
     page = (ROOT / "docs" / "deploy.md").read_text()
-    assert {image.reference("").removesuffix(":") for image in all_images()} <= set(
-        re.findall(r"`(headrace-\w+)`", page)
-    )
+    assert {f"headrace-{name}" for name in NAMES} <= set(re.findall(r"`(headrace-\w+)`", page))
 
 
 UNITS = ROOT / "deploy" / "systemd"

@@ -23,7 +23,7 @@ from tests.contract.dialect import ContractClient, Dialect, values
 from tests.contract.topic import events
 from tests.contract.waiting import until
 
-pytestmark = pytest.mark.requires("docker")
+pytestmark = pytest.mark.requires("docker", "compose")
 
 Start = Callable[..., Awaitable[Contained]]
 COMPILERS = ("/usr/bin/cargo", "/usr/bin/rustc", "/usr/bin/gcc", "/opt/headrace/bin/maturin")

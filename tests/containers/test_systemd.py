@@ -25,7 +25,7 @@ from tests.contract.receiver import HOST
 from tests.contract.waiting import wait_for
 from tests.sending import send_shop
 
-pytestmark = [pytest.mark.requires("docker"), pytest.mark.full]
+pytestmark = [pytest.mark.requires("docker", "compose"), pytest.mark.full]
 
 PORTS = {service.name: service.listeners[0].port for service in SERVICES}
 OPS = {**{service.name: service.ops_port for service in SERVICES}, "lake": LAKE_OPS_PORT}
