@@ -40,15 +40,9 @@ def test_the_spark_application_names_the_image_of_this_version() -> None:
     assert re.findall(r"image: \S+:(\S+)", (ROOT / "deploy/spark/sparkapplication.yaml").read_text()) == [__version__]
 
 
-def test_decisions_are_listed_once_short_and_complete() -> None:
+def test_decisions_are_listed_once() -> None:
     listed = re.findall(r"\]\((?!\.\.)([^)]+)\)", (DECISIONS / "README.md").read_text())
     assert sorted(listed) == [path.name for path in PAGES]
-    for path in PAGES:
-        lines = path.read_text().splitlines()
-        assert len(lines) <= 40, path
-        assert lines[0].startswith("# ")
-        headings = [line for line in lines if line.startswith("## ")]
-        assert headings == ["## Context", "## Decision", "## Consequences", "## Evidence"], path
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "docs" / "performance.md"], ids=lambda path: path.stem)
@@ -69,9 +63,6 @@ BENCHMARKS = sorted(
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
-def test_a_benchmark_is_run_as_it_says(path: Path) -> None:
-    docstring = path.read_text().split('"""')[1]
-    own = path.parent.name if path.name == "__main__.py" else path.stem
-    assert path.parent != ROOT / "benchmarks" or re.search(rf"python\s+-m\s+benchmarks\.{own}\b", docstring)
+def test_a_benchmark_can_be_imported(path: Path) -> None:
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     assert callable(importlib.import_module(module).main)

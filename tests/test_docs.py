@@ -134,17 +134,6 @@ def test_the_site_has_every_page_and_no_dead_link(tmp_path: Path) -> None:
         assert [name for name in fetched if not (page.parent / name).is_file()] == []
 
 
-def test_what_readme_says_of_costs_is_in_the_results() -> None:
-    costs = (ROOT / "README.md").read_text().partition("**What it costs**")[2].partition("\n\n")[0]
-    figures = re.findall(r"\d+\.\d+", costs)
-    measured = "".join(
-        (ROOT / "benchmarks" / "results" / f"{name}.md").read_text()
-        for name in ("forward", "forward-shapes", "landing")
-    )
-    assert len(figures) == 5
-    assert [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d,])", measured)] == []
-
-
 METRICS = {row.name: row for catalogue in (ReceiverMetrics(), LakeMetrics()) for row in catalogue.table()}
 METRICS |= {row.name: row for protocol in installed() for row in protocol.own_metrics()}
 LIBRARY = {"process_cpu_seconds_total": "counter", "process_resident_memory_bytes": "gauge", "up": "gauge"}

@@ -37,8 +37,6 @@ SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "rich", "yam
 """What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, colours, a file of settings."""
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
-ROOMS = 10
-DIALECTS = {"headrace_segment.wire.messages", "headrace_segment.wire.original"}
 USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "explain", "snippets", "again"}
 """What packages have by rule, so it tells nothing of one: what runs it, what it is to Headrace, its client, the front door."""
 
@@ -122,38 +120,6 @@ def as_named(value: str | Path) -> str:
     return value if isinstance(value, str) else str(value.relative_to(ROOT))
 
 
-def rooms() -> Iterator[tuple[str, Path]]:
-    """Every package and sub-package."""
-    for name, folder in PACKAGES.items():
-        for path in [folder, *(path for path in folder.rglob("*") if path.is_dir() and any(path.glob("*.py")))]:
-            yield ".".join([name, *path.relative_to(folder).parts]), path
-
-
-@pytest.mark.parametrize(("name", "folder"), sorted(rooms()), ids=as_named)
-def test_a_room_shows_at_most_ten_things(name: str, folder: Path) -> None:
-    """Modules and sub-packages, besides the usual ones."""
-    modules = {path.stem for path in folder.glob("*.py")} - USUAL
-    shown = sorted(modules | {path.parent.name for path in folder.glob("*/__init__.py")})
-    remedy = "give some that serve one purpose a package of their own"
-    assert len(shown) <= ROOMS, f"{name} shows {len(shown)} things, at most {ROOMS}: {remedy} ({', '.join(shown)})"
-
-
-def test_a_class_has_a_name_of_its_own() -> None:
-    """Only the segment service's two dialects share names, those of the protocol's documents."""
-    found: dict[str, list[str]] = {}
-    for module, path in MODULES.items():
-        if module not in DIALECTS:
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    found.setdefault(node.name, []).append(module)
-    assert [(name, where) for name, where in found.items() if len(where) > 1] == []
-
-
-@pytest.mark.parametrize(("name", "folder"), sorted(rooms()), ids=as_named)
-def test_a_room_says_what_it_is_for(name: str, folder: Path) -> None:
-    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), f"{name} has no docstring"
-
-
 def room_of(module: str) -> str:
     """The room directly below the package: ``publishing`` of ``headrace_common.publishing.pump``."""
     return [*module.split("."), ""][1]
@@ -176,38 +142,6 @@ def test_rooms_import_one_way(package: str) -> None:
         list(graph.static_order())
     except CycleError as error:
         pytest.fail(f"{package}: a circle of rooms: {' -> '.join(error.args[1])}")
-
-
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-
-
-def test_the_page_says_what_each_room_of_common_imports() -> None:
-    told = dict(
-        re.findall(r"^\| `(\w+)` \| [^|]+ \| (all below|nothing|`\w+`(?:, `\w+`)*) \|$", ARCHITECTURE, re.MULTILINE)
-    )
-    found = arrows("headrace_common")
-    assert list(told) == in_order("headrace_common", " ".join(f"`{room}`" for room in told))
-    for room, said in told.items():
-        if said != "all below":
-            assert found[room] == set(re.findall(r"`(\w+)`", said)), room
-
-
-@pytest.mark.parametrize("package", ["headrace_lake", "headrace_cli"])
-def test_the_page_names_the_rooms_from_the_top(package: str) -> None:
-    [text] = re.findall(
-        rf"^(?:The rooms of|Of) `{package}`(?:, from the top)?: (.+?)\.$", ARCHITECTURE, re.MULTILINE | re.DOTALL
-    )
-    in_order(package, text)
-
-
-def in_order(package: str, text: str) -> list[str]:
-    """Returns the rooms of a package in the order of `text`. Fails if it lacks one, or if one imports a room above it."""
-    folders = {name.split(".")[1] for name, _ in rooms() if name.startswith(f"{package}.")}
-    order = [name for name in re.findall(r"`(\w+)`", text) if name in folders]
-    assert sorted(order) == sorted(folders)
-    for number, room in enumerate(order):
-        assert not arrows(package)[room] & set(order[:number]), f"{room} imports a room above it"
-    return order
 
 
 def test_the_front_door_opens_on_what_lies_behind_and_decides_nothing() -> None:
@@ -462,9 +396,6 @@ SHARED = {
 }
 """The files of the library that name one."""
 
-COMMAND_LINE = 17
-"""How many files of the command line still do, at most."""
-
 
 def naming() -> re.Pattern[str]:
     """What names a protocol."""
@@ -489,85 +420,3 @@ def test_what_names_a_protocol_is_found() -> None:
 
 def test_the_library_names_no_protocol() -> None:
     assert named("libs/common/headrace_common") == SHARED
-
-
-def test_the_command_line_names_ever_fewer() -> None:
-    assert len(named("cli/headrace_cli")) <= COMMAND_LINE
-
-
-# Docstrings say what something does in a verb, an object and a condition, not in riddles
-
-
-FOLDERS = ("benchmarks", "cli", "docs", "libs", "live", "release", "services", "spark_jobs")
-CODE = ("cli", "libs", "live", "services", "spark_jobs")
-VERB = re.compile(r"(?!(?:Always|As|Bytes|Its|Rows|Seconds|This)\b)[A-Z][a-z-]+s\b|See ")
-COMMAND = re.compile(
-    r"(Add|Answer|Ask|Begin|Build|Check|Choose|Close|Compare|Connect|Convert|Copy|Count|Create|Delete|Do|Draw|End|Fetch|Fill"
-    r"|Give|Go|Hash|Hold|Keep|Let|List|Listen|Lock|Look|Make|Name|Note|Number|Open|Print|Prove|Put|Query|Raise|Read|Replace"
-    r"|Report|Return|Run|Say|See|Send|Serve|Show|Stall|Start|Stop|Take|Try|Wait|Write|Yield)\b"
-)
-"""How a function's docstring begins: `Returns`, and `Return` in the command line, whose verbs are their users' words."""
-PROBES = ROOT / "cli/headrace_cli/wire/conform/probes.py"
-"""Their docstrings say what is sent."""
-
-RIDDLE = re.compile(r"^(What|Who|Whoever|Nobody)\b|\b(whoever|so many|so much)\b|\bso long\b(?! as)", re.IGNORECASE)
-
-
-OLD = re.compile(r"\b(anew|so many|lets? go (of )?(what|all|the|whole))\b", re.IGNORECASE)
-"""Words for which there is a plain one, anywhere in code and on pages."""
-
-
-def docstrings(source: str) -> list[str]:
-    """Returns every text that is an expression of its own: docstrings, also those of constants and fields."""
-    nodes = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr))
-    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-
-
-@pytest.mark.parametrize("package", FOLDERS)
-def test_docstrings_need_no_decoding(package: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {text[:80]}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for text in docstrings(path.read_text())
-        if RIDDLE.search(text)
-    ]
-    assert found == []
-
-
-def beginnings(source: str) -> list[str]:
-    """Returns the docstrings of functions, but not of properties and special methods, which are nouns as fields are."""
-    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    named = [
-        n
-        for n in functions
-        if not n.name.startswith("__") and not any("property" in ast.unparse(d) for d in n.decorator_list)
-    ]
-    return [text for node in named if (text := ast.get_docstring(node))]
-
-
-@pytest.mark.parametrize("package", CODE)
-def test_a_functions_docstring_begins_with_a_verb(package: str) -> None:
-    verb = COMMAND if package in ("cli", "live") else VERB
-    found = [
-        f"{path.relative_to(ROOT)}: {text[:80]}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if path != PROBES
-        for text in beginnings(path.read_text())
-        if not verb.match(text)
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize("place", [*FOLDERS, "deploy"])
-def test_code_and_pages_use_plain_words(place: str) -> None:
-    files = [
-        each for each in sorted((ROOT / place).rglob("*")) if each.suffix in {".py", ".md", ".yaml", ".json", ".rs"}
-    ]
-    found = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for path in files
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if OLD.search(line)
-    ]
-    assert files
-    assert found == []
