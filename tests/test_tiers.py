@@ -59,9 +59,7 @@ def test_tests_import_each_other_from_one_root() -> None:
 
 def test_every_named_test_exists() -> None:
     assert len(required()) > 50
-    faults = re.findall(r"`([a-z_]+/test_\w+\.py::\w+)", (TESTS.parent / "docs/how-we-test.md").read_text())
-    assert len(faults) > 50
-    assert [test for test in (*required(), *faults) if not defined(test)] == []
+    assert [test for test in required() if not defined(test)] == []
 
 
 @pytest.mark.long
