@@ -42,6 +42,11 @@ def test_generated_pages_are_up_to_date(path: Path) -> None:
     assert path.read_text() == _pages()[path](), "run: python docs/generate.py"
 
 
+@pytest.mark.parametrize("verb", ["demo", "test"])
+def test_readme_names_the_first_two_commands(verb: str) -> None:
+    assert re.search(rf"^    \./headrace {verb}( |$)", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
 WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
