@@ -108,7 +108,10 @@ def at(seconds: int) -> str:
 WORDS: Final = ("a", "é\n", '"[{', "\\", "~/", "\U0001f600", "\x00", "null", "k1")
 NO_UTF8: Final = (b"\xff", b"caf\xe9 \x81\x9d", b"\xed\xa0\x80", b"\xc3\xa9\xff")
 NUMBERS: Final = (0, -1, 127, 255, 2**31, 2**53 + 1, -(2**63), 2**63, 1.5, -0.0, 1e300, 5e-324, 1.7e9 + 1e-6)
-NO_JSON: Final = (b"", b"{", b'{"a":1}x', b'{"a":NaN}', b"\xff", b'{"a":01}')
+NO_JSON: Final = (
+    b"", b"{", b'{"a":1}x', b'{"a":1}}', b'{"a":NaN}', b"\xff", b'{"a":01}', b"\xef\xbb\xbf{}", b'{"a":"\x01"}', b'{"a":"\xff"',
+    b'{"a":"\xff","b":[\xff]}',
+)  # fmt: skip
 NO_OBJECTS: Final = (b"[]", b"1", b'"x"', b"null")
 STYLES: Final = ((",", ":", False), (", ", ": ", False), (",\n", ":\t", True))
 ZONES: Final = (("Z", 0), ("Z", 0), ("z", 0), ("+00:00", 0), ("+01:00", 60), ("-0930", -570), ("+23:59", 1439))

@@ -32,21 +32,28 @@ from tests.fuzz.truth import (
     value,
     word,
 )  # fmt: skip
-from tests.fuzz.truth.packing import as_pairs, event_time, packed, plain, rendered
+from tests.fuzz.truth.packing import Single, as_pairs, event_time, packed, plain, rendered
 
-SCALARS: Final = (math.nan, math.inf, -math.inf, 2**64 - 1, None, True)
+SCALARS: Final = (math.nan, math.inf, -math.inf, 2**64 - 1, None, True, Single(0.5), Single(0.10000000149011612))
 EXTS: Final = (
     msgpack.ExtType(0, b"\0\0\1\0\xff\xff\xff\xff"), msgpack.ExtType(0, b"123456789"), msgpack.ExtType(5, b"\xff"),
     msgpack.Timestamp(9, 5),
 )  # fmt: skip
-KEYS: Final = (1, b"1", "1", "k1", b"k1", None, 1.5, True, b"\xff", "\udcff")
+KEYS: Final = (
+    1, b"1", "1", "k1", b"k1", None, 1.5, True, b"\xff", "\udcff", "\udc81", "\udc8d", -1, math.nan, [1, "a"], Pairs([("a", 1)]),
+    msgpack.ExtType(5, b"a"),
+)  # fmt: skip
 SECONDS: Final = (1, NOW, -3, 253_402_300_799, -62_135_596_800)
 FRACTIONS: Final = (0.5, 1.5, NOW + 0.25, 1e-6, 1.0, NOW + 1e-6)
 NANOSECONDS: Final = (0, 5, 10**6, 123_456_789, 999_999_999, 10**9, 10**9 + 1)
 NO_TIMES: Final = ("now", 253_402_300_800, -62_135_596_801, math.nan, 1e12, True, msgpack.ExtType(1, b"12345678"))
 NO_ENTRIES: Final = ([1], [1, 2], [1, [], 3], [NOW, "x"])
 NO_CHUNKS: Final = (None, "", base64(sha512(b"").digest()[:16]), sha512(b"").hexdigest()[:32])
-CHUNKS: Final = ("c1", "é", "0" * 31, "0" * 31 + "g", "A" * 23, "A" * 25, "A" * 23 + "!", 17, b"\xff\x00")
+CHUNKS: Final = (
+    "c1", "é", "0" * 31, "0" * 33, "0" * 31 + "g", " " + "0" * 31, "A" * 23, "A" * 25, "A" * 23 + "!", "A" * 23 + "\n", "_" * 24,
+    "=" * 24, 17, b"\xff\x00",
+)  # fmt: skip
+HASHES: Final = ("0123456789abcdefABCDEF0000000000", base64(sha512(b"x").digest()[:16]), "/" * 24)
 YEAR: Final = 366 * 86_400
 
 
@@ -120,7 +127,7 @@ def told(s: Shape) -> Told:
         names, is_hash = True, s.perhaps(0.2)
         if is_hash:
             apart = s.choice((YEAR + 1, -YEAR - 1))
-            chunk = s.choice(("0123456789abcdefABCDEF0000000000", _go(s, apart)))
+            chunk = s.choice((*HASHES, _go(s, apart)))
         elif s.perhaps(0.3):
             names, chunk = s.choice(((False, s.choice(NO_CHUNKS)), (True, _go(s, s.choice((0, YEAR, -YEAR))))))
         more = s.choice(({}, {"compressed": "gzip"}, {"x": b"y"}))

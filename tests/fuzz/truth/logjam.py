@@ -18,7 +18,8 @@ SOUND: Final = (b"shop-production", b"logs.x")
 APP_ENVS: Final = (SOUND[0], b"a-b", b"ab", b"-" * 1024, b"-" * 1025, b"\xff-")
 TOPICS: Final = (b"logs.x", b"logs", b"mobile\xff", b"xlogs", b"", b"events" + b"x" * 1018, b"events" + b"x" * 1019)
 METAS: Final = ((0xCABD, 1), (0xCABD, 1), (0xCABD, 1), (0xBDCA, 1), (0xCABD, 2), (0xCABE, 1))
-STARTED: Final = (0, 1_700_000_000_005, None, "x", 253_402_300_799_999, 253_402_300_800_000)
+LAST: Final = 253_402_300_799_999
+STARTED: Final = (0, 1_700_000_000_005, -1, None, "x", True, 1.5, LAST, LAST + 1, 10**30)
 IDS: Final[tuple[dict[str, Any], ...]] = (
     {}, {"request_id": None}, {"request_id": ""}, {"request_id": "r"}, {"uuid": [1]}, {"uuid": 0},
 )  # fmt: skip
@@ -47,7 +48,7 @@ def told(s: Shape) -> Told:
         fields = {"started_ms": s.choice(STARTED), "started_at": written, **s.choice(IDS)}
         event, created = document(s, fields), s.choice((0, 1_600_000_000_000))
         started = fields["started_ms"]
-        time = (_instant(started) if started in STARTED[1:5:3] else None) or time or _instant(created)
+        time = (_instant(started) if type(started) is int and started <= LAST else None) or time or _instant(created)
         message(found, event, fields, time, names, s.choice(METAS), created, s.choice(WAYS), asks=s.perhaps(0.7))
     return found
 

@@ -13,8 +13,14 @@ import msgpack
 from tests.fuzz.truth import Pairs, at, base64, text_of
 
 
+class Single(float):
+    """A float32 of msgpack."""
+
+
 def packed(value: Any) -> bytes:
     packer = msgpack.Packer()
+    if isinstance(value, Single):
+        return msgpack.packb(float(value), use_single_float=True)
     if isinstance(value, Pairs):
         return packer.pack_map_header(len(value)) + b"".join(packed(each) for pair in value for each in pair)
     if isinstance(value, list):
@@ -74,7 +80,8 @@ def _key(value: Any, place: str, notes: dict[str, Any]) -> tuple[str, str]:
             return value.decode(), "binary"
         except UnicodeDecodeError:
             return f"$bin:{base64(value)}", "binary"
-    return json.dumps(value), "integer" if type(value) is int else "other"
+    text = json.dumps(plain(rendered(value, "", {})), separators=(",", ":"))
+    return text, "integer" if type(value) is int else "other"
 
 
 def event_time(given: msgpack.ExtType) -> str:
