@@ -1,4 +1,4 @@
-"""Each limit from both sides, and what a hostile client can make of it."""
+"""What a hostile client can make of a payload. Most limits are in `tests/fuzz/truth/limits.py`, with both sides."""
 
 from __future__ import annotations
 
@@ -112,25 +112,6 @@ def test_an_evnt_ends_where_its_stream_ends() -> None:
 # Sizes
 
 
-def stored(size: int, kind: bytes) -> bytes:
-    """A payload whose body is `size` bytes."""
-    room = size - 16 - 15
-    while True:
-        data = payload(content([b'{"m":"' + b"x" * (room - 12) + b'"}']), kind=kind, level=0)
-        if len(data) == size + 8:
-            return data
-        room += size + 8 - len(data)
-
-
-@BOTH
-def test_frame_bytes_from_both_sides(kind: bytes) -> None:
-    assert every_way(stored(3000, kind), frame_bytes=3000, event_bytes=2990).acknowledged == [(NONCE, 1)]
-    outcome = every_way(stored(3001, kind), frame_bytes=3000, event_bytes=2990)
-    assert outcome.error is not None
-    assert outcome.error.limit == "LIMITS__FRAME_BYTES"
-    assert outcome.parts == []
-
-
 def test_an_unknown_message_of_the_largest_size_and_one_byte_more() -> None:
     assert every_way(HEADER.pack(b"NEWS", 3000) + bytes(3000), frame_bytes=3000, event_bytes=2000).error is None
     outcome = every_way(HEADER.pack(b"NEWS", 3001) + bytes(3001), frame_bytes=3000, event_bytes=2000)
@@ -151,41 +132,6 @@ def test_the_length_of_an_entry_from_both_sides(kind: bytes) -> None:
         assert outcome.parts == []
     assert drive([payload(entry(bytes(10 * MIB)), kind=kind)], ratio=2000).acknowledged == [(NONCE, 1)]
     assert drive([payload(entry(bytes(10 * MIB + 1)), kind=kind)], ratio=2000).error is not None
-
-
-@BOTH
-def test_events_of_a_payload_from_both_sides(kind: bytes) -> None:
-    events = numbered(12)
-    assert len(every_way(payload(content(events[:10]), kind=kind), frame_events=10).events) == 10
-    outcome = every_way(payload(content(events), kind=kind), frame_events=10)
-    assert outcome.error is None
-    assert len(outcome.events) == 10
-    (reject,) = outcome.rejects
-    assert reject.reason is Reason.TOO_MANY_EVENTS
-    assert reject.raw == content(events[10:])
-    assert outcome.acknowledged == [(NONCE, 12)]  # all of them are kept
-
-
-@BOTH
-def test_inflated_bytes_from_both_sides(kind: bytes) -> None:
-    most = 40_000
-    fits = content([b"x" * (most - 4)])
-    assert every_way(payload(fits, kind=kind), inflated_bytes=most).acknowledged == [(NONCE, 1)]
-    outcome = every_way(payload(fits + b"\0", kind=kind), inflated_bytes=most)
-    assert outcome.error is not None
-    assert outcome.error.limit == "LIMITS__INFLATED_BYTES"
-    assert outcome.parts == []
-
-
-@BOTH
-def test_the_ratio_from_both_sides(kind: bytes) -> None:
-    data = payload(content([b"x" * 1000] * 3000), kind=kind)
-    ratio = 3000 * 1004 / (len(data) - 24)
-    assert every_way(data, ratio=ratio + 0.1).acknowledged == [(NONCE, 3000)]
-    outcome = every_way(data, ratio=ratio - 0.1)
-    assert outcome.error is not None
-    assert outcome.error.limit == "LIMITS__RATIO"
-    assert outcome.parts == []
 
 
 @pytest.mark.parametrize("size", [SLICE, SLICE + 1, SLICE + 3])

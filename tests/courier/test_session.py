@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
@@ -24,8 +23,6 @@ from tests.courier.driving import (
     said,
     session,
 )
-from tests.driving import parts_of
-from tests.tiers import sized
 
 OTHER = bytes(reversed(NONCE))
 EVERY = 5.0
@@ -151,62 +148,6 @@ def test_an_end_inside_a_message_is_a_fault(make: object) -> None:
 # Acknowledgements
 
 
-def test_payloads_are_acknowledged_in_order_and_partly_as_they_are_stored() -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(5)) + PING + evnt(OTHER, numbered(4)))
-    first, second = driven.frames()
-    assert driven.outgoing() == PONG
-    driven.stored(second.ticket, 4, True)
-    assert said(driven) == []
-    driven.stored(first.ticket, 2, False)
-    assert said(driven) == [(NONCE, 2)]
-    driven.stored(first.ticket, 2, False)
-    assert said(driven) == []
-    driven.stored(first.ticket, 5, True)
-    assert said(driven) == [(NONCE, 5), (OTHER, 4)]
-    assert driven.status().idle
-
-
-@pytest.mark.parametrize("make", [jdat, evnt])
-def test_a_payload_of_no_events_is_acknowledged_with_0_in_its_turn(make: object) -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(1)) + make(OTHER, []))  # type: ignore[operator]
-    first, empty = driven.frames()
-    assert parts_of(empty) == []
-    driven.stored(empty.ticket, 0, True)
-    assert said(driven) == []
-    driven.stored(first.ticket, 1, True)
-    assert said(driven) == [(NONCE, 1), (OTHER, 0)]
-
-
-def test_no_acknowledgement_claims_more_than_is_stored() -> None:
-    """Payloads are stored in pieces and in any order while time passes."""
-    for seed in range(sized(100, 1000, 10_000)):
-        chance, driven = random.Random(seed), session()
-        sizes = [chance.randint(0, 6) for _ in range(4)]
-        for number, size in enumerate(sizes):
-            digest(driven, chance.choice((jdat, evnt))(bytes([number]) * 16, numbered(size)))
-        left = {number: frame.ticket for number, frame in enumerate(driven.frames())}
-        stored, heard, now = [0] * 4, [(0, 0)], 1000.0
-        while left:
-            number = chance.choice(sorted(left))
-            stored[number] = chance.randint(stored[number], sizes[number])
-            whole = stored[number] == sizes[number]
-            driven.stored(left[number], stored[number], whole)
-            if whole:
-                del left[number]
-            for _ in range(2):
-                for nonce, count in said(driven):
-                    assert count <= stored[nonce[0]]
-                    assert (nonce[0], count) >= heard[-1]
-                    assert all(stored[each] == sizes[each] for each in range(nonce[0]))
-                    heard.append((nonce[0], count))
-                now += chance.choice((0, 0.5, 6))
-                driven.tick(now)
-        assert {*enumerate(sizes)} <= {*heard}
-        assert driven.status().idle
-
-
 def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
     driven = session()
     digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
@@ -218,17 +159,6 @@ def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
     driven.tick(200)
     assert said(driven) == []
     assert driven.deadline() is None
-
-
-def test_the_same_nonce_again_while_the_first_copy_is_on_its_way() -> None:
-    driven = session()
-    events = numbered(5)
-    digest(driven, jdat(NONCE, events) + jdat(NONCE, events[2:]))
-    first, second = driven.frames()
-    assert [part.id for part in parts_of(first)][2:] == [part.id for part in parts_of(second)]
-    driven.stored(first.ticket, 5, True)
-    driven.stored(second.ticket, 3, True)
-    assert said(driven) == [(NONCE, 5), (NONCE, 3)]
 
 
 # Time

@@ -11,7 +11,7 @@ import pytest
 from headrace_courier.replies import Acknowledged, CourierReplies, PlainReply, Version
 from headrace_courier.wire import HEADER, evnt, jdat
 
-from tests.courier.driving import NONCE, Outcome, drive, every_way, numbered
+from tests.courier.driving import Outcome, every_way
 from tests.ids import hashed
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -80,12 +80,3 @@ def test_the_twenty_that_are_written_down(case: dict[str, Any]) -> None:
     for make in (jdat, evnt):
         found = every_way(make(nonce, events)).flat
         assert [part.id if isinstance(part.id, str) else part.id.decode() for part in found] == expected
-
-
-def test_what_is_left_of_a_payload_keeps_its_ids() -> None:
-    events = numbered(9)
-    first = [event.id for event in drive([jdat(NONCE, events)]).events]
-    assert len(set(first)) == 9
-    for acknowledged in range(10):
-        again = [event.id for event in drive([evnt(NONCE, events[acknowledged:], level=9)]).events]
-        assert again == first[acknowledged:]
