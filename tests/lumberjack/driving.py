@@ -13,12 +13,11 @@ from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 
 from tests import driving
-from tests.driving import PEER, Seen, at_random, feed_all, one_by_one, parts_of, the_same_every_way
+from tests.driving import PEER, Seen, feed_all, parts_of, the_same_every_way
 
-__all__ = ["PEER", "Seen", "at_random", "one_by_one", "parts_of"]
+__all__ = ["Seen", "parts_of"]
 
 NOW_MS = 1_795_253_837_123
-RECEIVED = "2026-11-21T09:37:17.123Z"
 
 
 @dataclass

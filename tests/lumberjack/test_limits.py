@@ -1,108 +1,21 @@
-"""Limits, both sides of each; and that memory follows what arrived, never what was announced."""
+"""Memory follows what arrived, never what was announced. Limits on both sides are in `tests/fuzz/truth/limits.py`."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import struct
 import sys
 import tracemalloc
-import zlib
-from typing import Any
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.settings import KIB, MIB
 from headrace_common.session.inflate import INPUT_WORK
 from headrace_lumberjack.content import MOST_WINDOWS
 from headrace_lumberjack.session import EMPTY_WINDOWS, WORK
 from headrace_lumberjack.wire import V1, C, compressed, json_frame, pairs_frame, window
 
 from tests.driving import BARREN_ZLIB, traced
-from tests.lumberjack.driving import Outcome, acks, drive, every_way, feed, session
-
-
-def refused(outcome: Outcome, limit: str) -> bool:
-    return outcome.error is not None and outcome.error.limit == limit and not outcome.parts
-
-
-@pytest.mark.parametrize("version", [V1, 0x32])
-def test_window(version: int) -> None:
-    assert every_way(window(0, version), window_events=5).error is None
-    driven = session(window_events=5)
-    feed(driven, window(5, version))
-    assert driven.status().partial_bytes
-    for size in (6, 2**31, 2**32 - 1):
-        assert refused(every_way(window(size, version), window_events=5), "LUMBERJACK__WINDOW_EVENTS")
-        inside = window(5, version) if version == V1 else b""
-        data = inside + compressed(window(size, version), 3, version)
-        assert refused(every_way(data, window_events=5), "LUMBERJACK__WINDOW_EVENTS")
-
-
-def test_frame() -> None:
-    limits = {"frame_bytes": 2 * KIB, "event_bytes": 2 * KIB}
-    text = b"x" * (2 * KIB)
-    json = json_frame(1, b'{"m":"%b"}' % text[: 2 * KIB - 10 - 8])
-    pairs = pairs_frame(1, [(b"line", text[: 2 * KIB - 10 - 4 - 4 - 4])])
-    assert len(json) == len(pairs) == 2 * KIB
-    assert len(every_way(window(1) + json, **limits).events) == 1
-    assert len(every_way(window(1, V1) + pairs, **limits).flat) == 1
-    more = json_frame(1, b'{"m":"%b"}' % text[: 2 * KIB - 10 - 7])
-    assert refused(every_way(window(1) + more, **limits), "LIMITS__FRAME_BYTES")
-    assert refused(every_way(window(1) + more[:10], **limits), "LIMITS__FRAME_BYTES")  # announced is enough
-    more = pairs_frame(1, [(b"line", text[: 2 * KIB - 10 - 4 - 4 - 3])])
-    assert refused(every_way(window(1, V1) + more, **limits), "LIMITS__FRAME_BYTES")
-    assert refused(every_way(window(1) + compressed(json_frame(1, b'"%b"' % text)), **limits), "LIMITS__FRAME_BYTES")
-
-
-def test_compressed_frame() -> None:
-    frames = json_frame(1, b'{"m":"%b"}' % os.urandom(600).hex().encode())
-    data = compressed(frames)
-    limits = {"event_bytes": KIB + 512, "inflated_bytes": 2 * KIB}
-    assert 600 < len(data) < KIB
-    frames += json_frame(2, b'{"m":"%b"}' % os.urandom(250).hex().encode())
-    stream = zlib.compress(frames, 0)
-    exact = struct.pack(">2sI", b"2C", len(stream)) + stream
-    assert len(every_way(window(2) + exact, frame_bytes=len(exact), **limits).events) == 2
-    assert refused(every_way(window(2) + exact, frame_bytes=len(exact) - 1, **limits), "LIMITS__FRAME_BYTES")
-    assert refused(every_way(window(2) + b"2C\xff\xff\xff\xff"), "LIMITS__FRAME_BYTES")
-
-
-def test_inflated_size() -> None:
-    frames = json_frame(1, b'{"m":"%b"}' % (b"x" * 5000))
-    assert len(every_way(window(1) + compressed(frames), inflated_bytes=len(frames)).events) == 1
-    assert refused(every_way(window(1) + compressed(frames), inflated_bytes=len(frames) - 1), "LIMITS__INFLATED_BYTES")
-
-
-def test_ratio() -> None:
-    """Judged above a MiB of output."""
-
-    def of(size: int) -> bytes:
-        return json_frame(1, b'{"m":"%b"}' % (b"x" * (size - 18)))
-
-    small, large = of(MIB), of(MIB + 1)
-    assert len(small) == MIB
-    stream = compressed(large)
-    ratio = len(large) / (len(stream) - 6)
-    assert len(drive([window(1) + compressed(small)], ratio=2).flat) == 1
-    assert len(drive([window(1) + stream], ratio=ratio + 1e-6).flat) == 1
-    assert refused(drive([window(1) + stream], ratio=ratio - 0.01), "LIMITS__RATIO")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "setting", "size"),
-    [
-        (lambda n: [(b"k%d" % i, b"v") for i in range(n)], "pairs", 3),
-        (lambda n: [(b"a", b"b"), (b"k" * n, b"v")], "key_bytes", 20),
-        (lambda n: [(b"a", b"b"), (b"k", b"v" * n)], "value_bytes", 20),
-    ],
-)
-def test_pairs_keys_and_values(pairs: Any, setting: str, size: int) -> None:
-    def frame(n: int) -> bytes:
-        return window(1, V1) + pairs_frame(1, pairs(n))
-
-    assert len(every_way(frame(size), **{setting: size}).events) == 1
-    assert refused(every_way(frame(size + 1), **{setting: size}), f"LUMBERJACK__{setting.upper()}")
+from tests.lumberjack.driving import acks, drive, every_way, feed, session
 
 
 def test_a_fault_behind_good_events_costs_them_nothing() -> None:

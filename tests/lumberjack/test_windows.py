@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import zlib
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.contract import Reason
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.driving import Seen
-from tests.lumberjack.driving import drive, every_way, feed, parts_of, session
-from tests.tiers import examples
+from tests.lumberjack.driving import every_way, feed, session
 
-EVENT = b'{"message":"x"}'
 V1 = 0x31
-LAST = 2**32 - 1
 
 
 def v2(*sequences: int, documents: list[bytes] | None = None) -> bytes:
@@ -33,25 +25,6 @@ def v1(*sequences: int) -> bytes:
 
 def lines(data: bytes) -> list[int]:
     return [int(event.json["line"]) for event in every_way(data).events]
-
-
-@pytest.mark.parametrize("size", [1, 7, 2048])
-@pytest.mark.parametrize("level", [None, 0, 3])
-def test_a_window_is_acknowledged_with_its_last_number(size: int, level: int | None) -> None:
-    frames = v2(*range(1, size + 1))
-    data = window(size) + (frames if level is None else compressed(frames, level))
-    outcome = drive([data * 3])
-    assert outcome.acks == [("2", size)] * 3
-    assert [event.json["n"] for event in outcome.events] == 3 * list(range(1, size + 1))
-    assert outcome.error is None
-    assert outcome.idle
-
-
-@pytest.mark.parametrize("sequences", [(0, 1, 2), (LAST - 1, LAST, 0, 1), (5, 5, 5), (9, 3, 7), (0,), (LAST,)], ids=str)
-def test_numbers_are_the_clients_own(sequences: tuple[int, ...]) -> None:
-    outcome = every_way(window(len(sequences)) + v2(*sequences))
-    assert outcome.acks == [("2", sequences[-1])]
-    assert len(outcome.events) == len(sequences)
 
 
 def test_a_window_in_pieces() -> None:
@@ -188,23 +161,6 @@ def test_a_v1_window_that_is_announced_early_ends_the_last_one() -> None:
     assert every_way(window(5, V1) + window(1, V1) + v1(3)).acks == [("1", 3)]
 
 
-def test_bad_json_in_the_middle_of_a_window_is_kept_and_acknowledged() -> None:
-    bad = [b"{", b"[1]", b'"text"', b"", b'{"a":\xff}', b'{"a":1}x', b"null", b'{"a":"\n"}']
-    documents = [EVENT, *bad, EVENT]
-    data = window(len(documents)) + v2(*range(1, len(documents) + 1), documents=documents)
-    outcome = every_way(data)
-    assert outcome.acks == [("2", len(documents))]
-    assert [reject.raw for reject in outcome.rejects] == bad
-    assert [event.value for event in outcome.events] == [EVENT, EVENT]
-    reasons = [reject.reason for reject in outcome.rejects]
-    not_objects = (b"[1]", b'"text"', b"null")
-    assert reasons == [Reason.BAD_RECORD if raw in not_objects else Reason.BAD_JSON for raw in bad]
-    assert [reject.attributes for reject in outcome.rejects] == [
-        b'{"sequence":%d}' % number for number in range(2, len(documents))
-    ]
-    assert every_way(window(2) + compressed(v2(1, 2, documents=[b"{", EVENT]))).acks == [("2", 2)]
-
-
 def test_a_bug_of_ours_costs_the_unit_its_place_but_no_acknowledgement() -> None:
     driven = session()
     feed(driven, window(3) + v2(1, 2, 3))
@@ -213,65 +169,3 @@ def test_a_bug_of_ours_costs_the_unit_its_place_but_no_acknowledgement() -> None
     driven.stored(frame.ticket, 2, False)  # one event, and the reject that stands for all
     driven.stored(frame.ticket, 2, True)
     assert driven.outgoing() == b"2A\0\0\0\3"
-
-
-# Whatever is stored when
-
-
-@st.composite
-def numbered(draw: st.DrawFn) -> tuple[bytes, list[list[int]]]:
-    """Windows in which every event of the connection has a number of its own, framed in any way; and those numbers."""
-    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-    windows = [list(range(100 * index, 100 * index + size)) for index, size in enumerate(sizes, 1)]
-    frames = []
-    for events in windows:
-        frames.append(window(len(events)))
-        frames += [json_frame(number, b'{"n":%d}' % number) for number in events]
-    data = b""
-    while frames:
-        count = draw(st.integers(1, 8))
-        piece = b"".join(frames[:count])
-        data += compressed(piece) if draw(st.booleans()) else piece
-        del frames[:count]
-    return data, windows
-
-
-@settings(max_examples=examples(5000))
-@given(numbered(), st.integers(0, 2**32))
-def test_nothing_is_acknowledged_that_is_not_stored(sent: tuple[bytes, list[list[int]]], seed: int) -> None:
-    """Units are stored in pieces and in any order while time passes: no number that is said claims more than is stored."""
-    data, windows = sent
-    chance = random.Random(seed)
-    driven = session()
-    feed(driven, data)
-    left = {}
-    for frame in driven.frames():
-        left[frame.ticket] = [part.json["n"] for part in parts_of(frame) if isinstance(part, Seen)]
-    places = {number: index for index, events in enumerate(windows) for number in events}
-    stored: set[int] = set()
-    finals: list[int] = []
-    now, counts = 100.0, dict.fromkeys(left, 0)
-    while left:
-        ticket = chance.choice(sorted(left))
-        events = left[ticket]
-        counts[ticket] = chance.randint(counts[ticket], len(events))
-        stored.update(events[: counts[ticket]])
-        driven.stored(ticket, counts[ticket], counts[ticket] == len(events))
-        if counts[ticket] == len(events):
-            del left[ticket]
-        for _ in range(2):
-            for number in numbers_in(driven.outgoing()):
-                if number:
-                    claimed = [n for n in places if n <= number]
-                    assert stored.issuperset(claimed)
-                    assert len(finals) == places[number]  # in order
-                    if number == windows[len(finals)][-1]:
-                        finals.append(number)
-            now += chance.choice([0, 0.5, 1.1, 3.5])
-            driven.tick(now)
-    assert finals == [events[-1] for events in windows]
-    assert driven.status().idle
-
-
-def numbers_in(said: bytes) -> list[int]:
-    return [int.from_bytes(said[at + 2 : at + 6], "big") for at in range(0, len(said), 6)]
