@@ -15,9 +15,9 @@ from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 
 from tests import driving
-from tests.driving import NOW_MS, PEER, Seen, at_random, feed_all, one_by_one, the_same_every_way
+from tests.driving import NOW_MS, PEER, Seen, feed_all, one_by_one, the_same_every_way
 
-__all__ = ["NOW_MS", "PEER", "Seen", "at_random", "one_by_one"]
+__all__ = ["NOW_MS", "PEER", "Seen", "one_by_one"]
 
 
 @dataclass

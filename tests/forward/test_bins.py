@@ -62,15 +62,6 @@ def test_bins_that_are_texts_become_texts_and_the_event_says_where(before: str, 
         assert event.attributes["chunk"] == "c"
 
 
-def test_the_event_limit_counts_the_note() -> None:
-    record = {"a" * 100: b"x" * 2000}
-    (event,) = sent(record).events
-    size = len(event.value) + len(event.headers["ce_attributes"])
-    assert len(sent(record, event_bytes=size).events) == 1
-    rejects = sent(record, event_bytes=size - 1).rejects
-    assert [(each.reason.value, each.detail.split(",")[0]) for each in rejects] == [("oversized", f"{size} bytes")]
-
-
 def test_an_option_keeps_its_bins() -> None:
     (reject,) = drive([pack(["t", 1, "no record", {"chunk": b"c", "more": b"x"}])]).rejects
     assert b'"more":{"$bin":"eA=="}' in reject.attributes

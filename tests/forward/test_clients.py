@@ -142,7 +142,7 @@ async def test_fluent_org_logger(start: Receivers, store: KafkaSettings, node: P
 
 
 # What they send again when an acknowledgement never reaches them: docs/protocols/forward.md says which collapse. Fluentd and
-# Fluent Bit are in none of the registries: their resends, the same bytes once more, are in test_ids.py.
+# Fluent Bit are in none of the registries: their resends, the same bytes once more, are in test_vectors.py.
 
 FEW = 20
 

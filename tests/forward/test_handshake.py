@@ -164,40 +164,6 @@ def test_what_is_no_ping(data: bytes) -> None:
     assert Client(**SECURED).refused(data) == "invalid ping message"
 
 
-def test_a_wrong_key_is_refused() -> None:
-    client = Client(**SECURED)
-    assert client.refused(client.ping("wrong")) == "shared_key mismatch"
-    other = Client(**SECURED)
-    assert other.refused(client.ping()) == "shared_key mismatch"  # of another connection's nonce
-
-
-def test_rules_by_where_a_client_comes_from() -> None:
-    own: dict[str, Any] = {
-        **WITH_USERS,
-        "clients": (
-            {"host": "10.1.0.0/16", "shared_key": "ten", "users": ("alice",)},
-            {"host": "10.0.0.0/8"},
-            {"host": "2001:db8::/32", "shared_key": "six"},
-        ),
-    }
-    alice = {"user": "alice", "password": "wonder"}
-    bob = {"user": "bob", "password": "builder"}
-
-    def says(address: str, key: str, user: dict[str, str], **more: Any) -> str:
-        client = Client(Peer(address, 1, address), **{**own, **more})
-        return read_pong(client.send(client.ping(key, **user))).reason
-
-    assert says("10.1.2.3", "ten", alice) == ""
-    assert says("10.1.2.3", "ten", bob) == "username/password mismatch"
-    assert says("10.1.2.3", KEY, alice) == "shared_key mismatch"
-    assert says("10.2.2.3", KEY, bob) == ""
-    assert says("2001:db8::7", "six", bob) == ""
-    assert says("192.0.2.1", KEY, bob) == ""
-    denied = "anonymous source host '192.0.2.1' denied"
-    assert says("192.0.2.1", KEY, bob, allow_anonymous_source=False) == denied
-    assert says("10.2.2.3", KEY, bob, allow_anonymous_source=False) == ""
-
-
 def test_a_login_has_its_size() -> None:
     client = Client(**SECURED)
     start = b"\x96\xa4PING\xc5\xff\xff"
