@@ -27,6 +27,8 @@ so that it is the receiver that has to end what cannot go on."""
 END_TIME = 20.0
 """Seconds in which the receiver closes a connection whose client has ended its side and has heard of all frames."""
 
+FEW = 15
+"""Clients of one plan from which on they are a crowd, whose plain windows would be many small frames."""
 OTHERS = 1 / 3
 """Chance that a client speaks another version or form than most, where there is one."""
 
@@ -135,7 +137,8 @@ class Honest(Client):
 
     def _speaks(self) -> Any:
         chance = random.Random(f"others/{self.world.scenario.seed}/{self.plan.seed}/{self.number}")
-        if self.spoken.others and chance.random() < OTHERS:
+        plain = self.plan.count < FEW and not (self.plan.rough and self.plan.padding < 1000)
+        if self.spoken.others and plain and chance.random() < OTHERS:
             return chance.choice(self.spoken.others)()
         if (hashing := self.spoken.hashing) is None or not self._is_alike():
             return self.spoken.speaker()

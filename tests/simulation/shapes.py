@@ -50,22 +50,19 @@ def minded(scenario: Scenario, chance: random.Random) -> Scenario:
     elif kind == "many":
         changed = {"events": 150, "frames": 2, "padding": 0, "rough": False, "count": 1}
     elif kind == "odd":
-        scenario = replace(scenario, delay=Scenario.delay)
-        changed = {kind: 0.2, "events": 3, "padding": 200}
+        # A search takes some answers for each, and begins again where its frames are given up.
+        scenario = replace(scenario, delay=Scenario.delay, kafka={**scenario.kafka, "ack_deadline": 30})
+        changed = {kind: 0.2, "events": 3, "padding": 200, "rough": False}
     else:
         changed = {kind: 0.3, "events": 3, "frames": 3, "rough": False}
-        scenario = replace(scenario, limits={}, max_message_bytes=131_072)
+        kafka = {**scenario.kafka, "ack_deadline": 300}
+        scenario = replace(scenario, limits={}, max_message_bytes=131_072, kafka=kafka)
         if chance.random() < 0.5:  # a batch that has waited is too large by then
             lowered = Fault("lowered", chance.uniform(0.2, 1), 0.0)
             scenario = replace(
                 scenario, faults=(*scenario.faults, lowered), max_message_bytes=1_048_588, delay=(0.05, 0.4)
             )
             changed |= {"window": 6, "start": 0.0, "count": 2}
-    if kind in (
-        "odd",
-        "oversized",
-    ):  # a search takes some answers for each, and begins again where its frames are given up
-        scenario = replace(scenario, kafka={**scenario.kafka, "ack_deadline": 300})
     if kind in ("odd", "oversized") and chance.random() < 0.5:  # while their batches are taken apart
         faults = [Fault(chance.choice(("final", "down")), chance.uniform(0, 5), 2.0, 0.5) for _ in range(3)]
         scenario = replace(scenario, faults=(*scenario.faults, *faults))
