@@ -137,8 +137,8 @@ class Honest(Client):
 
     def _speaks(self) -> Any:
         chance = random.Random(f"others/{self.world.scenario.seed}/{self.plan.seed}/{self.number}")
-        plain = self.plan.count < FEW and not (self.plan.rough and self.plan.padding < 1000)
-        if self.spoken.others and plain and chance.random() < OTHERS:
+        may_differ = self.plan.count < FEW and not (self.plan.rough and self.plan.padding < 1000)  # see `FEW`; `line`
+        if self.spoken.others and may_differ and chance.random() < OTHERS:
             return chance.choice(self.spoken.others)()
         if (hashing := self.spoken.hashing) is None or not self._is_alike():
             return self.spoken.speaker()
