@@ -28,9 +28,10 @@ SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "
 _NEAR: Final = 0.75
 """Similarity to a section's name from which another name counts as misspelt."""
 
-_OF_TOOLS: Final = frozenset(
-    ("COMPLETE", "KUBERNETES_SCHEMAS", "MAVEN_REPOSITORY", "NATIVE", "PYTHON_IMAGE", "STACK", "STATE", "TAG", "VENV")
+_OF_BUILDS: Final = frozenset(
+    ("CA", "CARGO_CONFIG", "MAVEN_REPOSITORY", "NATIVE", "PIP_CONF", "PYTHON_IMAGE", "REGISTRY", "TAG")
 )
+_OF_TOOLS: Final = _OF_BUILDS | frozenset(("COMPLETE", "KUBERNETES_SCHEMAS", "STACK", "STATE", "VENV"))
 """Variables that the command line, its scripts, docker compose and `headrace_common.record.native` read."""
 
 _LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
