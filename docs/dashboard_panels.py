@@ -134,16 +134,11 @@ RECEIVERS: Final = (
             ),
             Panel(
                 "Republished events",
-                "What a fresh producer sent again because nobody knew whether it was stored. The lake collapses it.",
+                "Events of batches that were given up in doubt, and sent again under another identity. The lake collapses them.",
                 [
                     (f"sum ({_rate('headrace_events_republished_total')})", "sent again by a producer"),
                 ],
                 "cps",
-            ),
-            Panel(
-                "Producers replaced",
-                "By reason, in five minutes. Again and again means trouble with the brokers.",
-                [(f"sum by (why) (increase(headrace_producers_replaced_total{OF_ONE}[5m]))", "{{why}}")],
             ),
         ),
     ),

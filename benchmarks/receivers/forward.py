@@ -120,10 +120,10 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
                 for name, at, value in entries(payload):
                     event = envelope.event(name, at, value, attributes)
                     if not batch.add(event, 1, BATCH):
-                        batch._build()
+                        batch.seal()
                         batch = record_batch.BatchBuilder()
                         batch.add(event, 1, BATCH)
-        batch._build()
+        batch.seal()
 
     total = rounds * len(made) * events / 1e6
     figures = {}

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import multiprocessing
 import os
 import random
 import statistics
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import psutil
-from headrace_common.kafka.client import make_producer
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.producer import Producer
+from headrace_common.kafka.record_batch import KeyedBatch
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.client import SegmentReplies
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
@@ -231,12 +235,15 @@ def idle_writers(count: int) -> list[bytes]:
 
 async def fill(kafka: KafkaSettings, segment: str, values: list[bytes]) -> None:
     """Appends to partition 0, whatever the segment's own is: the fold does not ask."""
-    producer = make_producer(kafka, 1 << 20)
-    await producer.start()
-    key = segment.encode()
-    pending = [await producer.send(kafka.segments_topic, value, key, 0) for value in values]
-    await asyncio.gather(*pending)
-    await producer.stop()
+    producer, key = Producer(kafka), segment.encode()
+    await producer.open((kafka.segments_topic,))
+    waiting, stamp = deque(values), time.time_ns() // 1_000_000
+    while waiting:
+        batch = KeyedBatch(1 << 20)
+        while waiting and batch.add(key, waiting[0], stamp):
+            waiting.popleft()
+        await producer.store(TopicPartition(kafka.segments_topic, 0), batch, math.inf)
+    await producer.close()
 
 
 async def write_snapshot(kafka: KafkaSettings, segment: str, values: list[bytes]) -> None:

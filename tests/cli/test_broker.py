@@ -10,16 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.child import ProbeResult, message
 from headrace_cli.stack.broker import Broker, answers, cluster_at
 from headrace_cli.stack.reach import kafka_probe
-from headrace_common.kafka.client import make_producer
 from headrace_common.kafka.record_batch import builder_of
 
 from tests.common.kafkaless import event
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.topic import own_topics
+from tests.contract.topic import own_topics, produce
 from tests.contract.waiting import PATIENCE, wait_for
 
 MIB = 1024 * 1024
@@ -51,13 +51,8 @@ def test_a_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 async def test_it_loads_libraries_from_its_own_folder(kafka: EmbeddedKafka) -> None:
     """Where nothing in /tmp may be executed, it had no zstd, and stored nothing."""
     settings = own_topics(kafka.bootstrap)
-    producer = make_producer(settings, MIB)
-    await producer.start()
-    try:
-        batch = builder_of([(event(0), time.time_ns() // 1_000_000)])
-        await (await producer.send_batch(batch, settings.events_topic, partition=0))
-    finally:
-        await producer.stop()
+    batch = builder_of([(event(0), time.time_ns() // 1_000_000)])
+    await produce(settings, TopicPartition(settings.events_topic, 0), batch)
     loaded = [found.path for found in psutil.Process(kafka.pid).memory_maps() if "libzstd" in found.path]
     assert loaded
     assert all(path.startswith(str(kafka.folder / "tmp")) for path in loaded)

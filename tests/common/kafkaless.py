@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import structlog
+from aiokafka import errors
+from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.structs import TopicPartition
 from headrace_common.connection.backend import NO_BACKEND, Backend
@@ -17,12 +19,11 @@ from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.fairness.workers import Account
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.producer import WHY
-from headrace_common.kafka.turns import Turns
+from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import LimitSettings
+from headrace_common.operations.settings import KafkaSettings, LimitSettings
 from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
@@ -114,24 +115,78 @@ SILENCE = BaseException("no answer")
 
 
 class StoredUnseen(BaseException):
-    """The batch is stored, and the answer is another: a first attempt's answer was lost, `said` answers the second."""
+    """The batch is stored, and the answer is another."""
 
     def __init__(self, said: Exception) -> None:
         super().__init__(said)
         self.said = said
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A batch that a request held, and the identity that it was sent under."""
+
+    request: int
+    where: TopicPartition
+    identity: tuple[int, int]
+    sequence: int
+    values: list[bytes]
+    data: bytes
+
+
+class FakeBroker:
+    """What Kafka says, and what it was sent. It knows each batch that it has stored by identity and sequence."""
+
+    def __init__(self, script: Callable[[list[bytes]], Answer] = lambda values: None) -> None:
+        self.script = script
+        self.sent: list[Sent] = []
+        self.stored: list[tuple[bytes, dict[str, bytes]]] = []
+        self.leader: int = 1
+        self.led = 100
+        """Partitions from this one on have no leader."""
+        self.there: int | None = 100
+        """How many partitions each topic has."""
+        self.metadata_updates = 0
+        self.identities = 0
+        self.requests = 0
+        self.open = asyncio.Event()
+        """It answers requests."""
+        self.open.set()
+        self.known: set[tuple[tuple[int, int], TopicPartition, int]] = set()
+
+    @property
+    def values(self) -> list[bytes]:
+        return [value for value, _ in self.stored]
+
+    def said(self, sent: Sent, headers: list[dict[str, bytes]]) -> Answer:
+        """Stores a batch that it does not know, or not. Returns its answer."""
+        said = self.script(sent.values)
+        self.sent.append(sent)
+        name = (sent.identity, sent.where, sent.sequence)
+        if (said is None or isinstance(said, StoredUnseen)) and name not in self.known:
+            self.known.add(name)
+            self.stored += zip(sent.values, headers, strict=True)
+        return said.said if isinstance(said, StoredUnseen) else said
+
+
 class FakeClient:
-    """As much of aiokafka's producer as `Delivery` uses; `script` decides on each batch, by its values."""
+    """As much of `AIOKafkaClient` as the producer uses; its broker's `script` decides on each batch, by its values."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
-        self.client = self
         self.cluster = self
-        self.answers: list[asyncio.Future[Any]] = []
 
-    def leader_for_partition(self, partition: Any) -> int | None:
-        return self.broker.leader if partition.partition < self.broker.led else -1
+    async def bootstrap(self) -> None: ...
+
+    async def set_topics(self, topics: Sequence[str]) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def get_random_node(self) -> int:
+        return 1
+
+    def leader_for_partition(self, where: TopicPartition) -> int:
+        return self.broker.leader if where.partition < self.broker.led else -1
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         return None if self.broker.there is None else set(range(self.broker.there))
@@ -142,41 +197,37 @@ class FakeClient:
         done.set_result(True)
         return done
 
-    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> asyncio.Future[Any]:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        records = list(DefaultRecordBatch(bytes(batch._build())))
-        values = [record.value for record in records]
-        said = self.broker.script(values)
-        self.broker.sent.append((self, topic, partition, values))
-        if said is None or isinstance(said, StoredUnseen):
-            self.broker.stored += [(record.value, dict(record.headers)) for record in records]
-        if isinstance(said, StoredUnseen):
-            answer.set_exception(said.said)
-        elif said is None:
-            answer.set_result(object())
-        elif said is not SILENCE:
-            answer.set_exception(said)
-        self.answers.append(answer)
-        return answer
+    async def send(self, node: int, request: Any) -> Any:
+        if not isinstance(request, ProduceRequest):
+            self.broker.identities += 1
+            return SimpleNamespace(error_code=0, producer_id=self.broker.identities)
+        self.broker.requests += 1
+        number, topics = self.broker.requests, []
+        for topic, partitions in request._topics:
+            answers = []
+            for partition, data in partitions:
+                batch = DefaultRecordBatch(data)
+                identity = batch.producer_id, batch.producer_epoch
+                records = list(batch)
+                values = [record.value or b"" for record in records]
+                sent = Sent(number, TopicPartition(topic, partition), identity, batch.base_sequence, values, data)
+                answer = self.broker.said(sent, [dict(record.headers) for record in records])
+                if answer is SILENCE:
+                    self.broker.open.clear()
+                elif isinstance(answer, Exception) and not isinstance(answer, errors.BrokerResponseError):
+                    raise answer
+                code = answer.errno if isinstance(answer, errors.BrokerResponseError) else 0
+                answers.append((partition, code, len(self.broker.stored), -1))
+            topics.append((topic, answers))
+        await self.broker.open.wait()
+        return SimpleNamespace(throttle_time_ms=0, topics=topics)
 
 
-class FakeBroker:
-    """What Kafka says, and what it was sent."""
-
-    def __init__(self, script: Callable[[list[bytes]], Answer] = lambda values: None) -> None:
-        self.script = script
-        self.sent: list[tuple[FakeClient, str, int, list[bytes]]] = []
-        self.stored: list[tuple[bytes, dict[str, bytes]]] = []
-        self.leader: int | None = 1
-        self.led = 100
-        """Partitions from this one on have no leader."""
-        self.there: int | None = 100
-        """How many partitions each topic has."""
-        self.metadata_updates = 0
-
-    @property
-    def values(self) -> list[bytes]:
-        return [value for value, _ in self.stored]
+def producer_of(broker: FakeBroker) -> Producer:
+    """A producer that is open."""
+    producer = Producer(KafkaSettings())
+    producer._client = FakeClient(broker)
+    return producer
 
 
 async def until(condition: Callable[..., object]) -> None:
@@ -186,81 +237,18 @@ async def until(condition: Callable[..., object]) -> None:
             await asyncio.sleep(LOOK)
 
 
-class FakeProducer:
-    def __init__(self, broker: FakeBroker) -> None:
-        self.client = FakeClient(broker)
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.discarded = False
-        self.stored = False
+class FakeTopics:
+    """Topics as Kafka describes them; `refreshed` may change them."""
 
-
-class FakeSource:
-    """Hands out producers; `max_message_bytes` is what `refresh` finds."""
-
-    def __init__(self, broker: FakeBroker, *, batch_bytes: int = MIB) -> None:
-        self.broker = broker
-        self.batch_bytes = batch_bytes
-        self.events: Topic | None = Topic("events", 4, 4 * MIB)
-        self.quarantine: Topic | None = Topic("quarantine", 3, 4 * MIB)
-        self.producers: list[FakeProducer] = []
-        self.alone: list[FakeProducer] = []
-        self.why: list[str] = []
-        self.available = asyncio.Event()
-        self.available.set()
-        self.problem: str | None = None
+    def __init__(self) -> None:
+        self.events = Topic("events", 4, 4 * MIB)
+        self.quarantine = Topic("quarantine", 3, 4 * MIB)
+        self.own: dict[str, Topic] = {}
+        self.required: Sequence[str] = ()
         self.refreshed: Callable[[], None] = lambda: None
-        self.turns = Turns()
-        self._current: FakeProducer | None = None
 
-    @property
-    def usable(self) -> FakeProducer | None:
-        return self._current if self.available.is_set() else None
-
-    async def current(self) -> FakeProducer:
-        await self.available.wait()
-        if self._current is None:
-            self._current = FakeProducer(self.broker)
-            self.producers.append(self._current)
-        return self._current
-
-    def silence(self) -> str:
-        return "no answer"
-
-    def discard(self, producer: FakeProducer, error: DeliveryError) -> None:
-        if not producer.discarded:
-            producer.discarded = True
-            self.why.append(WHY[error.policy])
-            self._current = None
-            producer.gone.set_result(None)
-
-    @asynccontextmanager
-    async def isolated(self) -> AsyncIterator[FakeProducer]:
-        producer = FakeProducer(self.broker)
-        self.alone.append(producer)
-        try:
-            yield producer
-        finally:
-            producer.discarded = True
-
-    def has_leader(self, partition: int) -> bool:
-        return True
-
-    def max_event_bytes(self) -> int:
-        assert self.events is not None
-        return self.events.max_message_bytes
-
-    def max_quarantine_bytes(self) -> int:
-        assert self.quarantine is not None
-        return self.quarantine.max_message_bytes
-
-    def turn(self, topic: str, partition: int) -> asyncio.Future[None] | None:
-        return self.turns.next(1)
-
-    def taken(self, producer: FakeProducer, topic: str, partition: int) -> AbstractContextManager[None]:
-        return self.turns.taken(1, TopicPartition(topic, partition))
-
-    def recount(self) -> None:
-        self.turns.recount(lambda where: self.broker.leader)
+    def named(self, name: str) -> Topic:
+        return self.quarantine if name == self.quarantine.name else self.events
 
     async def refresh(self) -> None:
         self.refreshed()

@@ -16,7 +16,9 @@ from tests.simulation.mutants.mutation import mutated
 
 BROKEN: Final[dict[str, Callable[[], Awaitable[None] | None]]] = {
     # Kafka has stored a batch
-    "an odd answer counts as stored": lambda: delivery.TestRetried().test_by_a_fresh_producer_and_marked(OSError()),
+    "an error counts as stored": delivery.TestTooLarge().test_a_limit_that_was_lowered_is_looked_up,
+    "a request without an answer counts as stored": lambda: delivery.TestRetried().test_byte_for_byte_and_unmarked(OSError()),
+    "the identity of a batch in doubt is used again": delivery.TestNumbers().test_no_other_batch_has_those_of_one_in_doubt,
     # A frame's parts are durable
     "a failed batch counts as stored": pump.TestGivenUp().test_refused_for_good_is_the_whole_round,
     "frames are reported before their rejects are stored": pump.TestRejects().test_nothing_is_told_before_both_topics_have_it,

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from aiokafka import errors
 from headrace_common.kafka.client import InvalidRecordError, Topic
+from headrace_common.kafka.producer import LOST_US, POISON, REFUSED
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.publishing import delivery as module
 from headrace_common.publishing.batch import Batch
-from headrace_common.publishing.delivery import POISON, REFUSALS_PER_BATCH, REFUSED, Delivery
+from headrace_common.publishing.delivery import REFUSALS_PER_BATCH, Delivery
 from headrace_common.publishing.in_flight import NO_DEADLINE
 from headrace_common.record.encoding import decode
 
@@ -23,10 +23,11 @@ from tests.common.kafkaless import (
     Answer,
     FakeBroker,
     FakeFrame,
-    FakeSource,
+    FakeTopics,
     StoredUnseen,
     event,
     in_flight,
+    producer_of,
     until,
 )
 from tests.common.slowly import SlowLoop
@@ -42,10 +43,13 @@ def number(value: bytes) -> int:
 class Bench:
     def __init__(self, script: Callable[[list[bytes]], Answer] = lambda values: None) -> None:
         self.broker = FakeBroker(script)
-        self.source = FakeSource(self.broker)
+        self.topics = FakeTopics()
         self.metrics = ReceiverMetrics()
-        self.delivery = Delivery(self.source, self.metrics)  # type: ignore[arg-type]
-        self.most = 4 * MIB
+        self.delivery = Delivery(producer_of(self.broker), self.topics, self.metrics)  # type: ignore[arg-type]
+
+    def takes(self, most: int) -> None:
+        """The events topic takes batches of at most this many bytes."""
+        self.topics.events = Topic("events", 4, most)
 
     def batch(self, count: int, size: int = 10, topic: str = "events") -> Batch:
         batch = Batch(topic, 2, 1 << 30)
@@ -56,7 +60,7 @@ class Bench:
     async def store(self, batch: Batch, seconds: float = 5.0) -> list[int]:
         """The numbers of the records that were refused."""
         deadline = asyncio.get_running_loop().time() + seconds
-        refused = await self.delivery.store(batch, deadline, lambda: self.most)
+        refused = await self.delivery.store(batch, deadline)
         for record, owner in refused:
             assert number(decode(record)[0]) == owner.frame.ticket
         return [owner.frame.ticket for _, owner in refused]
@@ -72,139 +76,106 @@ def marked(bench: Bench) -> list[bool]:
 RETRIABLE = [
     errors.RequestTimedOutError(),
     errors.NotLeaderForPartitionError(),
-    errors.OutOfOrderSequenceNumber(),
-    errors.ProducerFenced(),
+    errors.NotEnoughReplicasAfterAppendError(),
     errors.KafkaConnectionError(),
-    errors.ProducerClosed(),
-    errors.KafkaTimeoutError(),
     ConnectionResetError(),
     AssertionError("a bug in aiokafka"),
-    KeyError("another"),
 ]
 
 
 class TestRetried:
     @pytest.mark.parametrize("error", RETRIABLE, ids=lambda error: type(error).__name__)
-    async def test_by_a_fresh_producer_and_marked(self, error: Exception) -> None:
-        answers: list[Answer] = [error, error, None]
+    async def test_byte_for_byte_and_unmarked(self, error: Exception) -> None:
+        answers: list[Answer] = [error, StoredUnseen(error), None]
         bench = Bench(lambda values: answers.pop(0))
         assert await bench.store(bench.batch(3)) == []
-        assert len(bench.source.producers) == 3
-        assert [producer.stored for producer in bench.source.producers] == [False, False, True]
-        assert [client for client, *_ in bench.broker.sent] == [producer.client for producer in bench.source.producers]
-        assert bench.source.why == ["failed", "failed"]
-        assert marked(bench) == [True] * 3
-        assert bench.counted("events_republished") == 3
+        assert len(bench.broker.sent) == 3
+        assert len({sent.data for sent in bench.broker.sent}) == 1
+        assert marked(bench) == [False] * 3
+        assert bench.counted("events_republished") == 0
 
-    async def test_an_answer_that_was_cancelled_is_no_end_of_the_pump(self) -> None:
-        answers: list[Answer] = [SILENCE, None]
+    @pytest.mark.parametrize("error", LOST_US, ids=lambda kind: kind.__name__)
+    @pytest.mark.parametrize("in_doubt", [False, True])
+    async def test_under_another_identity_where_kafka_has_forgotten_us(
+        self, error: type[Exception], in_doubt: bool
+    ) -> None:
+        answers: list[Answer] = [*[StoredUnseen(errors.RequestTimedOutError())] * in_doubt, error(), None]
         bench = Bench(lambda values: answers.pop(0))
-        storing = asyncio.create_task(bench.store(bench.batch(2)))
-        await until(lambda: bench.broker.sent)
-        await asyncio.sleep(0)
-        bench.source.producers[0].client.answers[0].cancel()
-        assert await asyncio.wait_for(storing, PATIENCE) == []
-        assert marked(bench) == [True, True]
+        assert await bench.store(bench.batch(3)) == []
+        assert len({sent.identity for sent in bench.broker.sent}) == 2
+        assert bench.broker.sent[-1].sequence == 0
+        assert marked(bench) == ([False] * 3 + [True] * 3 if in_doubt else [False] * 3)
+        assert bench.counted("events_republished") == 3 * in_doubt
 
 
 EVERY_ERROR = [each() for code, each in sorted(errors.kafka_errors.items()) if code]
 
 
-class TestQuarantine:
-    async def test_that_refuses_costs_events_no_producer(self) -> None:
-        """One client with a faulty frame, sent again and again, put what others had under way in doubt each time."""
-        refusing = True
-        bench = Bench(lambda values: errors.TopicAuthorizationFailedError("quarantine") if refusing else None)
-        for _ in range(3):
-            with pytest.raises(DeliveryError, match="quarantine") as caught:
-                await bench.store(bench.batch(1, topic="quarantine"))
-            assert caught.value.policy is DeliveryPolicy.REFUSED
-        assert (len(bench.source.producers), len(bench.source.alone)) == (1, 2)
-        with pytest.raises(DeliveryError):
-            await bench.store(bench.batch(1))
-        assert (len(bench.source.producers), len(bench.source.alone)) == (2, 2), "events are another matter"
-        refusing = False
-        for _ in range(2):
-            assert await bench.store(bench.batch(1, topic="quarantine")) == []
-        assert (len(bench.source.producers), len(bench.source.alone)) == (3, 3), "it takes them again"
-
-    async def test_that_refuses_a_record_takes_the_others(self) -> None:
-        answers: list[Answer] = [errors.TopicAuthorizationFailedError("quarantine"), errors.MessageSizeTooLargeError()]
-        bench = Bench(lambda values: answers.pop(0) if answers else None)
-        with pytest.raises(DeliveryError):
-            await bench.store(bench.batch(2, topic="quarantine"))
-        assert await bench.store(bench.batch(2, topic="quarantine")) == []
-        assert len(bench.broker.stored) == 2
-
-
 class TestStoredUnseen:
-    """A batch is stored, its answer is lost, and aiokafka's own second attempt is answered with an error."""
+    """A batch is stored, its answer is lost, and that to the second attempt is an error."""
 
     @pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: f"{error.errno}-{type(error).__name__}")
     async def test_whatever_the_second_answer_is_no_double_is_unmarked(self, error: Exception) -> None:
-        answers: list[Answer] = [StoredUnseen(error), StoredUnseen(error)]
+        answers: list[Answer] = [StoredUnseen(errors.RequestTimedOutError()), error, error]
         bench = Bench(lambda values: answers.pop(0) if answers else None)
-        with contextlib.suppress(DeliveryError):  # some are for good: nothing is sent again then
-            await bench.store(bench.batch(4))
-        assert len(bench.broker.stored) >= 4
+        batch = bench.batch(4)
+        for _ in range(2):  # some are for good: then the batch is sent again later
+            with contextlib.suppress(DeliveryError):
+                await bench.store(batch)
+                break
         seen: set[bytes] = set()
         for (value, _), mark in zip(bench.broker.stored, marked(bench), strict=True):
             assert mark or value not in seen
             seen.add(value)
 
     async def test_parts_that_fail_for_unknown_reasons_after_the_whole_was_refused(self) -> None:
-        """The halves are stored, nobody hears of it, and the search begins again with the whole batch."""
-        calls = 0
-
-        def script(values: list[bytes]) -> Answer:
-            nonlocal calls
-            calls += 1
-            if calls <= 2:
-                return errors.MessageSizeTooLargeError("no")
-            return StoredUnseen(errors.UnknownError("?")) if calls <= 2 + 2 * module.UNKNOWN_TRIES else None
-
-        bench = Bench(script)
+        """The halves are stored, nobody hears of it, and the whole batch is sent again."""
+        answers: list[Answer] = [errors.MessageSizeTooLargeError(), *[StoredUnseen(errors.UnknownError())] * 6]
+        bench = Bench(lambda values: answers.pop(0) if answers else None)
         assert await bench.store(bench.batch(2)) == []
         assert len(bench.broker.stored) > 2
-        assert all(marked(bench))
+        assert marked(bench)[-2:] == [True, True]
+
+
+class TestNumbers:
+    async def test_only_what_is_stored_takes_them(self) -> None:
+        answers: list[Answer] = [None, errors.MessageSizeTooLargeError(), errors.InvalidTimestampError(), None]
+        bench = Bench(lambda values: answers.pop(0))
+        await bench.store(bench.batch(3))
+        assert await bench.store(bench.batch(1)) == [0]
+        with pytest.raises(DeliveryError):
+            await bench.store(bench.batch(1))
+        await bench.store(bench.batch(2))
+        assert [sent.sequence for sent in bench.broker.sent] == [0, 3, 3, 3]
+        assert bench.broker.identities == 1
+
+    async def test_no_other_batch_has_those_of_one_in_doubt(self) -> None:
+        """Kafka would confirm it, and not store it."""
+        bench = Bench(lambda values: StoredUnseen(errors.RequestTimedOutError()))
+        with pytest.raises(DeliveryError):
+            await bench.store(bench.batch(3), seconds=0)
+        bench.broker.script = lambda values: None
+        assert await bench.store(bench.batch(3)) == []
+        assert len(bench.broker.stored) == 6
+        assert bench.broker.sent[0].identity != bench.broker.sent[-1].identity
 
 
 class TestDeadline:
-    async def test_costs_no_producer(self) -> None:
-        """One stuck partition must not disturb the others. Abandoned frames are told elsewhere; the answer is awaited."""
+    async def test_an_answer_that_is_under_way_is_awaited(self) -> None:
         bench = Bench(lambda values: SILENCE)
         storing = asyncio.create_task(bench.store(bench.batch(2), seconds=1))
         await asyncio.sleep(5)
         assert not storing.done()
-        assert bench.source.why == []
-        bench.source.producers[0].client.answers[0].set_result(None)
+        bench.broker.open.set()
         assert await storing == []
 
-    async def test_kafkas_silence_has_an_end_of_its_own(self) -> None:
-        bench = Bench(lambda values: SILENCE)
-        batch = bench.batch(2)
-        with pytest.raises(DeliveryError, match="has not answered for") as caught:
-            await bench.store(batch, seconds=1)
-        assert asyncio.get_running_loop().time() == module.SILENCE_TIME
-        assert caught.value.policy is DeliveryPolicy.RETRY
-        assert len(bench.source.why) == 1  # what is in doubt must not be answered by a producer that goes on
-        assert batch.doubt() == 0  # marked already
-        bench.source.producers[0].client.answers[0].set_exception(errors.ProducerClosed())  # nobody is asked about it
-
-    async def test_without_a_producer(self) -> None:
-        bench = Bench()
-        bench.source.available.clear()
-        with pytest.raises(DeliveryError, match="KAFKA__ACK_DEADLINE has passed"):
-            await bench.store(bench.batch(1))
-        assert bench.broker.sent == []
-
-    async def test_without_a_leader_the_producer_is_spared(self) -> None:
+    async def test_without_a_leader_nothing_is_sent(self) -> None:
         bench = Bench()
         bench.broker.leader = -1
-        with pytest.raises(DeliveryError, match="no leader") as caught:
+        with pytest.raises(DeliveryError) as caught:
             await bench.store(bench.batch(1))
-        assert caught.value.policy is DeliveryPolicy.RETRY
-        assert (bench.broker.sent, bench.source.why) == ([], [])
+        assert (caught.value.policy, caught.value.in_doubt) == (DeliveryPolicy.RETRY, False)
+        assert bench.broker.sent == []
         assert bench.broker.metadata_updates > 1
 
     @pytest.mark.parametrize("seconds", [100.0, NO_DEADLINE])
@@ -212,11 +183,11 @@ class TestDeadline:
         """It waited for a leader that does not come: for ever, or until all of its clients were given up."""
         bench = Bench()
         bench.broker.there = bench.broker.led = 2
+        batch = bench.batch(3)
         for _ in range(2):
-            assert await bench.store(bench.batch(3), seconds) == []
-        assert [partition for _, _, partition, _ in bench.broker.sent] == [0, 0]
+            assert await bench.store(batch, seconds) == []
+        assert [sent.where.partition for sent in bench.broker.sent] == [0, 0]
         assert asyncio.get_running_loop().time() < seconds
-        assert bench.source.why == []
 
     @pytest.mark.parametrize("there", [3, None])
     async def test_what_has_a_partition_or_no_topic_yet_waits_there(self, there: int | None) -> None:
@@ -227,15 +198,7 @@ class TestDeadline:
         assert bench.broker.sent == []
         bench.broker.there, bench.broker.led = 3, 3
         assert await storing == []
-        assert [partition for _, _, partition, _ in bench.broker.sent] == [2]
-
-    async def test_a_batch_with_an_abandoned_frame_is_not_sent_again_as_it_is(self) -> None:
-        bench = Bench(lambda values: errors.RequestTimedOutError())
-        batch = bench.batch(2)
-        batch.owners[1].abandoned = True
-        with pytest.raises(DeliveryError):
-            await bench.store(batch, seconds=PATIENCE)
-        assert len(bench.broker.sent) == 1
+        assert [sent.where.partition for sent in bench.broker.sent] == [2]
 
 
 REFUSALS = [*((kind, DeliveryPolicy.REFUSED) for kind in REFUSED), (errors.InvalidTimestampError, DeliveryPolicy.CLOCK)]
@@ -247,7 +210,6 @@ async def test_what_is_refused_for_reasons_outside_is_for_good(kind: type[Except
     with pytest.raises(DeliveryError) as caught:
         await bench.store(bench.batch(3))
     assert caught.value.policy is policy
-    assert bench.source.why == [policy.name.lower()]
     assert len(bench.broker.sent) == 1
 
 
@@ -261,24 +223,19 @@ class TestPoison:
         bench = Bench(refuses(5, error=kind))
         assert await bench.store(bench.batch(9)) == [5]
         assert sorted(number(value) for value in bench.broker.values) == [0, 1, 2, 3, 4, 6, 7, 8]
-        assert bench.source.why == ["record_refused"]  # one producer for all of it; the search has its own
-        assert len(bench.source.producers) == 1
-        assert len(bench.source.alone) == len(bench.broker.sent) - 1
-        assert all(producer.discarded for producer in bench.source.alone)
+        assert bench.broker.identities == 1
+        assert marked(bench) == [False] * 8
 
     @pytest.mark.parametrize("topic", ["events", "quarantine"])
     async def test_a_compacted_topic_is_not_taken_for_bad_records(self, topic: str) -> None:
         """A client that sent few events at a time was acknowledged for all of them, and they were in quarantine."""
         bench = Bench(lambda values: InvalidRecordError("no key"))
         described = Topic(topic, 4, 4 * MIB, configuration={"cleanup.policy": "compact,delete"})
-        bench.source.refreshed = lambda: setattr(bench.source, topic, described)
+        bench.topics.refreshed = lambda: setattr(bench.topics, topic, described)
         with pytest.raises(DeliveryError, match="is compacted") as caught:
             await bench.store(bench.batch(3, topic=topic))
         assert caught.value.policy is DeliveryPolicy.REFUSED
-        assert (len(bench.broker.sent), bench.source.alone) == (1, [])
-        with pytest.raises(DeliveryError, match="is compacted"):
-            await bench.store(bench.batch(3, topic=topic))
-        assert len(bench.source.alone) == (topic == "quarantine"), "the shared producer is not replaced again"
+        assert len(bench.broker.sent) == 1
 
     async def test_a_topic_that_refuses_everything_is_not_taken_for_bad_records(self) -> None:
         count = 4 * REFUSALS_PER_BATCH
@@ -294,7 +251,7 @@ class TestUnknown:
     @pytest.mark.parametrize("count", [1, 3, 4 * REFUSALS_PER_BATCH])
     async def test_what_fails_alone_is_tried_until_its_deadline(self, count: int) -> None:
         bench = Bench(lambda values: errors.UnknownError("trouble"))
-        with pytest.raises(DeliveryError, match="unknown reason") as caught:
+        with pytest.raises(DeliveryError) as caught:
             await bench.store(bench.batch(count))
         assert caught.value.policy is DeliveryPolicy.RETRY
 
@@ -308,9 +265,9 @@ class TestUnknown:
 class TestTooLarge:
     async def test_a_record_that_is_too_large_alone_comes_back_unsent(self) -> None:
         bench = Bench()
-        bench.most = 50
+        bench.takes(50)
         assert await bench.store(bench.batch(3)) == [0, 1, 2]
-        assert (bench.broker.sent, bench.source.why) == ([], [])
+        assert bench.broker.sent == []
 
     async def test_a_limit_that_was_lowered_is_looked_up(self) -> None:
         """Kafka says too large, we thought not: the topic's limit is another now."""
@@ -318,9 +275,9 @@ class TestTooLarge:
         batch = bench.batch(8, size=3000)
 
         def refreshed() -> None:
-            bench.most = batch.sealed().size() - 1 if len(batch) > 2 else 4 * MIB
+            bench.takes(batch.sealed().size() - 1 if len(batch) > 2 else 4 * MIB)
 
-        bench.source.refreshed = refreshed
+        bench.topics.refreshed = refreshed
         assert await bench.store(batch) == []
         assert sorted(number(value) for value in bench.broker.values) == list(range(8))
 
@@ -328,7 +285,7 @@ class TestTooLarge:
         """The other half is stored, and the whole is sent again."""
         bench = Bench(lambda values: errors.TopicAuthorizationFailedError("no") if number(values[-1]) == 7 else None)
         batch = bench.batch(8, size=3000)
-        bench.most = batch.sealed().size() - 1
+        bench.takes(batch.sealed().size() - 1)
         with pytest.raises(DeliveryError):
             await bench.store(batch)
         assert bench.broker.stored

@@ -112,8 +112,7 @@ class TestRecord:
     def test_kafkas_reader_agrees(self, sent: list[tuple[tuple[bytes, list[tuple[str, bytes]]], int]]) -> None:
         assert [decode(encode(*record)) for record, _ in sent] == [record for record, _ in sent]
         batch = builder_of((encode(*record), at) for record, at in sent)
-        batch._set_producer_state(7, 3, 11)
-        data = bytes(batch._build())
+        data = batch.stamped(7, 3, 11)
         read = DefaultRecordBatch(data)
         assert read.validate_crc()
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (7, 3, 11)
@@ -130,7 +129,7 @@ class TestRecord:
     def test_many_and_large(self) -> None:
         """Past the tables of short lengths and offsets, with a clock that was set back."""
         sent = [(encode(b"x" * (index % 5000), [("k", b"v")]), 1_700_000_000_000 - index) for index in range(9000)]
-        found = list(DefaultRecordBatch(bytes(builder_of(sent)._build())))
+        found = list(DefaultRecordBatch(builder_of(sent).stamped(0, 0, 0)))
         assert [item.offset for item in found] == list(range(9000))
         assert [len(item.value) for item in found] == [index % 5000 for index in range(9000)]
         assert [item.timestamp for item in found] == [at for _, at in sent]
@@ -138,7 +137,7 @@ class TestRecord:
     def test_what_does_not_shrink_is_sent_as_it_is(self) -> None:
         noise = hashlib.shake_256(b"x").digest(50_000)
         batch = builder_of([(encode(noise, []), 1)])
-        data = bytes(batch._build())
+        data = batch.stamped(7, 3, 11)
         assert len(data) < len(noise) + 100
         assert next(iter(DefaultRecordBatch(data))).value == noise
 
@@ -150,7 +149,7 @@ class TestRecord:
         assert [batch.add(large, 1, 5000) for _ in range(6)] == [True] * 4 + [False] * 2
         assert batch.record_count() == 4
         assert batch.size() <= 5000 + 61
-        assert [item.value for item in DefaultRecordBatch(bytes(batch._build()))] == [b"x" * 1000] * 4
+        assert [item.value for item in DefaultRecordBatch(batch.stamped(7, 3, 11))] == [b"x" * 1000] * 4
 
 
 class TestRepublished:

@@ -6,7 +6,6 @@ import re
 
 import pytest
 from headrace_cli.ground import ROOT
-from headrace_common.kafka.producer import WHY
 from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason, RecordFault
@@ -57,7 +56,6 @@ def named_ends() -> set[str]:
     ("name", "values"),
     [
         ("events_quarantined", {reason.value for reason in Reason}),
-        ("producers_replaced", set(WHY.values())),
         ("connections_closed", {*named_ends(), "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", {*SAID.values(), LATE}),

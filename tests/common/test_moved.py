@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST
-from headrace_common.kafka.client import make_consumer, make_producer, start_at
+from headrace_common.kafka.client import make_consumer, start_at
 from headrace_common.kafka.producer import Producer
 from headrace_common.kafka.record_batch import builder_of
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
@@ -32,13 +32,12 @@ async def test_clients_that_were_connected_find_it(tmp_path: Path) -> None:
         settings = KafkaSettings(bootstrap_servers=both, request_timeout=2, ack_deadline=30)
         await ensure(settings, TopicSettings(events_partitions=1, segments_partitions=0))
         where = TopicPartition(settings.events_topic, 0)
-        consumer, producer = make_consumer(settings), make_producer(settings, 1 << 20)
+        consumer, producer = make_consumer(settings), Producer(settings)
         await start_at(consumer, where)
-        await producer.start()
-        await producer.partitions_for(settings.events_topic)
+        await producer.open((settings.events_topic,))
         before.stop()
         batch = builder_of([(event(0), time.time_ns() // 1_000_000)])
-        stored = await producer.send_batch(batch, settings.events_topic, partition=0)
+        stored = asyncio.create_task(producer.store(where, batch, asyncio.get_running_loop().time() + PATIENCE))
         try:
             with EmbeddedKafka(before.folder, elsewhere, before.controller_port):
                 async with asyncio.timeout(PATIENCE):
@@ -49,4 +48,4 @@ async def test_clients_that_were_connected_find_it(tmp_path: Path) -> None:
                             end = (await consumer.end_offsets([where]))[where]
         finally:
             await consumer.stop()
-            await Producer(producer).close()
+            await producer.close()

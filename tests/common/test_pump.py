@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.structs import TopicPartition
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import DEBT, TOLD, FairScheduler
 from headrace_common.fairness.workers import Account, Worker
@@ -35,7 +36,18 @@ from headrace_common.record.event import Part, event_id
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import KeepUntil
 
-from tests.common.kafkaless import NOW_MS, FakeBroker, FakeFrame, FakeListener, FakeSource, Made, event, reject, until
+from tests.common.kafkaless import (
+    NOW_MS,
+    FakeBroker,
+    FakeFrame,
+    FakeListener,
+    FakeTopics,
+    Made,
+    event,
+    producer_of,
+    reject,
+    until,
+)
 from tests.common.slowly import SlowLoop, slow_loop
 from tests.contract.waiting import before
 from tests.native import CORES, using
@@ -51,13 +63,11 @@ class FakeDelivery:
     def __init__(self) -> None:
         self.stored: list[tuple[str, int, list[bytes]]] = []
         self.asked = 0
-        self.most = 4 * MIB
         self.script: Script | None = None
         self.open = asyncio.Event()
         self.open.set()
 
-    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
-        assert max_message_bytes() == self.most
+    async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
         self.asked += 1
         self.deadline = deadline
         await self.open.wait()
@@ -75,7 +85,8 @@ class Bench:
 
     def __init__(self, *, batch_bytes: int = MIB, pool: int = 100 * MIB) -> None:
         self.delivery = FakeDelivery()
-        self.source = FakeSource(FakeBroker(), batch_bytes=batch_bytes)
+        self.topics = FakeTopics()
+        self.producer = producer_of(FakeBroker())
         self.pool = Growth(pool, 10 * MIB)
         self.listener = FakeListener()
         self.clock = asyncio.get_running_loop().time
@@ -83,13 +94,15 @@ class Bench:
         self.pump = Pump(
             1,
             KafkaSettings(events_topic="events", quarantine_topic="quarantine"),
-            self.source,  # type: ignore[arg-type]
+            self.topics,  # type: ignore[arg-type]
+            self.producer,
             self.delivery,  # type: ignore[arg-type]
             self.scheduler,
             self.pool,
             ReceiverMetrics(),
             structlog.get_logger(),
         )
+        self.pump._batch_bytes = batch_bytes
         self.ticket = 0
 
     def submit(self, *parts: Made, seconds: float = 100.0, kept: KeepUntil = KeepUntil.DEADLINE) -> InFlightFrame:
@@ -296,7 +309,7 @@ class TestRejects:
             assert bench.listener.heard == [("stored", 0, 2, True)]
 
     async def test_go_to_a_partition_that_is_there(self, bench: Bench) -> None:
-        bench.pump.partition = 7
+        bench.pump.where = TopicPartition("events", 7)
         bench.submit(event(0), reject(1))
         await bench.idle()
         assert [stored[:2] for stored in bench.delivery.stored] == [("events", 7), ("quarantine", 1)]
@@ -321,10 +334,10 @@ class TestRejects:
     @pytest.mark.parametrize("most", [0, 3])
     async def test_a_topic_that_takes_nothing_is_no_bug_of_ours(self, most: int, bench: Bench) -> None:
         """Kafka takes 0 as `max.message.bytes`. The pump divided by it and ended, and the receiver with it."""
-        bench.source.quarantine, bench.delivery.most = Topic("quarantine", 3, most), most
+        bench.topics.quarantine = Topic("quarantine", 3, most)
         bench.submit(reject(1, b"xxxxx"))
         await bench.idle()
-        assert len(bench.quarantined()) == 5
+        assert b"".join(value for value, _ in bench.quarantined()) == b"xxxxx"
 
     async def test_many_with_large_attributes_are_not_held_at_once(self) -> None:
         """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
@@ -599,7 +612,7 @@ class Refusing:
     async def __call__(self, batch: Batch) -> list[Refusal]:
         if batch.topic == self._topic:
             self.at.append(slow_loop().now)
-            self.stamps.append([record.timestamp for record in DefaultRecordBatch(bytes(batch.sealed()._build()))])
+            self.stamps.append([record.timestamp for record in DefaultRecordBatch(batch.sealed().stamped(0, 0, 0))])
             if self.left:
                 self.left -= 1
                 batch.doubt()

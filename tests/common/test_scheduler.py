@@ -24,7 +24,7 @@ from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
 
-from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeSource, Made, event, reject
+from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeTopics, Made, event, producer_of, reject
 from tests.common.slowly import SlowLoop, passes, slow_loop
 
 LOOP = SlowLoop
@@ -74,21 +74,23 @@ class Service:
         self.loop = loop
         self.scheduler = FairScheduler(loop, lambda: cpu(loop))
         self.growth = Growth(growth, 64 * MIB)
-        source = FakeSource(FakeBroker(), batch_bytes=3 * MIB)
+        topics, producer = FakeTopics(), producer_of(FakeBroker())
         settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine")
         self.pumps = [
             Pump(
-                number, settings, source, self, self.scheduler, self.growth,  # type: ignore[arg-type]
+                number, settings, topics, producer, self, self.scheduler, self.growth,  # type: ignore[arg-type]
                 ReceiverMetrics(), structlog.get_logger(),
             )
             for number in range(pumps)
         ]  # fmt: skip
+        for pump in self.pumps:
+            pump._batch_bytes = 3 * MIB
         self.tasks = [asyncio.create_task(pump.run()) for pump in self.pumps]
         self.ticket = 0
         self.silent: set[int] = set()
         """Partitions in which Kafka stores nothing."""
 
-    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+    async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
         for _ in range(HOPS):
             await asyncio.sleep(0)
         await passes(self.loop, KAFKA)

@@ -18,8 +18,9 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTo
 from aiokafka.structs import TopicPartition
 from headrace_common import topics
 from headrace_common.kafka import client
-from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, make_producer, start_at
+from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, start_at
 from headrace_common.kafka.plan import TopicPlan
+from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
 from headrace_common.topics import changes, ensure
@@ -285,11 +286,10 @@ async def test_no_client_makes_a_topic(tmp_path: Path) -> None:
         settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, request_timeout=2, ack_deadline=3)
         with pytest.raises(DeliveryError, match=r"topic headrace\.events is missing"):
             await describe(settings)
-        producer = make_producer(settings, 1 << 20)
-        await producer.start()
-        with pytest.raises(UnknownTopicOrPartitionError):
-            await producer.partitions_for("headrace.misspelt")
-        await producer.stop()
+        producer = Producer(settings)
+        await producer.open(("headrace.misspelt",))
+        assert producer.partitions("headrace.misspelt") == 0
+        await producer.close()
         with pytest.raises(UnknownTopicOrPartitionError):
             await start_at(make_consumer(settings), TopicPartition("headrace.asked", 0))
         async with admin(settings) as asked:

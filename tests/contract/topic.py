@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.producer import Producer, Sealed
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS
 from headrace_common.topics import ensure
+
+from tests.contract.waiting import PATIENCE
 
 T = TypeVar("T")
 _ASIDE = concurrent.futures.ThreadPoolExecutor(1)
@@ -46,6 +50,16 @@ class Stored:
     @property
     def json(self) -> Any:
         return json.loads(self.value)
+
+
+async def produce(kafka: KafkaSettings, where: TopicPartition, batch: Sealed) -> None:
+    """Stores a batch."""
+    producer = Producer(kafka)
+    await producer.open((where.topic,))
+    try:
+        await producer.store(where, batch, asyncio.get_running_loop().time() + PATIENCE)
+    finally:
+        await producer.close()
 
 
 async def since(kafka: KafkaSettings, topic: str, positions: Mapping[int, int]) -> tuple[list[Stored], dict[int, int]]:

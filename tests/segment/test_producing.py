@@ -1,21 +1,18 @@
-"""The log's producer through what its client may do: whatever goes wrong, a fresh one goes on, and nothing is sent twice."""
+"""The producer of the log: nothing in doubt is produced again, and who waits for it hears that."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import MessageSizeTooLargeError, ProducerClosed, TopicAuthorizationFailedError
-from headrace_common.kafka import producer as module
+from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -27,6 +24,7 @@ from headrace_segment.replica.topics import MESSAGE_BYTES
 from headrace_segment.store.early import OwnRecord
 from structlog.testing import CapturingLogger
 
+from tests.common.kafkaless import SILENCE, Answer, FakeBroker, FakeClient
 from tests.contract.topic import since
 from tests.contract.waiting import before, until
 
@@ -55,8 +53,9 @@ async def test_it_hears_what_a_reader_reads(own_segments: KafkaSettings, whose: 
 
     topic = Topic(own_segments.segments_topic, 2, MESSAGE_BYTES)
     producer = LogProducer(
-        own_segments, topic, ReceiverMetrics(), structlog.get_logger(), stored, lambda: None, lambda *refused: None
+        own_segments, topic, ReceiverMetrics(), structlog.get_logger(), stored, lambda lost: None, lambda *refused: None
     )
+    await producer.open()
     async with pumping(producer, 2):
         for number in range(60):
             producer.put(number % 2, b"s", b"%d" % number)
@@ -66,93 +65,42 @@ async def test_it_hears_what_a_reader_reads(own_segments: KafkaSettings, whose: 
     assert sorted(heard) == [(each.partition, each.offset, each.timestamp, each.key, each.value) for each in read]
 
 
-@dataclass
-class Answer:
-    """Kafka's, to a batch."""
-
-    offset: int = 7
-    timestamp: int = -1
-    timestamp_type: int = 0
-
-
-class Batch:
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.values: list[bytes] = []
-
-    def append(self, *, key: bytes, value: bytes, **_: object) -> object | None:
-        if self.values and len(value) > self.most - sum(map(len, self.values)):
-            return None
-        self.values.append(value)
-        return object()
-
-    def _build(self) -> bytes:
-        return zlib.compress(b"".join(self.values))
-
-
-class Client:
-    """As much of aiokafka's producer as the log's producer uses."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.client = self.cluster = self
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    async def send(self, *request: Any) -> None: ...
-
-    async def partitions_for(self, topic: str) -> set[int]:
-        return {0}
-
-    def leader_for_partition(self, where: Any) -> int:
-        return 1
-
-    def create_batch(self) -> Batch:
-        return Batch(self.bench.batch_bytes)
-
-    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
-        self.bench.sent.append(batch.values)
-        if self.bench.troubles:
-            raise self.bench.troubles.pop(0)
-        if len(batch._build()) > self.bench.most:
-            raise MessageSizeTooLargeError
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        answer.set_result(self.bench.answer)
-        self.bench.answered.set()
-        return answer
-
-
 class Bench:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.troubles: list[Exception] = []
-        self.sent: list[list[bytes]] = []
-        self.lost = 0
-        self.batch_bytes = 1 << 20
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, partitions: int = 1) -> None:
+        self.troubles: list[Answer] = []
+        self.broker = FakeBroker(self._said)
+        self.lost: list[int] = []
         self.most = MESSAGE_BYTES
         self.refused: list[tuple[int, bytes | None]] = []
         self.log = CapturingLogger()
-        self.answer = Answer()
         self.stored: list[tuple[Any, ...]] = []
-        self.answered = asyncio.Event()
-        self.made = self.looks = 0
+        self.looks = 0
         self.away = False
-        self.ends = asyncio.Event()
-        monkeypatch.setattr(module, "make_producer", self._make)
+        monkeypatch.setattr(producing, "PAUSE", 0.0)
         monkeypatch.setattr(producing, "describe", self.describe)
-        self.produce(1, self._lost)
-
-    def produce(self, partitions: int, lost: Callable[[], None]) -> None:
         self.producer = LogProducer(
-            KafkaSettings(),
+            KafkaSettings(segments_topic="segments"),
             Topic("segments", partitions, self.most, configuration={"max.message.bytes": str(self.most)}),
             ReceiverMetrics(),
             self.log,  # type: ignore[arg-type]
             lambda *heard: self.stored.append(heard),
-            lost,
+            self.lost.append,
             lambda *refused: self.refused.append(refused),
         )
+        self.producer._producer._client = FakeClient(self.broker)
+
+    def _said(self, values: list[bytes]) -> Answer:
+        if self.troubles:
+            return self.troubles.pop(0)
+        return MessageSizeTooLargeError() if len(self.broker_bytes(values)) > self.most else None
+
+    def broker_bytes(self, values: list[bytes]) -> bytes:
+        """What of these values cannot be compressed."""
+        return b"".join(value for value in values if value.strip(b"\0"))
+
+    @property
+    def sent(self) -> list[list[bytes]]:
+        return [sent.values for sent in self.broker.sent]
 
     async def describe(self, settings: KafkaSettings, also: Sequence[str]) -> tuple[Topic, ...]:
         self.looks += 1
@@ -160,14 +108,6 @@ class Bench:
             raise DeliveryError("Kafka is away", DeliveryPolicy.RETRY)
         topic = Topic("segments", 1, self.most, configuration={"max.message.bytes": str(self.most)})
         return topic, topic, topic
-
-    def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
-        self.batch_bytes = batch_bytes
-        return Client(self)
-
-    def _lost(self) -> None:
-        self.lost += 1
-        self.producer.put(0, b"s", b"after")
 
 
 @contextlib.asynccontextmanager
@@ -184,22 +124,7 @@ async def pumping(producer: LogProducer, partitions: int = 1) -> AsyncIterator[N
         await producer.close()
 
 
-async def pumped(bench: Bench) -> None:
-    async with pumping(bench.producer):
-        await asyncio.wait_for(bench.answered.wait(), PATIENCE)
-        await asyncio.sleep(0)
-
-
-async def test_a_batch_without_a_place_is_left_to_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    bench.answer = Answer(offset=-1)
-    for _ in range(SLICE + 1):
-        bench.producer.put(0, b"s", b"")
-    await pumped(bench)
-    assert bench.stored == []
-
-
-async def test_of_a_large_batch_so_many_are_told_before_the_loop_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_large_batch_a_slice_is_told_before_the_loop_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     for number in range(2 * SLICE + 1):
         bench.producer.put(0, b"s", b"%d" % number)
@@ -214,95 +139,50 @@ async def test_of_a_large_batch_so_many_are_told_before_the_loop_turns(monkeypat
 
     async with pumping(bench.producer):
         await asyncio.wait_for(count(), PATIENCE)
-    assert [(first, len(own)) for _, first, own, _ in bench.stored] == [
-        (7, SLICE),
-        (7 + SLICE, SLICE),
-        (7 + 2 * SLICE, 1),
-    ]
+    first = bench.stored[0][1]
+    assert [(at - first, len(own)) for _, at, own, _ in bench.stored] == [(0, SLICE), (SLICE, SLICE), (2 * SLICE, 1)]
     assert len(set(told_in)) == 3
 
 
-@pytest.mark.parametrize("trouble", [OSError("cut"), KeyError("a bug")], ids=repr)
-async def test_what_failed_is_not_sent_again_and_its_sessions_hear_it(
-    monkeypatch: pytest.MonkeyPatch, trouble: Exception
-) -> None:
-    bench = Bench(monkeypatch)
-    bench.troubles.append(trouble)
-    bench.producer.put(0, b"s", b"first")
-    await pumped(bench)
-    assert bench.sent == [[b"first"], [b"after"]]
-    assert bench.lost == 1
-    assert [own for _, _, own, _ in bench.stored] == [[(b"s", b"after")]]
-
-
-class Silent(Client):
-    """Its first life never answers, and takes its time to end."""
-
-    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
-        if self.bench.made == 1:
-            self.bench.sent.append(batch.values)
-            return asyncio.get_running_loop().create_future()
-        return await super().send_batch(batch, topic, partition=partition)
-
-    async def stop(self) -> None:
-        if self.bench.made == 1:
-            await self.bench.ends.wait()
-
-
-async def test_a_fresh_producer_is_not_given_up_for_what_the_one_before_it_left(
+async def test_what_is_given_up_is_not_sent_again_and_the_sessions_of_its_partition_hear_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It takes seconds until that has ended; meanwhile sessions begin anew."""
-    bench = Bench(monkeypatch)
-
-    def make(settings: KafkaSettings, batch_bytes: int) -> Client:
-        bench.made += 1
-        return Silent(bench)
-
-    monkeypatch.setattr(module, "make_producer", make)
-    bench.produce(2, lambda: None)
+    bench = Bench(monkeypatch, 2)
+    bench.troubles.append(TopicAuthorizationFailedError())
     async with pumping(bench.producer, 2):
-        bench.producer.put(0, b"s", b"never answered")
-        await until(lambda: bench.sent, "it is under way")
-        late = asyncio.get_running_loop().time() + 1
-        bench.producer.overdue(late)
-        bench.producer.put(1, b"t", b"after")
-        await asyncio.wait_for(bench.answered.wait(), PATIENCE)
-        for _ in range(3):
-            bench.producer.overdue(late)
-            await asyncio.sleep(0)
-        assert bench.made == 2
-        bench.producer.put(1, b"t", b"more")
-        await until(lambda: len(bench.stored) == 2, "it goes on")
-        assert bench.made == 2
-        bench.ends.set()
+        bench.producer.put(0, b"s", b"first")
+        await until(lambda: bench.lost, "it is given up")
+        bench.producer.put(1, b"t", b"other")
+        bench.producer.put(0, b"s", b"after")
+        await until(lambda: len(bench.stored) == 2, "the others are stored")
+    assert sorted(bench.sent) == [[b"after"], [b"first"], [b"other"]]
+    assert bench.lost == [0]
+
+
+async def test_a_lost_answer_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.troubles.append(ConnectionResetError())
+    async with pumping(bench.producer):
+        bench.producer.put(0, b"s", b"first")
+        await until(lambda: bench.stored, "it is stored")
+    assert bench.broker.sent[0].data == bench.broker.sent[1].data
+    assert bench.lost == []
 
 
 async def test_what_is_put_while_the_broker_is_busy_leaves_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    answers: list[asyncio.Future[object]] = []
-
-    class Slow(Client):
-        async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
-            await super().send_batch(batch, topic, partition=partition)
-            answers.append(asyncio.get_running_loop().create_future())
-            return answers[-1]
-
-    monkeypatch.setattr(module, "make_producer", lambda settings, batch_bytes: Slow(bench))
-    bench.produce(2, lambda: None)
+    bench = Bench(monkeypatch, 2)
+    bench.troubles.append(SILENCE)
     async with pumping(bench.producer, 2):
         bench.producer.put(0, b"s", b"first")
-        await until(lambda: answers, "it is under way")
+        await until(lambda: bench.sent, "it is under way")
         for value in (b"second", b"third"):
             bench.producer.put(1, b"t", value)
             for _ in range(20):
                 await asyncio.sleep(0)
         assert bench.sent == [[b"first"]]
-        answers[0].set_result(Answer())
-        await until(lambda: len(answers) == 2, "the others are under way")
-        assert bench.sent == [[b"first"], [b"second", b"third"]]
-        answers[1].set_result(Answer())
+        bench.broker.open.set()
         await until(lambda: len(bench.stored) == 2, "they are stored")
+        assert bench.sent == [[b"first"], [b"second", b"third"]]
 
 
 NOISE = random.Random(5).randbytes(100_000)
@@ -314,25 +194,23 @@ async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeyp
     producer = bench.producer
 
     async def put(*records: tuple[bytes, bytes]) -> None:
-        before = len(bench.stored)
         for session, value in records:
             producer.put(0, b"s", value, session)
         producer.put(0, b"s", b"other", b"other")
-        await until(lambda: len(bench.stored) > before and not producer._queues[0].records, "the others' is stored")
+        await until(lambda: not producer._queues[0].records and producer._queues[0].since is None, "all is decided")
 
     async with pumping(producer):
         await put((b"large", NOISE))
-        assert (bench.lost, bench.looks) == (0, 0)
+        assert (bench.lost, bench.looks) == ([], 0)
         bench.most = 50_000
         await put((b"large", NOISE))
-        assert (bench.lost, bench.looks) == (1, 1), "Kafka refuses the first: it is not known that the limit is another"
-        assert bench.batch_bytes == 37_500
+        await until(lambda: bench.looks, "the limit is looked at")
+        assert bench.lost == [0], "Kafka refuses the first: it is not known that the limit is another"
         sent = len(bench.sent)
         for _ in range(3):
             await put((b"before", b"1"), (b"large", NOISE), (b"large", b"behind it"), (b"zeros", bytes(200_000)))
-        assert (bench.lost, bench.refused) == (1, [(0, b"large")] * 3)
+        assert (bench.lost, bench.refused) == ([0], [(0, b"large")] * 3)
         assert b"behind it" not in b"".join(value for values in bench.sent[sent:] for value in values)
-        assert b"".join(bench.sent[sent + 1]) == bytes(200_000), "compressed it is small"
         (said,) = {call.args for call in bench.log.calls if "larger" in call.args[0]}
         assert said == ("a block is larger than the segments topic takes",)
         bench.away = True
@@ -341,30 +219,7 @@ async def test_a_block_that_the_topic_takes_no_more_ends_its_own_session(monkeyp
         bench.away, bench.most = False, MESSAGE_BYTES
         await put((b"large", NOISE))
         assert len(bench.refused) == 4, "the limit was raised"
-        assert producer._current is not None
-        assert producer._current.stored
-
-
-async def test_what_fails_behind_a_block_that_is_too_large_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit was not looked at again, so the block ended the sessions of all once more."""
-    bench = Bench(monkeypatch)
-    bench.produce(2, lambda: None)
-    answers: dict[int, asyncio.Future[object]] = {}
-
-    async def send(client: Client, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
-        return answers.setdefault(partition, asyncio.get_running_loop().create_future())
-
-    monkeypatch.setattr(Client, "send_batch", send)
-    monkeypatch.setattr(Client, "leader_for_partition", lambda client, where: where.partition)
-    async with pumping(bench.producer, 2):
-        for number in range(2):
-            bench.producer.put(number, b"s", b"block")
-        await until(lambda: len(answers) == 2, "they are under way")
-        answers[0].set_exception(MessageSizeTooLargeError())
-        answers[1].set_exception(ProducerClosed())
-        await until(lambda: bench.producer._current is None, "the producer is given up")
-        await bench.producer.current()
-        assert bench.looks == 1
+        assert NOISE in bench.broker.values[-2:]
 
 
 async def test_a_topic_that_refuses_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,12 +229,11 @@ async def test_a_topic_that_refuses_all_is_told(monkeypatch: pytest.MonkeyPatch)
     producer._clock = lambda: now
 
     async def refused() -> None:
-        sent = len(bench.sent)
-        bench.troubles += [TopicAuthorizationFailedError("segments")]
+        lost = len(bench.lost)
+        bench.troubles += [TopicAuthorizationFailedError()]
         producer.put(0, b"s", b"1")
-        await until(lambda: len(bench.sent) > sent, "it is sent")
+        await until(lambda: len(bench.lost) > lost, "it is given up")
 
-    producer._lost = lambda: None
     async with pumping(producer):
         assert producer.failing() == (0.0, "")
         await refused()
@@ -387,7 +241,7 @@ async def test_a_topic_that_refuses_all_is_told(monkeypatch: pytest.MonkeyPatch)
         await refused()
         now += 5
         seconds, problem = producer.failing()
-        assert (seconds, "TopicAuthorizationFailedError: segments" in problem) == (FAILED_TIME + 4, True)
+        assert (seconds, "TopicAuthorizationFailedError" in problem) == (FAILED_TIME + 4, True)
         now += FAILED_TIME
         assert producer.failing()[0] == 0.0, "nobody tries"
         await refused()

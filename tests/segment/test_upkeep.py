@@ -41,7 +41,7 @@ class Bench(Front):
             ReceiverMetrics(),
             structlog.get_logger(),
             lambda *heard: None,
-            lambda: None,
+            lambda lost: None,
             lambda *refused: None,
         )
         self.segments._producer = self.producer

@@ -296,7 +296,7 @@ class Account:
         self.markers: list[Marker] = []
         self.first: Number | None = None
         self._excused: set[Number] = set()
-        self._answers: dict[Number, asyncio.Future[Any]] = {}
+        self._answers: dict[Number, asyncio.Event] = {}
         self._ids: dict[Number, bytes] = {}
         self._gave_up = False
         """Kafka has refused something: its markers, which may join numbers of several starts, are not told from others."""
@@ -386,7 +386,7 @@ class Account:
         if self._owners.setdefault(name, (self, number)) != (self, number):
             self._world.oracle.fails(f"{number} has the id of {self._owners[name][1]}, or of another device's message")
         self.stored.setdefault(number, record.timestamp)
-        self._answers[number] = record.answer
+        self._answers[number] = record.heard
         is_late = record.producer <= self._dead_producers
         if is_late:
             self._excused.add(number)  # its process was killed, and its successor has looked already
@@ -456,9 +456,7 @@ class Account:
 
     def _was_heard(self, number: Number) -> bool:
         """Whether its consumer knew that it is stored."""
-        answer = self._answers[number]
-        heard = answer.done() and not answer.cancelled() and answer.exception() is None
-        return heard and number not in self._excused
+        return self._answers[number].is_set() and number not in self._excused
 
     def _untold(self) -> tuple[dict[int, int], dict[int, int]]:
         """What a consumer that came back cannot know, by start of the device: up to which number, if its numbers do not show that

@@ -1,8 +1,7 @@
-"""Kafka at `send_batch`: a log for each partition, idempotent producers, and whatever can go wrong between the two.
+"""Kafka at its ProduceRequests: a log for each partition, producers' identities and sequences, and whatever can go wrong between.
 
-The broker's rules are Kafka's: a batch whose sequence was stored is answered and not stored again, one that comes too early is
-refused. The producer's are aiokafka's: one batch of a partition under way at a time; what may be tried again is, for ever, while
-the partition has a leader; a batch that fails for good leaves a hole, at which the next one kills the producer.
+The broker's rules are Kafka's: it knows the last five batches of a producer in a partition, confirms one of them without storing
+it again, and refuses one that is neither of these nor the next.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import errors
-from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from headrace_common.kafka.client import InvalidRecordError, Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.simulation.loop import EPOCH, OWNER, WORLD, Mortal, SimulatedLoop
+from tests.simulation.loop import OWNER, WORLD, Mortal, SimulatedLoop
 from tests.simulation.scenario import FATAL
 
-RETRY_BACKOFF = 0.1
 FORGETFUL = 0.3
 """Chance that a broker which has stored a batch before does not know any more where."""
-BROKEN_END = 0.2
-"""Chance that a producer which is cut off fails while it gives its batches up."""
-
-AFTER = 0.5
-"""Chance that a producer's end is said of a batch that is stored: by an answer to its second sending, the first was lost."""
+FORGETS = 0.2
+"""Chance that a broker does not know a producer any more that sends a batch again."""
+REFUSES = 0.5
+"""Chance that a broker which is down takes no connection; else it takes the request and is silent."""
+REMEMBERED = 5
+"""Batches of a producer that a partition knows."""
 
 CURSED = b"cursed"
 """A record whose value holds this is refused for its content."""
@@ -47,7 +46,7 @@ PASSING: tuple[type[Exception], ...] = (
     errors.KafkaStorageError,
     errors.UnknownTopicOrPartitionError,
 )
-"""aiokafka sends the batch again."""
+"""The same batch may be stored later."""
 
 FINAL: tuple[type[Exception], ...] = (
     errors.UnknownError,
@@ -58,7 +57,10 @@ FINAL: tuple[type[Exception], ...] = (
     errors.OutOfOrderSequenceNumber,
     errors.UnknownProducerId,
 )
-"""The batch fails for good."""
+"""The batch is refused, or its identity."""
+
+AFTER = (errors.NotEnoughReplicasAfterAppendError, errors.NotLeaderForPartitionError, errors.RequestTimedOutError)
+"""Said of a batch that is stored."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Stored:
     value: bytes | None
     headers: dict[str, bytes]
     timestamp: int
-    answer: asyncio.Future[Any]
+    heard: asyncio.Event
     """Whether its producer has heard that it is stored."""
     timestamp_type: int = 0
 
@@ -131,7 +133,7 @@ class Broker:
     tell: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
-        self._sequences: dict[tuple[int, str, int], int] = {}
+        self._known: dict[tuple[int, int, TopicPartition], deque[Request]] = {}
         self.doubted: set[bytes] = set()
         """Values that met an unknown error by chance: after several, a receiver may take them for refused."""
 
@@ -142,80 +144,85 @@ class Broker:
         """Whatever happens at the broker happens whether or not the one who asked is alive."""
         self.loop.call_later(self.chance.uniform(*self.weather.delay), work, *args, context=WORLD.copy())
 
-    def produce(self, request: Request, reply: Callable[[Exception | None], None]) -> None:
-        """A request has arrived. `reply` is not called when the answer is lost. `request.offset` says where it was stored."""
+    def produce(self, batches: Sequence[Request], reply: Callable[[list[Exception | None]], None]) -> None:
+        """A request has arrived. `reply` is not called when the answer is lost."""
         weather, chance = self.weather, self.chance
         if weather.down or chance.random() < weather.silent:
             self.tell("kafka says nothing and stores nothing")
             return
+        answers = [self._produce(batch) for batch in batches]
+        if chance.random() < weather.unheard:
+            self.tell("kafka's answer is lost")
+        else:
+            reply(answers)
+
+    def _produce(self, batch: Request) -> Exception | None:
+        weather, chance = self.weather, self.chance
         if weather.missing:
-            self._sequences.clear()
-            reply(errors.UnknownTopicOrPartitionError())
-            return
-        if not self.has_leader(request.partition):
-            reply(errors.NotLeaderForPartitionError())
-            return
+            self._known.clear()
+            return errors.UnknownTopicOrPartitionError()
+        if not self.has_leader(batch.where.partition):
+            return errors.NotLeaderForPartitionError()
         if chance.random() < weather.passing:
-            reply(chance.choice(PASSING)())
-            return
-        error, after = self._judge(request), None
-        ends = weather.quarantine_ends and request.topic.endswith("quarantine")
+            return chance.choice(PASSING)()
+        error = self._judge(batch)
+        ends = weather.quarantine_ends and batch.where.topic.endswith("quarantine")
         if error is None and (ends or chance.random() < weather.final):
             error = chance.choice(FATAL if ends else weather.errors)()
             if isinstance(error, errors.UnknownError):
-                self.doubted.update(record.value for record in request.records)
-            elif isinstance(error, FATAL) and request.tries > 0 and chance.random() < AFTER:
-                error, after = None, error
+                self.doubted.update(record.value for record in batch.records)
+        if error is None:
+            error = self._sequenced(batch)
         if error is not None:
-            self.tell(f"kafka refuses {request.count} records: {type(error).__name__}")
-            reply(error)
-            return
-        where = (request.producer, request.topic, request.partition)
-        expected = self._sequences.get(where, 0)
-        if request.sequence > expected:
-            reply(errors.OutOfOrderSequenceNumber())
-            return
-        if request.sequence == expected:
-            self._sequences[where] = expected + request.count
-            self._append(request)
-        elif chance.random() < FORGETFUL:
-            request.offset = -1
-        if after is not None:
-            self.tell(f"kafka stores, and says {type(after).__name__}")
-            reply(after)
-        elif chance.random() < weather.unheard:
-            self.tell("kafka stores, and its answer is lost")
+            self.tell(f"kafka refuses {batch.count} records: {type(error).__name__}")
         elif chance.random() < weather.appended:
-            reply(errors.NotEnoughReplicasAfterAppendError())
-        else:
-            reply(None)
+            return chance.choice(AFTER)()
+        return error
+
+    def _sequenced(self, batch: Request) -> Exception | None:
+        """Stores a batch that is the next of its producer, or knows it."""
+        known = self._known.setdefault((batch.producer, batch.epoch, batch.where), deque(maxlen=REMEMBERED))
+        if known and batch.sequence <= known[-1].sequence and self.chance.random() < FORGETS:
+            known.clear()
+            return errors.UnknownProducerId()
+        for before in known:
+            if (before.sequence, before.count) == (batch.sequence, batch.count):
+                batch.offset = -1 if self.chance.random() < FORGETFUL else before.offset
+                return None
+        expected = known[-1].sequence + known[-1].count if known else batch.sequence * (self.chance.random() < 0.5)
+        if batch.sequence != expected:
+            return errors.OutOfOrderSequenceNumber()
+        known.append(batch)
+        self._append(batch)
+        return None
 
     def _judge(self, request: Request) -> Exception | None:
+        topic = request.where.topic
         if len(request.data) > self.max_message_bytes:
             return errors.MessageSizeTooLargeError()
-        if not request.topic.endswith("events"):
-            return InvalidRecordError() if self.weather.spoilt and request.topic.endswith("quarantine") else None
+        if not topic.endswith("events"):
+            return InvalidRecordError() if self.weather.spoilt and topic.endswith("quarantine") else None
         values = [record.value for record in request.records if record.value is not None]
         if any(CURSED in value for value in values):
             return InvalidRecordError()
         return errors.UnknownError() if any(ODD in value for value in values) else None
 
     def _append(self, request: Request) -> None:
-        self.tell(f"kafka stores {request.count} records in {request.topic}/{request.partition}")
-        where = TopicPartition(request.topic, request.partition)
+        where = request.where
+        self.tell(f"kafka stores {request.count} records in {where.topic}/{where.partition}")
         log = self.logs.setdefault(where, [])
         request.offset = len(log)
         for record in request.records:
             stored = Stored(
-                request.topic,
-                request.partition,
+                where.topic,
+                where.partition,
                 len(log),
                 request.producer,
                 record.key,
                 record.value,
                 dict(record.headers),
                 record.timestamp,
-                request.answer,
+                request.heard,
             )
             log.append(stored)
             self.log.append(stored)
@@ -236,93 +243,64 @@ class Broker:
         names = [settings.events_topic, settings.quarantine_topic, *also]
         return [Topic(name, named.get(name, self.partitions), self.max_message_bytes) for name in names]
 
-    def make_producer(self, settings: KafkaSettings, batch_bytes: int) -> SimulatedProducer:
-        self.producers += 1
-        return SimulatedProducer(self, self.producers, settings.request_timeout)
+    def make_client(self, settings: KafkaSettings) -> SimulatedClient:
+        return SimulatedClient(self, settings.request_timeout)
 
 
-@dataclass
 class Request:
     """A batch on its way to one partition."""
 
-    producer: int
-    topic: str
-    partition: int
-    data: bytes
-    count: int
-    answer: asyncio.Future[Request]
-    since: float
-    offset: int = -1
-    timestamp_type = 0
-    sequence: int = -1
-    tries: int = 0
-
-    def __post_init__(self) -> None:
-        self.records = list(DefaultRecordBatch(self.data))
+    def __init__(self, where: TopicPartition, data: bytes) -> None:
+        batch = DefaultRecordBatch(data)
+        self.where = where
+        self.data = data
+        self.records = list(batch)
+        self.count = len(self.records)
+        self.producer: int = batch.producer_id
+        self.epoch: int = batch.producer_epoch
+        self.sequence: int = batch.base_sequence
+        self.offset = -1
+        self.heard = asyncio.Event()
 
 
-class SimulatedProducer:
-    """As much of `AIOKafkaProducer` as Headrace uses; its parts are itself."""
+class SimulatedClient:
+    """As much of `AIOKafkaClient` as Headrace uses; its cluster is itself, and has one broker."""
 
-    def __init__(self, broker: Broker, number: int, timeout: float) -> None:
+    NODE = 1
+
+    def __init__(self, broker: Broker, timeout: float) -> None:
         self._broker = broker
         self._loop = broker.loop
-        self._number = number
         self._timeout = timeout
-        self._queues: dict[tuple[str, int], deque[Request]] = {}
-        self._sequences: dict[tuple[str, int], int] = {}
-        self._error: Exception | None = None
-        self._closed = self._is_cut = False
+        self._sent: dict[TopicPartition, bytes] = {}
         owner = OWNER.get()
         assert owner is not None
         self._owner: Mortal = owner
-        owner.producers += 1
-        self.client = self.cluster = self._message_accumulator = self
-        self._sender = SimpleNamespace(sender_task=None)
+        self.cluster = self
 
-    async def start(self) -> None:
+    async def _waits(self) -> None:
         await asyncio.sleep(self._broker.chance.uniform(*self._broker.weather.delay))
+
+    async def bootstrap(self) -> None:
+        await self._waits()
         if self._broker.weather.down:
             await asyncio.sleep(0.5)
             raise errors.KafkaConnectionError("nobody answers")
 
-    async def partitions_for(self, topic: str) -> set[int]:
-        return set(range(self._broker.partitions))
+    async def set_topics(self, topics: Sequence[str]) -> None:
+        await self._waits()
 
-    async def stop(self) -> None:
-        self._closed = True
-        while self._queues:
-            await asyncio.wait([request.answer for queue in self._queues.values() for request in queue])
-            await asyncio.sleep(0)
+    async def close(self) -> None: ...
 
-    async def close(self) -> None:
-        self._closed = True
+    def get_random_node(self) -> int:
+        return self.NODE
 
-    def fail_all(self, error: Exception) -> None:
-        """As `MessageAccumulator.fail_all`, which Headrace calls when it cuts a producer off."""
-        if self._closed and self._broker.chance.random() < BROKEN_END:
-            self._is_cut = True  # as a client does whose end fails: what is under way is never answered
-            raise RuntimeError("the client fails in its end")
-        self._die(error)
-
-    def _die(self, error: Exception) -> None:
-        self._error = error
-        queues, self._queues = self._queues, {}
-        for queue in queues.values():
-            for request in queue:
-                self._settle(request, error)
-
-    def leader_for_partition(self, where: Any) -> int | None:
-        return 1 if self._broker.has_leader(where.partition) else -1
+    def leader_for_partition(self, where: TopicPartition) -> int:
+        return self.NODE if self._broker.has_leader(where.partition) else -1
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return (
-            None
-            if self._broker.weather.missing
-            else set(range(max(self._broker.partitions, self._broker.quarantine_partitions)))
-        )
-
-    async def send(self, *request: Any) -> None: ...
+        most = max(self._broker.partitions, self._broker.quarantine_partitions)
+        return None if self._broker.weather.missing else set(range(most))
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
         done = self._loop.create_future()
@@ -334,99 +312,57 @@ class SimulatedProducer:
         self._loop.call_later(0.01, answered)
         return done
 
-    def create_batch(self) -> BatchBuilder:
-        return BatchBuilder(1 << 20, 0)
+    async def send(self, node: int, request: Any) -> Any:
+        assert node == self.NODE
+        broker = self._broker
+        if broker.weather.down and broker.chance.random() < REFUSES:
+            await self._waits()
+            raise errors.NodeNotReadyError("nobody answers")
+        if not isinstance(request, ProduceRequest):
+            return await self._identity()
+        batches = [
+            Request(TopicPartition(topic, partition), data)
+            for topic, partitions in request._topics
+            for partition, data in partitions
+        ]
+        for batch in batches:
+            if self._sent.get(batch.where) != batch.data:
+                self._sent[batch.where] = batch.data
+                broker.on_send(batch)
+        answer = self._loop.create_future()
 
-    async def send_and_wait(self, topic: str, value: bytes | None, key: bytes, partition: int) -> None:
-        batch = self.create_batch()
-        batch.append(timestamp=int((EPOCH + self._loop.now) * 1000), key=key, value=value)
-        await (await self.send_batch(batch, topic, partition=partition))
+        def reply(errors: list[Exception | None]) -> None:
+            pause = broker.chance.uniform(*broker.weather.delay)
+            self._loop.call_later(pause, self._answered, answer, batches, errors, context=self._owner.context.copy())
 
-    async def send_batch(self, builder: Any, topic: str, *, partition: int) -> asyncio.Future[Request]:
-        await asyncio.sleep(0)
-        if self._closed:
-            raise errors.ProducerClosed
-        if self._error is not None:
-            raise self._error
-        data = bytes(builder._build())
-        request = Request(
-            self._number, topic, partition, data, builder.record_count(), self._loop.create_future(), self._loop.now
-        )
-        self._broker.on_send(request)
-        queue = self._queues.setdefault((topic, partition), deque())
-        queue.append(request)
-        if len(queue) == 1:
-            self._send(request)
-        return asyncio.shield(request.answer)
+        broker.later(broker.produce, batches, reply)
+        try:
+            return await asyncio.wait_for(answer, self._timeout)
+        except TimeoutError:
+            raise errors.RequestTimedOutError from None
 
-    def _send(self, request: Request) -> None:
-        """In the owner's context, as all that the producer itself does."""
-        if request.answer.done() or self._is_cut:
+    async def _identity(self) -> SimpleNamespace:
+        await self._waits()
+        if self._broker.weather.down:
+            await asyncio.sleep(self._timeout)
+            raise errors.RequestTimedOutError
+        self._broker.producers += 1
+        return SimpleNamespace(error_code=0, producer_id=self._broker.producers)
+
+    def _answered(
+        self, answer: asyncio.Future[SimpleNamespace], batches: Sequence[Request], found: list[Exception | None]
+    ) -> None:
+        if answer.done():
             return
-        where = (request.topic, request.partition)
-        if not self._broker.has_leader(request.partition) and request.sequence < 0:
-            if self._loop.now - request.since > self._timeout:
-                self._settle(request, errors.LeaderNotAvailableError())
-                return
-            self._again(request)
-            return
-        if request.sequence < 0:
-            request.sequence = self._sequences.get(where, 0)
-            self._sequences[where] = request.sequence + request.count
-        request.tries += 1
-        attempt = request.tries
-
-        def reply(error: Exception | None) -> None:
-            self._loop.call_later(
-                self._broker.chance.uniform(*self._broker.weather.delay),
-                self._answered,
-                request,
-                attempt,
-                error,
-                context=self._owner.context.copy(),
-            )
-
-        self._broker.later(self._broker.produce, request, reply)
-        self._loop.call_later(self._timeout, self._unanswered, request, attempt)
-
-    def _again(self, request: Request) -> None:
-        self._loop.call_later(RETRY_BACKOFF, self._send, request, context=self._owner.context.copy())
-
-    def _unanswered(self, request: Request, attempt: int) -> None:
-        if attempt == request.tries and not request.answer.done():
-            request.tries += 1  # what comes now comes too late
-            self._again(request)
-
-    def _answered(self, request: Request, attempt: int, error: Exception | None) -> None:
-        if attempt != request.tries or request.answer.done() or self._is_cut:
-            return
-        if error is not None and getattr(error, "retriable", False):
-            request.tries += 1
-            self._again(request)
-            return
-        if isinstance(error, FATAL):
-            if isinstance(error, errors.InvalidProducerEpoch):
-                error = errors.ProducerFenced()
-            self._die(error)
-            return
-        self._settle(request, error)
-
-    def _settle(self, request: Request, error: Exception | None) -> None:
-        if not request.answer.done():
+        topics: dict[str, list[tuple[int, int, int, int]]] = {}
+        for batch, error in zip(batches, found, strict=True):
+            code = 0 if error is None else getattr(error, "errno", -1)
+            topics.setdefault(batch.where.topic, []).append((batch.where.partition, code, batch.offset, -1))
+            self._owner.troubled |= error is not None
             if error is None:
-                if request.topic.endswith("events"):
-                    self._owner.confirmed += request.count
-                elif request.topic.endswith("quarantine"):
-                    self._owner.quarantined += request.count
-                request.answer.set_result(request)
-            else:
-                request.answer.set_exception(error)
-                request.answer.add_done_callback(lambda answer: answer.exception())
-        where = (request.topic, request.partition)
-        queue = self._queues.get(where)
-        if queue and queue[0] is request:
-            queue.popleft()
-            if queue:
-                self._send(queue[0])
-            else:
-                del self._queues[where]
+                batch.heard.set()
+                if batch.where.topic.endswith("events"):
+                    self._owner.confirmed += batch.count
+                elif batch.where.topic.endswith("quarantine"):
+                    self._owner.quarantined += batch.count
+        answer.set_result(SimpleNamespace(throttle_time_ms=0, topics=list(topics.items())))

@@ -39,8 +39,10 @@ class Mortal:
         self.context = Context()
         self.context.run(OWNER.set, self)
         self.signals: dict[int, Callable[[], object]] = {}
-        self.confirmed = self.quarantined = self.producers = 0
-        """Events that Kafka has told it are stored, such in quarantine, and producers that it has made."""
+        self.confirmed = self.quarantined = 0
+        """Events that Kafka has told it are stored, and such in quarantine."""
+        self.troubled = False
+        """Kafka has answered a batch of it with an error."""
 
 
 OWNER: ContextVar[Mortal | None] = ContextVar("owner", default=None)

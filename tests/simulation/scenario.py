@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiokafka import errors
-from headrace_common.publishing.delivery import SILENCE_TIME
 
 KIB = 1 << 10
 
@@ -128,7 +127,7 @@ class Scenario:
         as long as a batch may be without an answer, and then a request to a broker.
         """
         calm = all(not plan.cut and not plan.rough and not plan.slow for plan in self.clients if plan.kind in KEPT)
-        return (SILENCE_TIME if calm and self.delay[1] < 1 else 600.0) + self.kafka.get("request_timeout", 30)
+        return (120.0 if calm and self.delay[1] < 1 else 600.0) + self.kafka.get("request_timeout", 30)
 
     def smaller(self) -> Iterator[Scenario]:
         """Scenarios with less in them: fewer faults, fewer clients, fewer frames."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from binascii import crc32
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
-from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, client_arguments, describe, explain
-from headrace_common.kafka.identity import take_own_epoch
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.client import Topic, describe
+from headrace_common.kafka.producer import Producer
+from headrace_common.kafka.record_batch import BatchBuilder, builder_of
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import EventHeader
+from headrace_common.record.encoding import encode
 from headrace_common.session.again import PublishedEvent, ReplayOutcome
 from headrace_reader.address import LakeAddress
 from headrace_reader.tables import connect
@@ -187,55 +190,58 @@ def _print(total: Total, *, applied: bool) -> None:
 
 @contextmanager
 def publishing(settings: KafkaSettings) -> Iterator[Publish]:
-    """Open an idempotent producer to the events topic. Gives a function that stores events, and returns why some were refused,
-    with how many; those of one source keep their order. It blocks while Kafka works.
+    """Open a producer to the events topic. Gives a function that stores events, and returns why some were refused, with how many;
+    those of one source keep their order. It blocks while Kafka works.
     """
     with asyncio.Runner() as runner:
         topic, producer = runner.run(_started(settings))
         try:
-            yield lambda events: runner.run(_publish(topic, producer, events))
+            yield lambda events: runner.run(_publish(settings, topic, producer, events))
         finally:
-            runner.run(producer.stop())
+            runner.run(producer.close())
 
 
-async def _started(settings: KafkaSettings) -> tuple[Topic, AIOKafkaProducer]:
+async def _started(settings: KafkaSettings) -> tuple[Topic, Producer]:
     await check_reachable(settings)
-    topic = (await describe(settings))[0]
-    size = topic.max_message_bytes
-    producer = AIOKafkaProducer(
-        **client_arguments(settings),
-        enable_idempotence=True,
-        acks="all",
-        compression_type="zstd",
-        max_request_size=size,
-        max_batch_size=size,
-    )
-    take_own_epoch(producer)
+    topic, producer = (await describe(settings))[0], Producer(settings)
     try:
-        with CONNECT_TROUBLE.told():
-            await producer.start()
-    except (KafkaError, OSError) as error:
-        await producer.stop()
-        raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
+        await producer.open((topic.name,))
+    except DeliveryError as error:
+        raise CommandError(str(error)) from error
     return topic, producer
 
 
-async def _publish(topic: Topic, producer: AIOKafkaProducer, events: Sequence[PublishedEvent]) -> Counter[str]:
+async def _publish(
+    settings: KafkaSettings, topic: Topic, producer: Producer, events: Sequence[PublishedEvent]
+) -> Counter[str]:
     refused: Counter[str] = Counter()
-    waiting: list[asyncio.Future[Any]] = []
-    for event in events:
-        partition = crc32(dict(event.headers)[_SOURCE]) % topic.partitions
+    deadline, now_ms = asyncio.get_running_loop().time() + settings.ack_deadline, time.time_ns() // 1_000_000
+
+    async def store(where: TopicPartition, waiting: Sequence[PublishedEvent], batch: BatchBuilder) -> None:
+        """Stores events; one by one where Kafka refuses them together."""
         try:
-            waiting.append(await producer.send(topic.name, event.value, partition=partition, headers=event.headers))
-        except MessageSizeTooLargeError:
-            refused[f"larger than the topic's max.message.bytes ({topic.max_message_bytes})"] += 1
-        except KafkaError as error:
-            refused[explain(error)] += 1
-    for answer in await asyncio.gather(*waiting, return_exceptions=True):
-        if isinstance(answer, KafkaError):
-            refused[explain(answer)] += 1
-        elif isinstance(answer, BaseException):
-            raise answer
+            await producer.store(where, batch, deadline)
+        except DeliveryError as error:
+            if error.policy is not DeliveryPolicy.POISON or len(waiting) == 1:
+                refused[str(error)] += len(waiting)
+                return
+            for event in waiting:
+                await store(where, [event], builder_of([(encode(event.value, event.headers), now_ms)]))
+
+    async def store_all(partition: int, waiting: Sequence[PublishedEvent]) -> None:
+        """Stores the events of a partition in order, in batches that its topic takes."""
+        first, batch = 0, BatchBuilder()
+        for at, event in enumerate(waiting):
+            record = encode(event.value, event.headers)
+            if not batch.add(record, now_ms, topic.batch_bytes(settings.batch_bytes)):
+                await store(TopicPartition(topic.name, partition), waiting[first:at], batch)
+                first, batch = at, builder_of([(record, now_ms)])
+        await store(TopicPartition(topic.name, partition), waiting[first:], batch)
+
+    by_partition: defaultdict[int, list[PublishedEvent]] = defaultdict(list)
+    for event in events:
+        by_partition[crc32(dict(event.headers)[_SOURCE]) % topic.partitions].append(event)
+    await asyncio.gather(*(store_all(partition, found) for partition, found in by_partition.items()))
     return refused
 
 

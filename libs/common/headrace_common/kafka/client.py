@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partialmethod
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
+from aiokafka import AIOKafkaConsumer, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
@@ -21,7 +19,6 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.access import broker_tls
-from headrace_common.kafka.identity import take_own_epoch
 from headrace_common.kafka.msk import MskTokens
 from headrace_common.kafka.tokens import TokenError, shared_tokens
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -30,6 +27,8 @@ from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSet
 BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
 """A broker's default `max.message.bytes`; assumed if we may not read the setting."""
 
+LEAST: Final = 1 << 10
+"""A batch may have this many bytes, however little the topic takes."""
 
 OTHER_PROTOCOL: Final = (
     "perhaps the broker speaks another KAFKA__SECURITY_PROTOCOL there, or asks for another KAFKA__CERTIFICATE"
@@ -66,20 +65,11 @@ errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 # a misspelt one, too, with one replica.
 MetadataRequest.__init__ = partialmethod(MetadataRequest.__init__, allow_auto_topic_creation=False)
 
-LOOKS: Final = 20
-"""Requests a second by which a client may ask its brokers for metadata. Meanwhile others' batches leave with each answer."""
-
 
 async def look(client: AIOKafkaClient, *about: Any, ask: Any = AIOKafkaClient._metadata_update) -> bool:
-    """Asks for metadata as aiokafka does, after a pause if it has asked often: otherwise its producer asks 1,800 times a second
-    while a batch waits for a leader. If no known broker answers, asks those of KAFKA__BOOTSTRAP_SERVERS (KIP-899), since all
+    """Asks for metadata as aiokafka does. If no known broker answers, asks those of KAFKA__BOOTSTRAP_SERVERS (KIP-899), since all
     brokers may have got other addresses.
     """
-    clock = asyncio.get_running_loop().time
-    asked = vars(client).setdefault("_asked", deque(maxlen=LOOKS))
-    if len(asked) == LOOKS:
-        await asyncio.sleep(asked[0] + 1 - clock())
-    asked.append(clock())
     if await ask(client, *about):
         return True
     with contextlib.suppress(Exception):
@@ -153,24 +143,9 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
     return arguments
 
 
-def make_producer(settings: KafkaSettings, batch_bytes: int) -> AIOKafkaProducer:
-    """Makes an idempotent producer with acks=all, not started. `batch_bytes`: largest batch before compression.
-
-    It compresses with zstd, because aiokafka fixes lz4 and gzip at level 9, which costs seven times as much.
-    """
-    made = AIOKafkaProducer(
-        **client_arguments(settings),
-        enable_idempotence=True,
-        acks="all",
-        compression_type="zstd",
-        max_batch_size=batch_bytes,
-        linger_ms=0,
-        metadata_max_age_ms=60_000,
-    )
-    take_own_epoch(made)
-    # When its sender has ended, aiokafka also fails the transaction, which does not exist: an AttributeError in the log.
-    made._txn_manager.fatal_error = lambda error: None
-    return made
+def make_client(settings: KafkaSettings) -> AIOKafkaClient:
+    """Makes a client for requests of one's own, not connected. Raises `ConfigError` for files that cannot be used."""
+    return AIOKafkaClient(**client_arguments(settings), metadata_max_age_ms=60_000)
 
 
 def make_consumer(settings: KafkaSettings, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
@@ -227,6 +202,10 @@ class Topic:
     def compacted(self) -> bool:
         """Whether Kafka refuses each record without a key there."""
         return "compact" in self.configuration.get("cleanup.policy", "")
+
+    def batch_bytes(self, most: int) -> int:
+        """Returns the largest batch before compression, `most` at most: three quarters of the topic's limit, so that it fits."""
+        return min(most, max(LEAST, self.max_message_bytes * 3 // 4))
 
 
 async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
@@ -306,7 +285,7 @@ def _topic(
 def explain(error: BaseException) -> str:
     """Says an aiokafka error in one line, with the setting to check if that is known."""
     text = str(error).strip() or type(error).__name__
-    if "Unable to bootstrap" in text and CONNECT_TROUBLE.reason:
+    if ("Unable to bootstrap" in text or "not ready" in text) and CONNECT_TROUBLE.reason:
         text = CONNECT_TROUBLE.reason.partition(" (_ssl.c")[0]
         hints = () if text.startswith(TokenError.__name__) else HINTS  # it says itself what to check
         hint = next((hint for word, hint in hints if word in text), None)

@@ -1,365 +1,319 @@
-"""The Kafka producer that all pumps share, and its replacement.
+"""The producer: stores record batches by ProduceRequests of its own, through aiokafka's client.
 
-In aiokafka, a batch that fails for good leaves a hole in its partition's sequence, and the next batch there kills the producer
-(seen with MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, authorisation). A batch whose partition has a leader is retried for ever. So
-every such failure discards the producer, and a fresh one sends its unanswered batches again.
+aiokafka's own producer numbers a batch before Kafka has taken it: each refusal leaves a hole in the sequence and ends the
+producer. Here each partition has an identity (producer id and epoch) and the number of its next record, by these rules (KIP-98):
+
+- Only what Kafka has stored takes numbers. The batch after a refused one has the same numbers.
+- A batch is in doubt while Kafka may have stored it. It is sent again byte for byte, and Kafka confirms it if it has it. Kafka
+  would confirm another batch with these numbers, too, and not store it. So a batch that is given up in doubt takes its identity
+  with it.
+- One batch of a partition is under way at a time.
+
+An identity's epoch is random. A new cluster at the same address, and one whose data was restored from a copy, gives ids of
+producers that are still there to others. If all began with epoch 0, it would take a batch of one for a batch of the other that it
+has stored already, confirm it, and store nothing (seen with Kafka 4.3). Kafka refuses a lower epoch, and a higher one that does
+not begin at sequence 0; it takes any of a producer that it does not know. Sequences that begin anywhere would do the same, but
+Kafka 4.5 refuses them in a partition that was never written (KAFKA-15591).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from functools import partial
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from secrets import randbelow
+from typing import Any, Final, NamedTuple, Protocol
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, ProducerClosed
+from aiokafka import errors
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.structs import TopicPartition
-from typing_extensions import override
 
-from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, describe, explain, make_producer
-from headrace_common.kafka.turns import Turns
-from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
-from headrace_common.operations.log import Log, RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.kafka.client import CONNECT_TROUBLE, InvalidRecordError, explain, make_client
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
-CLOSE_TIME: Final = 2.0
-"""Seconds that a discarded producer may still spend on its unanswered batches; then it is cut off."""
-
-LEAST: Final = 1 << 10
-"""A batch may have this many bytes, however little the topic takes."""
-
-WHY: Final = {
-    DeliveryPolicy.CLOCK: "clock",
-    DeliveryPolicy.POISON: "record_refused",
-    DeliveryPolicy.UNKNOWN: "unknown",
-    DeliveryPolicy.RETRY: "failed",
-    DeliveryPolicy.REFUSED: "refused",
-}
-"""Why a producer is replaced: the metric's label."""
-
-LASTING: Final = (DeliveryPolicy.REFUSED, DeliveryPolicy.CLOCK)
-"""Policies that hold for the next producer as well, whatever it sends."""
+EPOCHS: Final = 2**15 - 1
+LARGEST: Final = 2**31 - 1
+"""The largest sequence number. 0 follows it."""
 
 FIRST_PAUSE: Final = 0.1
-LAST_PAUSE: Final = 5.0
-LEADER_PAUSE: Final = 0.5
+LAST_PAUSE: Final = 1.0
+"""Seconds before a batch is sent again. The pause doubles each time."""
+
+LOOK_TIME: Final = 0.5
+"""Seconds that a search for leaders is waited for."""
+
+UNKNOWN_TRIES: Final = 3
+"""How often a batch is sent that fails for an unknown reason, before its records are suspected."""
+
+REQUEST_BYTES: Final = 16 << 20
+"""A request takes no further batch once it has this many bytes. Brokers take 100 MiB by default."""
+
+TURNS: Final = 2
+"""Turns of the loop in which pumps that have heard an answer hand over their next batches, which then share a request."""
+
+CLOSE_TIME: Final = 2.0
+"""Seconds that the client may take to close its connections."""
+
+POISON: Final = (
+    errors.MessageSizeTooLargeError,
+    errors.RecordListTooLargeError,
+    errors.CorruptRecordException,
+    InvalidRecordError,
+)
+REFUSED: Final = (
+    errors.TopicAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.InvalidTopicError,
+    errors.InvalidRequiredAcksError,
+    errors.UnsupportedVersionError,
+    errors.PolicyViolationError,
+)
+LOST_US: Final = (
+    errors.UnknownProducerId,
+    errors.OutOfOrderSequenceNumber,
+    errors.InvalidProducerEpoch,
+    errors.InvalidProducerIdMapping,
+)
+"""Kafka does not know the identity any more, or gave it to another producer, too."""
+
+NOT_STORED: Final = (
+    *POISON, *REFUSED, *LOST_US, errors.InvalidTimestampError, errors.NotEnoughReplicasError, errors.NodeNotReadyError,
+)  # fmt: skip
+"""Errors after which the attempt has stored nothing. All others leave it in doubt: a leader that moves says so after it appended,
+too."""
+
+
+class Sealed(Protocol):
+    """A batch to which no record is added any more."""
+
+    def record_count(self) -> int:
+        """Returns the number of records."""
+        ...
+
+    def stamped(self, producer_id: int, epoch: int, sequence: int) -> bytes:
+        """Returns the batch as sent, with this identity and the number of its first record."""
+        ...
+
+
+class Place(NamedTuple):
+    """Where Kafka has stored a batch: the offset of its first record, -1 if Kafka does not know it any more. `time_ms`: the time
+    that the broker gave its records; -1 if they keep theirs.
+    """
+
+    offset: int
+    time_ms: int
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    """The sequence of one partition. `identity` is taken out while a batch is under way, put back unless it stays in doubt."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    identity: tuple[int, int] | None = None
+    sequence: int = 0
+
+
+class _Waiting(NamedTuple):
+    """A batch that waits for a request to its broker."""
+
+    where: TopicPartition
+    data: bytes
+    place: asyncio.Future[Place]
 
 
 class Producer:
-    """The life of one aiokafka producer. `gone` is done once none of its batches can be answered any more."""
+    """Stores batches in some topics, for as long as the process runs. Make it inside a running event loop.
 
-    def __init__(self, client: AIOKafkaProducer) -> None:
-        self.client = client
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.discarded = False
-        self.stored = False
-        """Kafka has stored a batch of it."""
-
-    async def close(self) -> None:
-        """Closes it within `CLOSE_TIME`, or cuts it off. Never raises: `gone` is set in any case."""
-        try:
-            await asyncio.wait_for(self.client.stop(), CLOSE_TIME)
-        except Exception:
-            with contextlib.suppress(Exception):
-                await self._cut()
-        finally:
-            if not self.gone.done():
-                self.gone.set_result(None)
-
-    async def _cut(self) -> None:
-        # aiokafka has no bounded stop: its accumulator waits for batches that Kafka will never answer.
-        sender = self.client._sender.sender_task
-        if sender is not None:
-            sender.cancel()
-        self.client._message_accumulator.fail_all(ProducerClosed())
-        with contextlib.suppress(TimeoutError, KafkaError, OSError):
-            await asyncio.wait_for(self.client.client.close(), CLOSE_TIME)
-        if sender is not None:
-            await asyncio.wait([sender], timeout=CLOSE_TIME)
-
-
-def leader(producer: Producer, where: TopicPartition) -> int | None:
-    """Returns the broker that leads a partition, as far as the producer's client knows; None if it has no leader."""
-    found: int | None = producer.client.client.cluster.leader_for_partition(where)
-    return None if found == -1 else found
-
-
-def has_leader(producer: Producer, where: TopicPartition) -> bool:
-    """Returns whether a partition has a leader, as far as the producer's client knows."""
-    return leader(producer, where) is not None
-
-
-async def look_for_leader(producer: Producer, topic: str) -> int:
-    """Asks the brokers again for the leaders. Takes at most `LEADER_PAUSE`, which is also a fit pause until the next call.
-
-    Returns how many partitions `topic` has by now; 0 if it does not exist.
+    Batches that wait for the same broker share a request; one request to a broker is under way at a time.
     """
-    client = producer.client.client
-    await asyncio.wait({client.force_metadata_update()}, timeout=LEADER_PAUSE)
-    return len(client.cluster.partitions_for_topic(topic) or ())
 
-
-def leave_unheard(answer: asyncio.Future[object]) -> None:
-    """Retrieves the exception of an answer that is awaited no more, so that asyncio does not log it as never retrieved."""
-    answer.add_done_callback(_retrieve)
-
-
-def _retrieve(answer: asyncio.Future[object]) -> None:
-    if not answer.cancelled():
-        answer.exception()
-
-
-class ReplaceableProducer(ABC):
-    """Provides the current producer of some topics, and makes a fresh one after it was retired."""
-
-    def __init__(self, settings: KafkaSettings, metrics: ReceiverMetrics, log: Log) -> None:
+    def __init__(self, settings: KafkaSettings, throttled: Callable[[float], None] = lambda seconds: None) -> None:
+        """`throttled` learns for how many seconds a broker will read no request, because a quota is used up (KIP-219)."""
         self._settings = settings
-        self._metrics = metrics
-        self._log = log
-        self._limited = RateLimited(log)
-        self._current: Producer | None = None
-        self._starting: asyncio.Task[Producer] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
-        self._has_answered = False
-        self._closed = False
-        self._pause = 0.0  # before the next one starts
-        self._turns = Turns()
-        self._throttled_until = 0.0  # event loop time
-        self.problem: str | None = None
-        """Why Kafka is not usable now."""
+        self._throttled = throttled
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
+        self._client: Any = None
+        self._lanes: defaultdict[TopicPartition, _Lane] = defaultdict(_Lane)
+        self._waiting: defaultdict[int, list[_Waiting]] = defaultdict(list)
+        self._carriers: dict[int, asyncio.Task[None]] = {}
+        self._answered: dict[int, asyncio.Future[None]] = {}
+        self._throttled_until = 0.0
+        self._trouble = "no answer"
 
-    @property
-    @abstractmethod
-    def batch_bytes(self) -> int:
-        """Largest batch before compression."""
-
-    @abstractmethod
-    def _topics(self) -> Sequence[str]:
-        """Returns the topics that the producer must know before it is used."""
-
-    async def refresh(self) -> None:
-        """Looks at the topics again, before each fresh producer. Raises `DeliveryError` and `ConfigError`."""
-        self._has_answered = True
-
-    @property
-    def usable(self) -> Producer | None:
-        """The producer that `current` would return at once."""
-        return None if self._closed else self._current
-
-    async def current(self) -> Producer:
-        """Returns the producer to use now. Waits, without limit, until Kafka answers and the topics exist. Whatever goes wrong,
-        it tries again. Raises `ConfigError` only before Kafka has answered for the first time. After `close`, waits to be
-        cancelled.
+    async def open(self, topics: Sequence[str]) -> None:
+        """Connects to Kafka, and learns the leaders of these topics. Takes a few request timeouts at most. Raises `DeliveryError`
+        if Kafka does not answer, `ConfigError` for files that cannot be used.
         """
-        if self._closed:
-            await asyncio.get_running_loop().create_future()
-        if self._current is not None:
-            return self._current
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start())
-        return await asyncio.shield(self._starting)
-
-    def turn(self, topic: str, partition: int) -> asyncio.Future[None] | None:
-        """Returns a future that is done when a batch for this partition, handed over now, would be sent. See `Turns.next`."""
-        broker = None if self._current is None else leader(self._current, TopicPartition(topic, partition))
-        return None if broker is None else self._turns.next(broker)
-
-    def taken(self, producer: Producer, topic: str, partition: int) -> AbstractContextManager[None]:
-        """Counts a batch for this partition as under way inside the block."""
-        where = TopicPartition(topic, partition)
-        broker = leader(producer, where)
-        return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker, where)
-
-    def recount(self) -> None:
-        """Lets no batch wait for the answer to one whose partition has lost its leader: that one waits in the client."""
-        if self._current is not None:
-            self._turns.recount(partial(leader, self._current))
-
-    def silence(self) -> str:
-        """Returns why Kafka does not answer, as far as known."""
-        throttled = asyncio.get_running_loop().time() < self._throttled_until
-        return "a quota of Kafka's is used up" if throttled else "no answer"
-
-    def _heed_quotas(self, client: AIOKafkaClient) -> None:
-        """Takes from each answer how long the broker will not read the next request (KIP-219). aiokafka drops that time."""
-        send = client.send
-
-        async def heard(*arguments: Any, **options: Any) -> Any:
-            answer = await send(*arguments, **options)
-            if throttled := getattr(answer, "throttle_time_ms", 0) / 1000:
-                self._metrics.kafka_throttled.inc(throttled)
-                until = asyncio.get_running_loop().time() + throttled
-                self._throttled_until = max(self._throttled_until, until)
-            return answer
-
-        client.send = heard
-
-    def _retire(self, producer: Producer, why: str, *, rarely: bool) -> bool:
-        """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before.
-
-        With `rarely` the next one starts after a pause if this one has stored nothing: otherwise a producer that is refused
-        everything would be replaced for each frame that a client sends again.
-        """
-        if producer.discarded:
-            return False
-        producer.discarded = True
-        self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LAST_PAUSE) if rarely and not producer.stored else 0.0
-        if self._current is producer:
-            self._current = None
-            self._turns.forget()
-        self._metrics.producers_replaced.labels(why).inc()
-        task = asyncio.create_task(producer.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        return True
-
-    async def close(self) -> None:
-        """Closes everything, within a few times `CLOSE_TIME`."""
-        self._closed = True
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
-        if self._current is not None:
-            self._current.discarded = True
-            await self._current.close()
-            self._current = None
-        if self._closing:
-            await asyncio.wait(self._closing)
-
-    async def _start(self) -> Producer:
-        pause = FIRST_PAUSE
-        try:
-            await asyncio.sleep(self._pause)
-            while True:
-                try:
-                    await self.refresh()
-                    self._current = await self._make()
-                    if self.problem is not None:
-                        self._log.info("kafka answers", bootstrap=self._settings.bootstrap_servers)
-                    self.problem = None
-                    return self._current
-                except DeliveryError as error:
-                    self._unusable(str(error))
-                except ConfigError as error:  # a CA file that was there at the start may come back
-                    if not self._has_answered:
-                        raise
-                    self._unusable(str(error))
-                except Exception as error:
-                    self._unusable(f"{type(error).__name__}: {error}", unforeseen=True)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LAST_PAUSE)
-        finally:
-            self._starting = None
-
-    def _unusable(self, problem: str, *, unforeseen: bool = False) -> None:
-        """Notes why Kafka is not usable now. `unforeseen`: call it in an `except` clause, whose traceback is logged."""
-        if self.problem != problem:
-            say = self._log.exception if unforeseen else self._log.warning
-            say("kafka is not usable", problem=problem)
-        self.problem = problem
-
-    async def _make(self) -> Producer:
-        producer = Producer(make_producer(self._settings, self.batch_bytes))
-        self._heed_quotas(producer.client.client)
+        client = make_client(self._settings)
         try:
             with CONNECT_TROUBLE.told():
-                await asyncio.wait_for(self._open(producer.client), self._settings.request_timeout)
-        except BaseException as error:
-            producer.discarded = True
-            await producer.close()
-            if not isinstance(error, TimeoutError | KafkaError | OSError):
-                raise
+                await client.bootstrap()
+                await client.set_topics(topics)
+        except (errors.KafkaError, OSError) as error:
+            await client.close()
             raise DeliveryError(
                 f"Kafka at {self._settings.bootstrap_servers}: {explain(error)}", DeliveryPolicy.RETRY
             ) from error
-        return producer
+        self._client = client
 
-    async def _open(self, client: AIOKafkaProducer) -> None:
-        await client.start()
-        for topic in self._topics():
-            await client.partitions_for(topic)
+    async def close(self) -> None:
+        """Closes the connections. Batches under way stay in doubt."""
+        for carrier in self._carriers.values():
+            carrier.cancel()
+        if self._client is not None:
+            with contextlib.suppress(TimeoutError, errors.KafkaError, OSError):
+                await asyncio.wait_for(self._client.close(), CLOSE_TIME)
 
+    def leader(self, where: TopicPartition) -> int | None:
+        """Returns the broker that leads a partition, as far as known; None if it has no leader."""
+        found: int | None = self._client.cluster.leader_for_partition(where)
+        return None if found == -1 else found
 
-class ProducerSource(ReplaceableProducer):
-    """The producer of events and quarantine, which all pumps share. Knows the topics' limits."""
+    def partitions(self, topic: str) -> int:
+        """Returns how many partitions a topic has, as far as known; 0 if it does not exist."""
+        return len(self._client.cluster.partitions_for_topic(topic) or ())
 
-    def __init__(self, settings: KafkaSettings, metrics: ReceiverMetrics, log: Log) -> None:
-        super().__init__(settings, metrics, log)
-        self.events: Topic | None = None
-        self.quarantine: Topic | None = None
-        self.required: Sequence[str] = ()
-        """The service's own topics, which must exist too."""
-        self.own: dict[str, Topic] = {}
-        """The service's own topics as Kafka describes them, by name."""
-        self.problem = "Kafka has not answered yet"
-
-    @property
-    @override
-    def batch_bytes(self) -> int:
-        """Three quarters of the topic's limit, so that a batch always fits; never nothing."""
-        assert self.events is not None
-        return min(self._settings.batch_bytes, max(LEAST, self.events.max_message_bytes * 3 // 4))
-
-    def max_event_bytes(self) -> int:
-        """Returns the `max.message.bytes` of the events topic, as Kafka described it last."""
-        assert self.events is not None
-        return self.events.max_message_bytes
-
-    def max_quarantine_bytes(self) -> int:
-        """Returns the `max.message.bytes` of the quarantine topic, likewise."""
-        assert self.quarantine is not None
-        return self.quarantine.max_message_bytes
-
-    def has_leader(self, partition: int) -> bool:
-        """Returns whether a partition of the events topic has a leader, as far as known; true while nothing is known."""
-        if self._current is None:
-            return True
-        return has_leader(self._current, TopicPartition(self._settings.events_topic, partition))
-
-    @override
-    def _topics(self) -> Sequence[str]:
-        return self._settings.events_topic, self._settings.quarantine_topic
-
-    def discard(self, producer: Producer, error: DeliveryError) -> None:
-        """Discards `producer` for `error`; its `gone` says when it has ended. Further calls for it do nothing. Does not block.
-
-        After a refused record the next one starts without a pause: all other frames, and the search for the record, need it.
+    def turn(self, where: TopicPartition) -> asyncio.Future[None] | None:
+        """Returns a future that is done when the request under way to the leader of `where` has an answer. None: there is none,
+        and a batch leaves at once. A batch that is filled until then leaves no later, with more.
         """
-        why = WHY[error.policy]
-        if self._retire(producer, why, rarely=error.policy in LASTING):
-            self._limited.warning("producer replaced", why=why, problem=str(error))
+        found = self.leader(where)
+        return None if found is None else self._answered.get(found)
 
-    @asynccontextmanager
-    async def isolated(self) -> AsyncIterator[Producer]:
-        """Gives a separate producer for batches that Kafka may refuse, so that a failure does not affect the shared one. Raises
-        `DeliveryError` if there is none now.
+    def silence(self) -> str:
+        """Returns why Kafka stores nothing, as far as known."""
+        return "a quota of Kafka's is used up" if self._clock() < self._throttled_until else self._trouble
+
+    async def store(self, where: TopicPartition, batch: Sealed, deadline: float) -> Place:
+        """Returns when Kafka has stored the batch. Waits for batches of the partition that came before.
+
+        Sends it again until `deadline` (event loop time), if that can help. An answer that is under way is awaited all the same.
+        Raises `DeliveryError`; `in_doubt` says whether Kafka may have stored the batch.
         """
+        lane = self._lanes[where]
+        async with lane.lock:
+            identity, lane.identity = lane.identity, None
+            data, in_doubt, unknown, pause = b"", False, 0, FIRST_PAUSE
+            while True:
+                try:
+                    if identity is None:
+                        identity, lane.sequence = await self._identify(), 0
+                    data = data or batch.stamped(*identity, lane.sequence)
+                    place = await self._send(where, data)
+                except Exception as error:
+                    in_doubt |= bool(data) and not isinstance(error, NOT_STORED)
+                    is_late, is_lost, policy = self._clock() >= deadline, isinstance(error, LOST_US), policy_of(error)
+                    if policy is DeliveryPolicy.UNKNOWN:
+                        unknown += 1
+                        if is_late or unknown < UNKNOWN_TRIES:
+                            policy = DeliveryPolicy.RETRY
+                    self._trouble = explain(error)
+                    if policy is not DeliveryPolicy.RETRY or is_late or is_lost or await self._is_gone(where):
+                        if not (in_doubt or is_lost):
+                            lane.identity = identity
+                        raise DeliveryError(self._trouble, policy, in_doubt=in_doubt) from error
+                else:
+                    lane.identity, lane.sequence = identity, (lane.sequence + batch.record_count()) & LARGEST
+                    return place
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE)
+
+    async def _is_gone(self, where: TopicPartition) -> bool:
+        """Looks for leaders again. Returns whether the topic exists and lacks the partition: it was made again with fewer."""
+        looked = self._client.force_metadata_update()
+        await asyncio.wait({looked}, timeout=LOOK_TIME)
+        return looked.done() and bool(looked.result()) and 0 < self.partitions(where.topic) <= where.partition
+
+    async def _identify(self) -> tuple[int, int]:
+        """Returns a new identity. Raises `KafkaError`."""
+        node = self._client.get_random_node()
+        if node is None:
+            raise errors.LeaderNotAvailableError
+        answer = await self._client.send(node, InitProducerIdRequest(None, 60_000))
+        if answer.error_code:
+            raise errors.for_code(answer.error_code)
+        return answer.producer_id, randbelow(EPOCHS)
+
+    async def _send(self, where: TopicPartition, data: bytes) -> Place:
+        """Sends a batch once, with others that wait for the same broker. Raises `KafkaError`."""
+        node = self.leader(where)
+        if node is None:
+            raise errors.NodeNotReadyError(f"partition {where.partition} of {where.topic} has no leader")
+        waiting = _Waiting(where, data, self._loop.create_future())
+        self._waiting[node].append(waiting)
+        if node not in self._carriers:
+            self._carriers[node] = asyncio.create_task(self._carry(node))
+        return await waiting.place
+
+    async def _carry(self, node: int) -> None:
+        """Sends requests to a broker until no batch waits for it."""
         try:
-            producer = await self._make()
-        except DeliveryError:
-            raise
-        except Exception as error:
-            raise DeliveryError(f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY) from error
-        try:
-            yield producer
+            while self._waiting[node]:
+                await asyncio.sleep(0)  # what is handed over in the same turn of the loop goes along
+                taken = self._take(node)
+                self._answered[node] = self._loop.create_future()
+                try:
+                    await self._request(node, taken)
+                except Exception as error:
+                    for each in taken:
+                        if not each.place.done():
+                            each.place.set_exception(error)
+                self._answered.pop(node).set_result(None)
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
         finally:
-            producer.discarded = True
-            await producer.close()
+            del self._carriers[node]
 
-    @override
-    async def refresh(self) -> None:
-        """Reads the topics' limits from Kafka again. Raises `DeliveryError` and `ConfigError`."""
-        topics = await describe(self._settings, self.required)
-        await super().refresh()
-        self.events, self.quarantine = topics[:2]
-        self.own = {topic.name: topic for topic in topics[2:]}
-        weak = {topic.name: topic.weak for topic in topics if topic.weak}
-        self._metrics.topic_weak.set(1 if weak else 0)
-        if weak:
-            self._log.warning("topic settings do not keep the promise", topics=weak)
+    def _take(self, node: int) -> list[_Waiting]:
+        """Takes the batches of the next request, in order. A batch that nobody waits for any more is dropped."""
+        taken: list[_Waiting] = []
+        size, waiting = 0, self._waiting[node]
+        for at, each in enumerate(waiting):
+            if size >= REQUEST_BYTES:
+                del waiting[:at]
+                return taken
+            if not each.place.done():
+                taken.append(each)
+                size += len(each.data)
+        waiting.clear()
+        return taken
+
+    async def _request(self, node: int, taken: Sequence[_Waiting]) -> None:
+        """Sends one request, and tells each batch its answer. Raises `KafkaError`; those without an answer are in doubt then."""
+        topics: dict[str, list[tuple[int, bytes]]] = {}
+        for each in taken:
+            topics.setdefault(each.where.topic, []).append((each.where.partition, each.data))
+        patience = int(self._settings.request_timeout * 1000)
+        answer = await self._client.send(node, ProduceRequest(None, -1, patience, list(topics.items())))
+        if seconds := answer.throttle_time_ms / 1000:
+            self._throttled(seconds)
+            self._throttled_until = max(self._throttled_until, self._clock() + seconds)
+        said = {
+            (topic, partition): (code, Place(offset, time_ms))
+            for topic, partitions in answer.topics
+            for partition, code, offset, time_ms, *_ in partitions
+        }
+        for each in taken:
+            code, place = said[each.where]
+            if each.place.done():
+                continue
+            if code and code != errors.DuplicateSequenceNumber.errno:
+                each.place.set_exception(errors.for_code(code)())
+            else:
+                each.place.set_result(place)
+
+
+def policy_of(error: Exception) -> DeliveryPolicy:
+    """Returns what to do about the failure of an attempt."""
+    if isinstance(error, errors.UnknownError):
+        return DeliveryPolicy.UNKNOWN
+    if isinstance(error, POISON):
+        return DeliveryPolicy.POISON
+    if isinstance(error, errors.InvalidTimestampError):
+        return DeliveryPolicy.CLOCK
+    return DeliveryPolicy.REFUSED if isinstance(error, REFUSED) else DeliveryPolicy.RETRY

@@ -28,7 +28,7 @@ class ProtocolError(HeadraceError):
 class DeliveryPolicy(Enum):
     """How to proceed with records that Kafka did not store."""
 
-    RETRY = "in doubt: a fresh producer may send the same records again until their deadline"
+    RETRY = "the same records may be sent again until their deadline"
     REFUSED = "Kafka refuses us or the topic; the records are not to blame"
     POISON = "Kafka refuses the records themselves; sending them again can never succeed"
     UNKNOWN = "Kafka failed and said nothing more; the records are to blame only if it stores others beside them"
@@ -36,11 +36,12 @@ class DeliveryPolicy(Enum):
 
 
 class DeliveryError(HeadraceError):
-    """Kafka did not store a batch. `policy` says what to do about it."""
+    """Kafka did not confirm a batch. `policy` says what to do about it, `in_doubt` whether Kafka may have stored it."""
 
-    def __init__(self, message: str, policy: DeliveryPolicy) -> None:
+    def __init__(self, message: str, policy: DeliveryPolicy, *, in_doubt: bool = False) -> None:
         super().__init__(message)
         self.policy = policy
+        self.in_doubt = in_doubt
 
 
 class ConfigError(HeadraceError):

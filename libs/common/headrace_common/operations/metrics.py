@@ -245,12 +245,6 @@ class ReceiverMetrics(Catalogue):
             LoopHistogram,
         )
         self.batches = self.loop_counter("batches", "Batches that Kafka stored.")
-        self.producers_replaced = self.counter(
-            "producers_replaced",
-            "Kafka producers replaced after a failure, by reason. A rising count means trouble.",
-            ("why",),
-            ("clock", "record_refused", "unknown", "failed", "refused"),
-        )
         self.kafka_throttled = self.loop_counter(
             "kafka_throttled_seconds",
             "Time for which brokers held requests back, because a quota of Kafka's is used up.",

@@ -1,6 +1,6 @@
-"""Stores one batch in Kafka, despite failures on the way.
+"""Stores one batch in Kafka, or finds the records of it that Kafka refuses for their content.
 
-The rules, and the aiokafka behaviour behind them, are in docs/architecture.md, "Publishing".
+The rules are in docs/architecture.md, "Publishing".
 """
 
 from __future__ import annotations
@@ -11,46 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiokafka import errors
 from aiokafka.structs import TopicPartition
 
-from headrace_common.kafka.client import InvalidRecordError
-from headrace_common.kafka.producer import (
-    LEADER_PAUSE,
-    Producer,
-    ProducerSource,
-    has_leader,
-    leave_unheard,
-    look_for_leader,
-)
+from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
-from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
+from headrace_common.publishing.in_flight import InFlightFrame
+from headrace_common.publishing.topics import Topics
 
-POISON: Final = (
-    errors.MessageSizeTooLargeError,
-    errors.RecordListTooLargeError,
-    errors.CorruptRecordException,
-    InvalidRecordError,
-)
-REFUSED: Final = (
-    errors.TopicAuthorizationFailedError,
-    errors.ClusterAuthorizationFailedError,
-    errors.InvalidTopicError,
-    errors.InvalidRequiredAcksError,
-    errors.UnsupportedVersionError,
-    errors.PolicyViolationError,
-)
 REFUSALS_PER_BATCH: Final = 16
 """With more refused records than this in one batch, the topic is the problem, not the records."""
-
-UNKNOWN_TRIES: Final = 3
-"""How often a batch is sent that fails for an unknown reason, before its records are suspected."""
-
-SILENCE_TIME: Final = 120.0
-"""Seconds without an answer to a batch after which its producer is replaced. Replacing it disturbs every other partition, and
-cannot help where the brokers are to blame; so it takes longer than any request, and no deadline of a frame matters."""
 
 RETRY_PAUSE: Final = 0.1
 
@@ -87,211 +58,123 @@ class _Search:
 
 
 class Delivery:
-    """Stores batches through the current producer. Times are those of the event loop."""
+    """Stores batches. Times are those of the event loop."""
 
-    def __init__(self, source: ProducerSource, metrics: ReceiverMetrics) -> None:
-        self._source = source
+    def __init__(self, producer: Producer, topics: Topics, metrics: ReceiverMetrics) -> None:
+        self._producer = producer
+        self._topics = topics
         self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
-        self._clock: Callable[[], float] = self._loop.time
-        self._quarantine_refuses = False
-        """Kafka refused the last batch for quarantine. The next goes by a producer of its own: events are not in doubt for it."""
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
 
-    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+    async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
         """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content.
 
         Raises `DeliveryError` when no record is known to be stored; its policy says what to do. After `deadline`, when no client
-        waits for it any more, the batch is not sent again. An answer that is under way is awaited all the same: without it, its
-        producer would have to be replaced.
+        waits for it any more, the batch is not sent again.
         """
-        quarantine = self._source.quarantine is not None and batch.topic == self._source.quarantine.name
-        if batch.sealed().size() <= max_message_bytes():
-            send = self._send_alone if quarantine and self._quarantine_refuses else self._send
+        policy = DeliveryPolicy.POISON
+        if batch.sealed().size() <= self._limit(batch):
             try:
-                await send(batch, deadline)
+                await self._send(batch, deadline)
+                return []
             except DeliveryError as error:
-                if quarantine:
-                    self._quarantine_refuses = error.policy is DeliveryPolicy.REFUSED
                 if error.policy not in SUSPECT:
                     raise
-            else:
-                if quarantine:
-                    self._quarantine_refuses = False
-                return []
+                policy = error.policy
             with contextlib.suppress(Exception):
-                await self._source.refresh()  # max.message.bytes may have changed
-            topic = self._source.quarantine if quarantine else self._source.events
-            if topic is not None and topic.compacted:
-                self._quarantine_refuses |= quarantine
+                await self._topics.refresh()  # max.message.bytes may have changed
+            if self._topics.named(batch.topic).compacted:
                 raise DeliveryError(
-                    f"topic {topic.name} is compacted: it takes no records without a key", DeliveryPolicy.REFUSED
+                    f"topic {batch.topic} is compacted: it takes no records without a key", DeliveryPolicy.REFUSED
                 )
         try:
-            if batch.sealed().size() > max_message_bytes():
-                return await self._split(batch, deadline, max_message_bytes)
-            return await self._search(batch, deadline)
+            if batch.sealed().size() > self._limit(batch):
+                return await self._split(batch, deadline)
+            return await self._search(batch, policy, deadline)
         except DeliveryError:  # Kafka may have stored a part, and the whole batch may be sent again
-            self._metrics.events_republished.inc(batch.doubt())
+            self._mark(batch)
             raise
 
-    async def _split(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+    def _limit(self, batch: Batch) -> int:
+        return self._topics.named(batch.topic).max_message_bytes
+
+    def _mark(self, batch: Batch) -> None:
+        """Marks the records of a batch that Kafka may have stored already."""
+        self._metrics.events_republished.inc(batch.doubt())
+
+    async def _send(self, batch: Batch, deadline: float) -> None:
+        """Stores a batch as it is. If Kafka has forgotten us, sends it again under a new identity, marked if it is in doubt."""
+        while True:
+            try:
+                await self._producer.store(TopicPartition(batch.topic, batch.partition), batch.sealed(), deadline)
+                self._metrics.batches.inc()
+                return
+            except DeliveryError as error:
+                if error.in_doubt:
+                    self._mark(batch)
+                if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_PAUSE)
+            if there := self._producer.partitions(batch.topic):
+                batch.partition %= (
+                    there  # the topic was made again with fewer: all batches of a pump go to the same one
+                )
+
+    async def _split(self, batch: Batch, deadline: float) -> list[Refusal]:
         """Halves a batch that is too large. A single record that is too large is refused."""
         if len(batch) == 1:
             return list(zip(batch.records, batch.owners, strict=True))
         refused: list[Refusal] = []
         for half in batch.halves():
-            refused += await self.store(half, deadline, max_message_bytes)
+            refused += await self.store(half, deadline)
         return refused
 
-    async def _search(self, batch: Batch, deadline: float) -> list[Refusal]:
-        """Finds the refused records of a batch that failed. A record that fails for an unknown reason counts as refused only
-        if another of the batch was stored, and it fails again afterwards: a broker in trouble fails everything.
+    async def _search(self, batch: Batch, policy: DeliveryPolicy, deadline: float) -> list[Refusal]:
+        """Finds the refused records of a batch that failed with `policy`. A record that fails for an unknown reason counts as
+        refused only if another of the batch was stored, and it fails again afterwards: a broker in trouble fails everything.
         """
         while True:
             found = _Search()
-            await self._separate(batch, deadline, found)
+            await self._separate(batch, policy, deadline, found)
             if found.stored or not found.suspects:
                 break
             if self._clock() >= deadline:
                 raise DeliveryError("Kafka fails for an unknown reason", DeliveryPolicy.RETRY)
+            await asyncio.sleep(RETRY_PAUSE)
+            self._mark(batch)
+            failure = await self._failure(batch, deadline)
+            if failure is None:
+                return []
+            policy = failure
         for suspect in found.suspects:
-            try:
-                await self._send_alone(suspect, deadline)
-            except DeliveryError as error:
-                if error.policy not in SUSPECT:
-                    raise
+            if await self._failure(suspect, deadline) is not None:
                 found.refused += zip(suspect.records, suspect.owners, strict=True)
         return found.refused
 
-    async def _separate(self, batch: Batch, deadline: float, found: _Search) -> None:
-        """Finds the refused records by halving. Uses isolated producers, so that the shared producer survives refusals."""
+    async def _separate(self, batch: Batch, policy: DeliveryPolicy, deadline: float, found: _Search) -> None:
+        """Finds the refused records of a batch that failed with `policy`, by halving."""
+        if len(batch) > 1:
+            for half in batch.halves():
+                if len(found.suspects) > REFUSALS_PER_BATCH:
+                    break
+                failure = await self._failure(half, deadline)
+                if failure is None:
+                    found.stored = True
+                else:
+                    await self._separate(half, failure, deadline, found)
+        elif policy is DeliveryPolicy.UNKNOWN:
+            found.suspects.append(batch)
+        else:
+            found.refused += zip(batch.records, batch.owners, strict=True)
+        if len(found.refused) + len(found.suspects) * found.stored > REFUSALS_PER_BATCH:
+            raise DeliveryError(f"topic {batch.topic} refuses record after record", DeliveryPolicy.REFUSED)
+
+    async def _failure(self, batch: Batch, deadline: float) -> DeliveryPolicy | None:
+        """Sends a part of a batch under search. Returns None if it is stored, the policy if its records are suspected."""
         try:
-            await self._send_alone(batch, deadline)
+            await self._send(batch, deadline)
         except DeliveryError as error:
             if error.policy not in SUSPECT:
                 raise
-            if len(batch) > 1:
-                for half in batch.halves():
-                    if len(found.suspects) <= REFUSALS_PER_BATCH:
-                        await self._separate(half, deadline, found)
-            elif error.policy is DeliveryPolicy.UNKNOWN:
-                found.suspects.append(batch)
-            else:
-                found.refused += zip(batch.records, batch.owners, strict=True)
-            refused = len(found.refused) + len(found.suspects) * found.stored
-            if refused > REFUSALS_PER_BATCH:
-                raise DeliveryError(
-                    f"topic {batch.topic} refuses record after record", DeliveryPolicy.REFUSED
-                ) from error
-        else:
-            found.stored = True
-
-    async def _send_alone(self, batch: Batch, deadline: float) -> None:
-        """Raises `DeliveryError`; with policy UNKNOWN only after `UNKNOWN_TRIES` and before the deadline."""
-        unknown = 0
-        while True:
-            try:
-                async with self._source.isolated() as producer:
-                    await self._attempt(producer, batch)
-                    return
-            except DeliveryError as error:
-                if error.policy is DeliveryPolicy.UNKNOWN:
-                    unknown += 1
-                    if self._clock() >= deadline:
-                        raise DeliveryError(str(error), DeliveryPolicy.RETRY) from error
-                    if unknown == UNKNOWN_TRIES:
-                        raise
-                elif error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline:
-                    raise
-            await asyncio.sleep(RETRY_PAUSE * 2**unknown)
-
-    async def _send(self, batch: Batch, deadline: float) -> None:
-        while True:
-            producer = self._source.usable
-            if producer is None:
-                try:
-                    async with asyncio.timeout_at(None if deadline == NO_DEADLINE else deadline):
-                        producer = await self._source.current()
-                except TimeoutError:
-                    raise DeliveryError(OVERDUE, DeliveryPolicy.RETRY) from None
-            if not has_leader(producer, TopicPartition(batch.topic, batch.partition)):
-                await self._leader(producer, batch, deadline)
-            try:
-                with self._source.taken(producer, batch.topic, batch.partition):
-                    await self._attempt(producer, batch)
-                return
-            except DeliveryError as error:
-                self._source.discard(producer, error)
-                if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline or batch.has_abandoned():
-                    raise
-            await asyncio.sleep(RETRY_PAUSE)
-
-    async def _attempt(self, producer: Producer, batch: Batch) -> None:
-        """Sends one batch and returns when Kafka has stored it. Raises `DeliveryError`; the producer is then unusable."""
-        try:
-            # The client knows the topic, so it waits for its own queue alone, at most KAFKA__REQUEST_TIMEOUT.
-            answer = await producer.client.send_batch(batch.sealed(), batch.topic, partition=batch.partition)
-            await self._answer(answer, producer.gone)
-            if answer.done() and not answer.cancelled():
-                answer.result()
-                producer.stored = True
-                self._metrics.batches.inc()
-                return
-            leave_unheard(answer)
-            silence = f"Kafka has not answered for {SILENCE_TIME:g} s"
-            problem = "its producer was replaced" if producer.gone.done() else silence
-            raise DeliveryError(problem, DeliveryPolicy.RETRY)
-        except Exception as error:
-            # aiokafka sends again by itself: an attempt before the one that was refused may have been stored, its answer lost.
-            self._metrics.events_republished.inc(batch.doubt())
-            raise _explained(error) from error
-
-    async def _answer(self, answer: asyncio.Future[object], gone: asyncio.Future[None]) -> None:
-        """Waits until one of them is done, at most `SILENCE_TIME`. `asyncio.wait` would be a tenth of a small batch's cost."""
-        heard = self._loop.create_future()
-
-        def hear(_: object = None) -> None:
-            if not heard.done():
-                heard.set_result(None)
-
-        timer = self._loop.call_later(SILENCE_TIME, hear)
-        answer.add_done_callback(hear)
-        gone.add_done_callback(hear)
-        try:
-            await heard
-        finally:
-            timer.cancel()
-            answer.remove_done_callback(hear)
-            gone.remove_done_callback(hear)
-
-    async def _leader(self, producer: Producer, batch: Batch, deadline: float) -> None:
-        """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer.
-
-        If a recreated topic lacks the partition, moves the batch to another: all batches of a pump to the same one, in order.
-        """
-        while not has_leader(producer, TopicPartition(batch.topic, batch.partition)) and not producer.discarded:
-            if self._clock() >= deadline:
-                raise DeliveryError("its partition has no leader", DeliveryPolicy.RETRY)
-            there = await look_for_leader(producer, batch.topic)
-            if 0 < there <= batch.partition:
-                batch.partition %= there
-            else:
-                await asyncio.sleep(LEADER_PAUSE)
-
-
-def _explained(error: Exception) -> DeliveryError:
-    """Returns the failure of one attempt and what to do about it."""
-    if isinstance(error, DeliveryError):
-        return error
-    if isinstance(error, errors.UnknownError):
-        return DeliveryError(f"Kafka fails for an unknown reason: {error}", DeliveryPolicy.UNKNOWN)
-    if isinstance(error, POISON):
-        return DeliveryError(str(error), DeliveryPolicy.POISON)
-    if isinstance(error, errors.InvalidTimestampError):
-        return DeliveryError("Kafka refuses our timestamps", DeliveryPolicy.CLOCK)
-    if isinstance(error, REFUSED):
-        return DeliveryError(str(error), DeliveryPolicy.REFUSED)
-    if isinstance(error, errors.KafkaError | OSError):
-        return DeliveryError(str(error), DeliveryPolicy.RETRY)
-    # A bug of Kafka's client, say: a fresh one may not meet it.
-    return DeliveryError(f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY)
+            return error.policy
+        return None

@@ -11,9 +11,9 @@ from typing import Final
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.producer import ProducerSource
+from headrace_common.kafka.producer import Producer
 from headrace_common.operations.certificates import kafka_key_pair
-from headrace_common.operations.errors import DeliveryPolicy
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -21,6 +21,7 @@ from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery, PartitionRefusal
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.pump import Pump
+from headrace_common.publishing.topics import Topics
 
 QUIET_TIME: Final = 10.0
 """Seconds without a stored batch, while frames wait or are refused, after which a line says so, and `kafka_up` is 0."""
@@ -33,6 +34,10 @@ STUCK_TIME: Final = 30.0
 
 REFUSED_TIME: Final = 30.0
 """Seconds that readiness stays red after Kafka refused our timestamps, or us. Then clients may try again."""
+
+FIRST_PAUSE: Final = 0.1
+LAST_PAUSE: Final = 5.0
+"""Seconds between two tries to reach Kafka at the start. The pause doubles each time."""
 
 PARTITIONS_TIME: Final = 240.0
 """Seconds between two looks for new partitions: with the time that the client takes to learn of them, at most five minutes."""
@@ -63,8 +68,10 @@ class Publisher:
         self._metrics = metrics
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._source = ProducerSource(settings, metrics, log)
-        self._delivery = Delivery(self._source, metrics)
+        self._topics = Topics(settings, metrics, log)
+        self._producer = Producer(settings, lambda seconds: metrics.kafka_throttled.inc(seconds))
+        self._delivery = Delivery(self._producer, self._topics, metrics)
+        self._problem: str | None = "Kafka has not answered yet"  # until it has answered
         self._pumps: list[Pump] = []
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
@@ -74,27 +81,43 @@ class Publisher:
     @property
     def own_topics(self) -> Mapping[str, Topic]:
         """The service's own topics by name, as Kafka described them last. Empty before `start` has returned."""
-        return self._source.own
+        return self._topics.own
 
     async def start(self, topics: Sequence[str] = ()) -> None:
         """Waits, without limit, until Kafka answers and the topics exist, including the service's own `topics`."""
-        self._source.required = topics
-        await self._source.current()
-        assert self._source.events is not None
+        self._topics.required = topics
+        await self._first_answer()
         self._add_pumps()
         # With many replicas of few connections each, the first partition would get one from each of them.
         self._rotation = random.randrange(len(self._pumps))  # noqa: S311  (no secret)
         self._running.append(self._tasks.start(self._watch_partitions(), "partitions"))
         self._running.append(self._tasks.start(self._watch_silence(), "silence"))
 
+    async def _first_answer(self) -> None:
+        """Waits until Kafka answers and the topics exist. Raises `ConfigError`."""
+        pause = FIRST_PAUSE
+        while self._problem is not None:
+            try:
+                await self._topics.refresh()
+                await self._producer.open((self._settings.events_topic, self._settings.quarantine_topic))
+                if pause > FIRST_PAUSE:
+                    self._log.info("kafka answers", bootstrap=self._settings.bootstrap_servers)
+                self._problem = None
+            except DeliveryError as error:
+                if str(error) != self._problem:
+                    self._log.warning("kafka is not usable", problem=str(error))
+                self._problem = str(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE)
+
     def _add_pumps(self) -> None:
         """Starts a pump for each partition that has none."""
-        assert self._source.events is not None
-        for partition in range(len(self._pumps), self._source.events.partitions):
+        for partition in range(len(self._pumps), self._topics.events.partitions):
             pump = Pump(
                 partition,
                 self._settings,
-                self._source,
+                self._topics,
+                self._producer,
                 self._delivery,
                 self._scheduler,
                 self._growth,
@@ -109,14 +132,13 @@ class Publisher:
         while True:
             await asyncio.sleep(PARTITIONS_TIME)
             with contextlib.suppress(Exception):  # Kafka is away: the pumps say so
-                await self._source.refresh()
+                await self._topics.refresh()
             self._add_pumps()
 
     async def _watch_silence(self) -> None:
         """Logs once when Kafka stores nothing although frames wait, and when it stores again."""
         while True:
             await asyncio.sleep(QUIET_LOOK)
-            self._source.recount()
             silent = self._silent()
             if self._quiet_since is not None:
                 if self._newest_stored() > self._quiet_since:
@@ -126,7 +148,7 @@ class Publisher:
                 self._quiet_since = self._loop.time()
                 waiting = sum(pump.waiting() for pump in self._pumps)
                 self._log.warning(
-                    "kafka stores nothing", seconds=round(silent), frames_that_wait=waiting, problem=self._problem()
+                    "kafka stores nothing", seconds=round(silent), frames_that_wait=waiting, problem=self._why()
                 )
 
     def _silent(self) -> float:
@@ -145,10 +167,10 @@ class Publisher:
         found = [pump.refused for pump in self._pumps if pump.refused is not None and pump.refused.last > after]
         return min(found, key=lambda refused: refused.since, default=None)
 
-    def _problem(self) -> str:
+    def _why(self) -> str:
         """Returns why Kafka stores nothing."""
         refused = self._refused()
-        return self._source.problem or (str(refused.error) if refused else self._source.silence())
+        return str(refused.error) if refused else self._producer.silence()
 
     def enter(self) -> Pump:
         """Chooses a new connection's partition: of the next `CHOICE` in turn that include a good one, the good one with the
@@ -160,7 +182,7 @@ class Publisher:
         def cost(turn: int) -> tuple[bool, int, int]:
             pump = pumps[(self._rotation + turn) % len(pumps)]
             since = pump.waiting_since()
-            bad = (since is not None and now - since > OVERDUE_TIME) or not self._source.has_leader(pump.partition)
+            bad = (since is not None and now - since > OVERDUE_TIME) or self._producer.leader(pump.where) is None
             return bad, pump.connections, turn
 
         for first in range(0, len(pumps), CHOICE):
@@ -177,8 +199,7 @@ class Publisher:
 
     def of(self, ordering_key: bytes) -> Pump:
         """Returns the pump of the partition that an ordering key names. A recreated topic may have fewer than there are pumps."""
-        assert self._source.events is not None
-        return self._pumps[partition_of(ordering_key, min(len(self._pumps), self._source.events.partitions))]
+        return self._pumps[partition_of(ordering_key, min(len(self._pumps), self._topics.events.partitions))]
 
     async def flush(self) -> None:
         """Waits until every frame is stored or abandoned. Nothing may be submitted meanwhile."""
@@ -191,19 +212,19 @@ class Publisher:
             task.cancel()
         if self._running:
             await asyncio.wait(self._running)
-        await self._source.close()
+        await self._producer.close()
 
     def ready_problems(self) -> list[str]:
         """Returns why Kafka can take nothing now; independent of any single frame."""
         if not self._pumps:
-            return [self._source.problem or "starting"]
+            return [self._problem or "starting"]
         refused = self._refused()
         if refused is not None and refused.error.policy is DeliveryPolicy.CLOCK:
             return ["clock: Kafka refuses our timestamps, this machine's time is wrong"]
         silent = self._silent()
         if silent < STUCK_TIME:
             return []
-        return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._problem()}"]
+        return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._why()}"]
 
     def oldest(self) -> float | None:
         """Returns when the longest-waiting frame was submitted (event loop time)."""
@@ -216,7 +237,7 @@ class Publisher:
         oldest = self.oldest()
         self._metrics.oldest_pending_seconds.set(0 if oldest is None else self._loop.time() - oldest)
         self._metrics.frames_pending.set(sum(pump.waiting() for pump in self._pumps))
-        usable = bool(self._pumps) and self._source.problem is None and self._silent() < QUIET_TIME
+        usable = bool(self._pumps) and self._silent() < QUIET_TIME
         self._metrics.kafka_up.set(1 if usable else 0)
 
     def last_stored(self) -> float | None:

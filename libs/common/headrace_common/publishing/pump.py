@@ -1,7 +1,7 @@
 """The publisher of one partition of the events topic. Read it from top to bottom: take, store events, store rejects, report.
 
-It has no linger time: frames that arrive during one cycle form the next, and a cycle is filled on only while its broker could
-not be sent it. Every acknowledgement goes through `Pump._report`.
+It has no linger time: frames that arrive during one cycle form the next, and a cycle is filled on only while a request to its
+broker is under way. Every acknowledgement goes through `Pump._report`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import time
 from functools import partial
 from typing import Final
 
+from aiokafka.structs import TopicPartition
+
 from headrace_common.fairness.budget import Growth, GrowthPool
 from headrace_common.fairness.scheduler import MADE_COST, QUANTUM, TOGETHER, TOLD, FairScheduler, Slices, small_cost
-from headrace_common.kafka.producer import ProducerSource
+from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -22,6 +24,7 @@ from headrace_common.publishing.batch import Batch, Cycle, Step
 from headrace_common.publishing.delivery import OVERDUE, Delivery, PartitionRefusal
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FairQueue, InFlightFrame, Pending
 from headrace_common.publishing.rejects import batches, refusal, tell
+from headrace_common.publishing.topics import Topics
 from headrace_common.record.event import Part
 from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil, Pause
 
@@ -32,7 +35,7 @@ LARGE: Final = 1 << 10
 """Bytes of an event from which the clock is checked after each event."""
 
 AGAIN: Final = 5.0
-"""Seconds until what Kafka has refused is sent again, if it is kept: each try replaces the producer of all partitions."""
+"""Seconds until records that Kafka has refused are sent again, if they are kept."""
 
 
 class Pump:
@@ -42,17 +45,19 @@ class Pump:
         self,
         partition: int,
         settings: KafkaSettings,
-        source: ProducerSource,
+        topics: Topics,
+        producer: Producer,
         delivery: Delivery,
         scheduler: FairScheduler,
         growth: Growth,
         metrics: ReceiverMetrics,
         log: Log,
     ) -> None:
-        self.partition = partition
-        self._events = settings.events_topic
+        self.where = TopicPartition(settings.events_topic, partition)
         self._ack_deadline = settings.ack_deadline
-        self._source = source
+        self._batch_bytes = settings.batch_bytes
+        self._topics = topics
+        self._producer = producer
         self._delivery = delivery
         self._scheduler = scheduler
         self._growth = growth
@@ -104,8 +109,8 @@ class Pump:
                     self.idle.set()
                 while not self._queue:
                     await self._arrival()
-                limit = self._source.batch_bytes
-                cycle = Cycle(Batch(self._events, self.partition, limit), limit)
+                limit = self._topics.events.batch_bytes(self._batch_bytes)
+                cycle = Cycle(Batch(self.where.topic, self.where.partition, limit), limit)
                 await self._take(cycle)
                 self._queue.pause(self._clock())
                 while cycle.living():
@@ -262,7 +267,7 @@ class Pump:
 
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
-        if self._turn is None and (turn := self._source.turn(self._events, self.partition)) is not None:
+        if self._turn is None and (turn := self._producer.turn(self.where)) is not None:
             self._turn = turn
             turn.add_done_callback(self._its_turn)
         return self._turn is None or self._turn.done()
@@ -279,7 +284,7 @@ class Pump:
         """Sends the batch and reports the frames without rejects in this cycle. Returns the failure, if any."""
         if (batch := cycle.batch) is not None and (events := len(batch)):
             try:
-                refused = await self._delivery.store(batch, cycle.deadline(), self._source.max_event_bytes)
+                refused = await self._delivery.store(batch, cycle.deadline())
             except DeliveryError as failure:
                 return failure
             self._metrics.events_stored.inc(events - len(refused))
@@ -296,16 +301,15 @@ class Pump:
         """Sends the rejects to the quarantine topic and reports their frames. Returns the failure, if any."""
         if not cycle.rejects:
             return None
-        topic = self._source.quarantine
-        assert topic is not None
-        limit = min(self._source.batch_bytes, topic.max_message_bytes * 3 // 4)
-        empty = partial(Batch, topic.name, self.partition % topic.partitions, limit)
+        topic = self._topics.quarantine
+        limit = topic.batch_bytes(self._batch_bytes)
+        empty = partial(Batch, topic.name, self.where.partition % topic.partitions, limit)
         self._turn = None
         async for batch in batches(cycle.rejects, empty, limit, self._scheduler, self._slices):
             if cycle.rejects_in_doubt:
                 self._metrics.events_republished.inc(batch.doubt())
             try:
-                refused = await self._delivery.store(batch, cycle.deadline(), self._source.max_quarantine_bytes)
+                refused = await self._delivery.store(batch, cycle.deadline())
             except DeliveryError as failure:
                 cycle.rejects_in_doubt = True  # batches before this one are stored, and all of them are built again
                 return failure
@@ -356,7 +360,7 @@ class Pump:
 
     async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
         """Waits before refused records are sent again, as received now if their timestamps were refused. Later frames wait."""
-        self._limited.warning("kept until Kafka takes it", partition=self.partition, problem=str(error))
+        self._limited.warning("kept until Kafka takes it", partition=self.where.partition, problem=str(error))
         await asyncio.sleep(AGAIN)
         if error.policy is DeliveryPolicy.CLOCK:
             self._pending.renew(time.time_ns() // 1_000_000)

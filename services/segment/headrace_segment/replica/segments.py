@@ -102,9 +102,16 @@ class Segments(Backend, OwnParts):
             runtime.metrics,
             runtime.log,
             lambda number, first, own, time_ms: self._partitions[number].stored(first, own, time_ms),
-            self._lost,
+            lambda number: self._partitions[number].serving.producer_lost(),
             lambda number, session: self._partitions[number].serving.not_produced(session),
         )
+        while True:
+            try:
+                await self._producer.open()
+                break
+            except DeliveryError as error:
+                self._problem = str(error)
+            await asyncio.sleep(RETRY)
         for number in range(topic.partitions):
             partition = Partition(
                 number,
@@ -181,7 +188,8 @@ class Segments(Backend, OwnParts):
 
     @override
     async def stop(self) -> None:
-        self._lost()  # blocks of clients that have left may wait for an answer that Kafka owes
+        for partition in self._partitions:  # blocks of clients that have left may wait for an answer that Kafka owes
+            partition.serving.producer_lost()
         await self._readers.close()
         self._runtime.tasks.stopping()
         if self._producer is not None:
@@ -288,10 +296,6 @@ class Segments(Backend, OwnParts):
         self._runtime.metrics.limit_hits.labels(limit).inc()
         self._runtime.receiver.limited.warning("read waits for memory of replies", limit=limit)
 
-    def _lost(self) -> None:
-        for partition in self._partitions:
-            partition.serving.producer_lost()
-
     def _went_live(self, number: int) -> None:
         """Appends the questions that came before."""
         while early := self._early.get(number):  # an answer may end its caller, and take out its other questions
@@ -313,8 +317,6 @@ class Segments(Backend, OwnParts):
             for partition in self._partitions:
                 partition.serving.overdue(before)
                 self._producer.forget(partition.number, partition.serving.serves)
-            self._producer.overdue(before)
-            self._producer.recount()
             for caller in self._replies.stalled(self._clock()):
                 self._runtime.receiver.limited.warning("replies are not taken", peer=caller.peer.address)
                 caller.cut("deaf")

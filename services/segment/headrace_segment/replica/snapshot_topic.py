@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import make_consumer, make_producer, start_at
+from headrace_common.kafka.client import make_consumer, start_at
+from headrace_common.kafka.producer import Producer
+from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_segment.store.fold import Fold
@@ -17,7 +21,6 @@ KEPT: Final = 2
 """Complete sets that are kept: the log begins after the older one."""
 
 WAIT_MS: Final = 1000
-BATCH_BYTES: Final = 1 << 20
 
 Parts = Sequence[tuple[bytes, bytes]]
 
@@ -86,22 +89,24 @@ class SnapshotTopic:
         return sorted(self._closed, reverse=True)
 
     async def write(self, parts: Parts) -> None:
-        """Stores a set, its manifest last, and deletes all sets but the newest `KEPT`. Raises `KafkaError`."""
-        producer = make_producer(self._settings, BATCH_BYTES)
-        await producer.start()
+        """Stores a set, its manifest last, and deletes all sets but the newest `KEPT`. Raises `DeliveryError`."""
+        producer = Producer(self._settings)
+        await producer.open((self._where.topic,))
         try:
             for key, value in parts:
-                await producer.send_and_wait(*self._named(value, key))
+                await self._put(producer, key, value)
             for key, value in parts:
                 self._note(key, value)
             for key in self._outdated():
-                await producer.send_and_wait(*self._named(None, key))
+                await self._put(producer, key, None)
                 self._note(key, None)
         finally:
-            await producer.stop()
+            await producer.close()
 
-    def _named(self, value: bytes | None, key: bytes) -> tuple[str, bytes | None, bytes, int]:
-        return self._where.topic, value, key, self._where.partition
+    async def _put(self, producer: Producer, key: bytes, value: bytes | None) -> None:
+        batch = KeyedBatch(UNLIMITED)
+        batch.add(key, value, time.time_ns() // 1_000_000)
+        await producer.store(self._where, batch, asyncio.get_running_loop().time() + self._settings.ack_deadline)
 
     def _outdated(self) -> list[bytes]:
         """Returns the keys to delete: manifests of old sets first, so that no set that lacks a part looks complete."""

@@ -17,6 +17,7 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import client_arguments, explain
+from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import KafkaSettings
 
@@ -128,7 +129,7 @@ class PartitionUpkeep:
             return
         try:
             await self._snapshot()
-        except (KafkaError, OSError) as error:
+        except (KafkaError, OSError, DeliveryError) as error:
             self._pause = min(max(LOOK, 2 * self._pause), LAST_PAUSE)
             self._snapshot_due = time.monotonic() + self._pause
             self._log.warning(
