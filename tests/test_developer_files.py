@@ -1,4 +1,4 @@
-"""The files for developers say what the code says: hooks, versions, decisions, templates."""
+"""The files for developers say what the code says: hooks, versions, figures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from headrace_cli.verbs.check import LINT
 from headrace_common import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
-DECISIONS = ROOT / "docs" / "decisions"
-PAGES = sorted(path for path in DECISIONS.glob("*.md") if path.name != "README.md")
+PAGES = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PARTS = sorted(path for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
 
 
@@ -38,11 +37,6 @@ def test_all_parts_have_one_version(path: Path) -> None:
 
 def test_the_spark_application_names_the_image_of_this_version() -> None:
     assert re.findall(r"image: \S+:(\S+)", (ROOT / "deploy/spark/sparkapplication.yaml").read_text()) == [__version__]
-
-
-def test_decisions_are_listed_once() -> None:
-    listed = re.findall(r"\]\((?!\.\.)([^)]+)\)", (DECISIONS / "README.md").read_text())
-    assert sorted(listed) == [path.name for path in PAGES]
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "docs" / "performance.md"], ids=lambda path: path.stem)
