@@ -129,31 +129,28 @@ def lake() -> str:
 
 
 def clients() -> str:
-    """The configurations of all clients, for a receiver of an example's name."""
+    """The configurations of all clients, for a receiver of an example's name: with TLS, if they speak it."""
     lines = [
         "# Clients",
         "",
-        "The configuration of each client, as `./headrace snippet CLIENT` prints it for the addresses of your stack. The",
-        "protocols' pages say more: [Lumberjack](protocols/lumberjack.md), [Forward](protocols/forward.md),",
-        "[Courier](protocols/courier.md), [Logjam](protocols/logjam.md), [segments](protocols/segment.md).",
+        "`./headrace snippet CLIENT` prints a client's configuration for the addresses of your stack, with TLS or without. Here",
+        "they are with TLS where the client speaks it: without, leave its lines out. What the settings mean is on the pages of",
+        "the protocols: [Lumberjack](protocols/lumberjack.md), [Forward](protocols/forward.md), [Courier](protocols/courier.md),",
+        "[Logjam](protocols/logjam.md), [segments](protocols/segment.md).",
     ]
     for client in CLIENTS:
-        lines += ["", f"## {client.snippet.title}", "", f"`./headrace snippet {client.snippet.name}`"]
-        lines += ["", client.snippet.note] if client.snippet.note else []
-        for title, address, why in (
-            ("Plain", Address("headrace.example.org", PORTS[client.protocol]), client.snippet.plain_note),
-            (
-                "TLS",
-                Address("headrace.example.org", PORTS[client.protocol], "/etc/headrace/ca.pem"),
-                client.snippet.tls_note,
+        given = client.snippet
+        ca = "/etc/headrace/ca.pem" if given.tls else ""
+        text = client.text(Address("headrace.example.org", PORTS[client.protocol], ca))
+        lines += [
+            "",
+            f"## {given.title}",
+            "",
+            " ".join(
+                filter(None, [f"`./headrace snippet {given.name}`.", given.note, given.plain_note, given.tls_note])
             ),
-        ):
-            text = "" if why else client.text(address)
-            lines += (
-                ["", f"{title}: {why}"]
-                if why
-                else ["", f"{title}:", "", f"```{client.snippet.syntax}", text.rstrip(), "```"]
-            )
+        ]
+        lines += ["", f"```{given.syntax}", text.rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 

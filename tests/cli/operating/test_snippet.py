@@ -18,12 +18,8 @@ from tests.contract.receiver import HOST, Receiver
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import until
 
-DOCS = Path(__file__).parents[3] / "docs"
 PLAIN = Address("logs.example.org", 4711)
 TLS = Address("logs.example.org", 4711, "/etc/ca.pem")
-OPTIONS = re.compile(
-    r"^ *([a-z]\w*(?:[._]\w+)+|[A-Z]\w+_\w+)\b|\bset(\w+)\(|(request-ack|fluentd-address)|(\w+):", re.MULTILINE
-)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.snippet.name)
@@ -53,15 +49,6 @@ def test_what_is_yaml_is_yaml(address: Address) -> None:
     assert courier["servers"] == ["logs.example.org:4711"]
     assert courier["transport"] == ("tls" if address.ca else "tcp")
     assert courier.get("ssl ca", "") == address.ca
-
-
-@pytest.mark.parametrize("name", ["fluent-bit", "fluentd", "filebeat", "logstash", "log-courier", "docker"])
-def test_an_option_is_one_that_the_protocols_page_explains(name: str) -> None:
-    client = NAMED[name]
-    page = (DOCS / "protocols" / f"{client.protocol}.md").read_text().lower()
-    named = [next(filter(None, found)) for found in OPTIONS.findall(client.snippet.tls or client.snippet.plain)]
-    assert named
-    assert [option for option in named if option.lower() not in page] == []
 
 
 def test_the_addresses_are_the_stacks(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
