@@ -17,11 +17,8 @@ import pytest
 import typer
 import yaml
 from headrace_cli.__main__ import app
-from headrace_common.kafka import producer
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
-from headrace_common.publishing import pump
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_live.__main__ import app as live
 
@@ -66,16 +63,6 @@ def test_the_settings_that_a_page_names_exist(path: Path) -> None:
     assert {name for name in named if name.removesuffix("_FILE") not in known and "__ROUTES__" not in name} == set()
 
 
-def test_the_page_explains_each_warning_of_a_receiver() -> None:
-    """Those of all receivers; the topics' program and the lines of libraries, which have values put in, are not among them."""
-    page = (ROOT / "docs" / "operations.md").read_text()
-    sources = [path for path in (ROOT / "libs" / "common").rglob("*.py") if path.name != "topics.py"]
-    said = re.compile(r'\b_?(?:log|limited)\.(?:warning|error|exception)\(\s*"([^"%]+)"')
-    found = {line for path in sources for line in said.findall(path.read_text())}
-    assert len(found) > 20
-    assert {line for line in found if f"`{line}`" not in page} == set()
-
-
 def commands(path: Path) -> list[list[str]]:
     """Returns the calls of the command line that a page's blocks of code hold, without comments and what is elided.
 
@@ -105,12 +92,6 @@ def test_the_command_line_takes_the_commands_of_a_page(path: Path) -> None:
     """It knows verb, options and number of arguments. What a command does is tested elsewhere."""
     for words in commands(path):
         take(words)
-
-
-def test_the_check_of_commands_sees_them() -> None:
-    path = ROOT / "docs" / "tools.md"
-    lines = [line for line in path.read_text().splitlines() if line.startswith("    ") and "…" not in line]
-    assert len(commands(path)) == "\n".join(lines).count("./headrace ") > 30
 
 
 PROGRAM = re.compile(r"\bpython3? (?:-m ([\w.]+)|([\w/]+\.py))")
@@ -298,21 +279,3 @@ def test_a_dashboard_shows_one_release_at_a_time(name: str) -> None:
 def test_no_alert_adds_two_releases_up(rule: dict[str, Any]) -> None:
     assert re.findall(AGGREGATION, rule["expr"]) == []
     assert re.findall(r"\bon \((?!namespace, release)", rule["expr"]) == []
-
-
-# The waits that an operator finds in the runbook are those of the code
-
-
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("a request to a broker", f"`KAFKA__REQUEST_TIMEOUT` ({KafkaSettings().request_timeout:g} s)"),
-        ("a batch that was not stored", f"{producer.FIRST_PAUSE:g} s, then {2 * producer.FIRST_PAUSE:g} s"),
-        ("a batch that was not stored", f"up to {producer.LAST_PAUSE:g} s"),
-        ("what is kept", f"{pump.AGAIN:g} s"),
-        ("a frame", f"`KAFKA__ACK_DEADLINE` ({KafkaSettings().ack_deadline:g} s)"),
-    ],
-)
-def test_the_runbook_names_the_waits_of_the_code(what: str, said: str) -> None:
-    (row,) = [line for line in (ROOT / "docs" / "runbooks.md").read_text().splitlines() if line.startswith(f"| {what}")]
-    assert said in row

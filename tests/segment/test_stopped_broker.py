@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long]
 SECONDS = sized(10, 10, 60)
 PROCESS, CONNECTION = 64 * MIB, 4 * MIB
 LIMIT = 2 * PROCESS + 128 * MIB
-"""What the chart lets a receiver have (docs/capacity.md): above it, it would be killed."""
+"""What the chart lets a receiver have (docs/operations.md): above it, it would be killed."""
 
 FEW, MANY, BLOCKS = 6, 64, 16
 CONTENT = framed(bytes(256 * 1024 - 8))

@@ -198,15 +198,6 @@ def test_a_command_fails(tmp_path: Path) -> None:
     assert raised.value.status == 1
 
 
-def test_the_page_says_what_each_probe_sends_and_how_it_is_judged() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "conformance.md").read_text().partition("## The probes")[2]
-    told = re.findall(r"^\| `(\S+)`(?: \((.+)\))? \| (.+?) \| .+ \| .+ \|$", page, re.MULTILINE)
-    protocols = {
-        probe.name: "" if probe.protocols == ASKED.keys() else ", ".join(sorted(probe.protocols)) for probe in PROBES
-    }
-    assert told == [(probe.name, protocols[probe.name], probe.question) for probe in PROBES]
-
-
 @pytest.mark.long
 @pytest.mark.timeout(10 * PATIENCE)  # Go's own library is built too
 def test_a_server_that_is_not_ours(
