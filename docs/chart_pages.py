@@ -1,10 +1,9 @@
-"""Writes values.yaml, values.schema.json and README's tables of the Helm chart from its declared values."""
+"""Writes values.yaml and values.schema.json of the Helm chart from its declared values."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 import yaml
@@ -12,7 +11,7 @@ from chart_parts import FORM, PARTS, SECRETS, SETTINGS, Part
 from chart_pods import FORMS, Pod
 from chart_values import Receivers, Values
 from headrace_common.operations.variables import BYTE_UNITS, QUANTITY, SECOND_UNITS, read_bytes, read_seconds
-from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 
@@ -232,79 +231,3 @@ def values() -> str:
         if line == "receivers:":
             lines += list(_receivers_lines())
     return VALUES_HEAD + "\n".join(lines) + "\n"
-
-
-def _rows(model: BaseModel, path: str) -> Iterator[tuple[str, str, str]]:
-    if isinstance(model, Pod) and type(model) is not Pod:
-        yield f"{path}*", "", "Every value of `podDefaults`, for these pods alone."
-    for name, info in _own_fields(model):
-        value, here = getattr(model, name), f"{path}{info.alias or name}"
-        if name == "receivers":
-            for receiver, declared in Receivers.model_fields.items():
-                one = getattr(value, receiver)
-                yield (
-                    f"{here}.{receiver}.enabled",
-                    "true",
-                    type(one).model_fields["enabled"].description or declared.alias or "",
-                )
-                yield f"{here}.{receiver}.image", "", type(one).model_fields["image"].description or ""
-                if "secrets" in type(one).model_fields:
-                    yield f"{here}.{receiver}.secrets", "{}", type(one).model_fields["secrets"].description or ""
-            yield f"{here}.NAME.*", "", "Every value of `receiverDefaults` and `podDefaults`, for this receiver alone."
-        elif isinstance(value, BaseModel):
-            yield from _rows(value, f"{here}.")
-        else:
-            shown = "" if value in (None, "") else json.dumps(value)
-            yield here, shown, info.description or ""
-
-
-def _setting_rows(where: str, part: Part, base: Part | None) -> Iterator[tuple[str, str, str]]:
-    for section, model in sections(part).items():
-        for name in names(part, secret=False)[section]:
-            info = model.model_fields[name]
-            other = sections(base).get(section) if base is not None else None
-            if other is not None and name in other.model_fields and other.model_fields[name].default == info.default:
-                continue
-            default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
-            shown = "" if default in (None, "") else json.dumps(default, default=str)
-            path = where if section == "kafka" else f"{where}.{section}"
-            yield f"{path}.{name}", shown, info.description or ""
-
-
-def _table(rows: Iterator[tuple[str, str, str]]) -> list[str]:
-    made = ["| value | default | meaning |", "|---|---|---|"]
-    for name, default, text in rows:
-        shown = f"`{default}`" if default else ""
-        made.append(f"| `{name}` | {shown} | {text} |")
-    return made
-
-
-TABLES: Final[tuple[tuple[str, str, str, str | None], ...]] = (
-    ("Kafka, for every part", "kafka.settings", "kafka", None),
-    ("Every receiver", "receiverDefaults.settings", "receiver", None),
-    ("Forward", "receivers.forward.settings", "forward", "receiver"),
-    ("Lumberjack", "receivers.lumberjack.settings", "lumberjack", "receiver"),
-    ("Courier", "receivers.courier.settings", "courier", "receiver"),
-    ("Logjam", "receivers.logjam.settings", "logjam", "receiver"),
-    ("Segment service", "receivers.segment.settings", "segment", "receiver"),
-    ("Topics", "topics.settings", "topics", None),
-    ("Landing job", "lake.settings", "lake", None),
-)
-
-
-def readme(path: Path) -> Callable[[], str]:
-    """The chart's README: what was written by hand, up to the tables."""
-
-    def page() -> str:
-        text = path.read_text().partition("\n## Values\n")[0]
-        lines = [text.rstrip("\n"), "", "## Values", "", *_table(_rows(Values(), "")), "", "## Settings", ""]
-        lines += [
-            "A receiver's own `settings` win over those of `receiverDefaults`. The chart itself sets ports, files of",
-            "certificates and the address of Kafka.",
-        ]
-        for title, where, part, base in TABLES:
-            rows = _setting_rows(where, PARTS[part], PARTS[base] if base else None)
-            lines += ["", f"### {title}", "", *_table(rows)]
-        return "\n".join(lines) + "\n"
-
-    return page

@@ -171,7 +171,6 @@ PAGES = {
     ROOT / "cli" / "headrace_cli" / "verbs.txt": verbs,
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,
-    CHART / "README.md": chart_pages.readme(CHART / "README.md"),
     CHART / "files" / "units.json": chart_pages.units,
     **{CHART / "dashboards" / f"{name}.json": page for name, page in DASHBOARDS.items()},
 }
