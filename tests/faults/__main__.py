@@ -1,4 +1,4 @@
-"""Real faults: ``python -m tests.faults --seed 1 --minutes 10``. See tests/README.md.
+"""Real faults: ``python -m tests.faults --seed 1 --minutes 10``. See docs/how-we-test.md.
 
 Each round is printed as it ends, and added to the ledger; the last line counts, and the status is 1 if any promise was broken.
 """

@@ -51,7 +51,7 @@ ONE_PROCESS: Final = (
 
 
 class Tier(StrEnum):
-    """How much runs. `tests/README.md` says what each tier shows; `tests/tiers.py` obeys it."""
+    """How much runs. `tests/tiers.py` obeys it."""
 
     QUICK = "quick"
     ALL = "all"
