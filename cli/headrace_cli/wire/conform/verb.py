@@ -51,7 +51,7 @@ PROBES: Final = (
     Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", probes.bomb, risky=True),
     Probe("no-frame", "What do connections do that say nothing?", probes.no_frame, risky=True),
 )
-"""Each is asked of servers of its `protocols`. docs/conformance.md says what each sends, and how the answer is judged."""
+"""Each is asked of servers of its `protocols`. docs/conformance.md has them by what they ask."""
 
 
 @dataclass(frozen=True)
