@@ -229,7 +229,7 @@ def test_prometheus_understands_every_query_of_a_dashboard(tmp_path: Path) -> No
 
     queries = [query for row in (*RECEIVERS, *LAKE) for panel in row.panels for query, _ in panel.queries]
     queries = [query.replace("$__rate_interval", "1m") for query in queries]
-    assert len(queries) > 40
+    assert len(queries) > 30
     recorded = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
     done = subprocess.run(["promtool", "check", "rules", "rules.yml"], cwd=tmp_path, capture_output=True, text=True)

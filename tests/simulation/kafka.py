@@ -27,8 +27,8 @@ from tests.simulation.scenario import FATAL
 
 FORGETFUL = 0.3
 """Chance that a broker which has stored a batch before does not know any more where."""
-FORGETS = 0.2
-"""Chance that a broker does not know a producer any more that sends a batch again."""
+FENCES = 0.2
+"""Chance that a broker refuses a producer from now on that sends a batch again: another one has its id."""
 REFUSES = 0.5
 """Chance that a broker which is down takes no connection; else it takes the request and is silent."""
 REMEMBERED = 5
@@ -134,6 +134,7 @@ class Broker:
 
     def __post_init__(self) -> None:
         self._known: dict[tuple[int, int, TopicPartition], deque[Request]] = {}
+        self._fenced: set[int] = set()
         self.doubted: set[bytes] = set()
         """Values that met an unknown error by chance: after several, a receiver may take them for refused."""
 
@@ -182,9 +183,10 @@ class Broker:
     def _sequenced(self, batch: Request) -> Exception | None:
         """Stores a batch that is the next of its producer, or knows it."""
         known = self._known.setdefault((batch.producer, batch.epoch, batch.where), deque(maxlen=REMEMBERED))
-        if known and batch.sequence <= known[-1].sequence and self.chance.random() < FORGETS:
-            known.clear()
-            return errors.UnknownProducerId()
+        if known and batch.sequence <= known[-1].sequence and self.chance.random() < FENCES:
+            self._fenced.add(batch.producer)
+        if batch.producer in self._fenced:
+            return errors.InvalidProducerEpoch()
         for before in known:
             if (before.sequence, before.count) == (batch.sequence, batch.count):
                 batch.offset = -1 if self.chance.random() < FORGETFUL else before.offset

@@ -212,7 +212,7 @@ class ReceiverMetrics(Catalogue):
         )
         self.events_republished = self.counter(
             "events_republished",
-            "Events that a fresh producer sent again, since Kafka may or may not have stored them.",
+            "Events that were sent again under another identity, since Kafka may have stored them already.",
         )
         self.limit_hits = self.counter(
             "limit_hits",

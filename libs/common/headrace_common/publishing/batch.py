@@ -30,7 +30,7 @@ class Step(Enum):
 
 
 def republished(record: bytes) -> bytes:
-    """Returns the same record, marked as sent again by a fresh producer: the lake then checks its id, deterministic or not."""
+    """Returns the same record, marked as sent again under another identity: the lake then checks its id, deterministic or not."""
     value, headers = decode(record)
     key, last = headers[-1]
     if key not in ("ce_attributes", "attributes"):

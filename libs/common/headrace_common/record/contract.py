@@ -131,14 +131,14 @@ class Attribute(StrEnum):
     KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other
     INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the bytes of a text that was read as Windows-1252
     RECORD = "record"  # true if the content is a whole record of an event that Kafka refused, as `encode` makes it
-    REPUBLISHED = "republished"  # true on records that a fresh producer sent again
+    REPUBLISHED = "republished"  # true on records that were sent again under another identity
     DEVICE = "device"  # the device's number
     HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]
     RECORD_KEY = "record_key"  # of a record with a `RecordFault`: its Kafka key as base64
 
 
 REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()
-"""The end of the attributes of a record that a fresh producer sent again."""
+"""The end of the attributes of a record that was sent again under another identity."""
 
 
 @dataclass(frozen=True, slots=True)
