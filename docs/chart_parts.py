@@ -30,7 +30,6 @@ OWNED: Final = frozenset(
     {
         "listen.host",
         "listen.port",
-        "listen.socket",
         "listen.reuse_port",
         "ops.host",
         "ops.port",

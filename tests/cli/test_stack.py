@@ -328,13 +328,6 @@ class TestOptions:
         shared = {spec.name for spec, _ in stack.receivers if "HEADRACE_LISTEN__REUSE_PORT" in spec.environment}
         assert shared == set(names) - {"logjam"}
 
-    def test_processes_and_a_unix_socket(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_LISTEN__SOCKET", "/tmp/x")
-        done = headrace("up", "--state", str(tmp_path / "state"), "--processes", "2")
-        assert done.returncode == 1
-        assert done.stderr.startswith("headrace: HEADRACE_LISTEN__SOCKET is set: only one process can have that socket")
-        assert not (tmp_path / "state").exists()
-
     def test_ports_of_several_processes_are_distinct(self) -> None:
         ports = [service.ops_port + OPS_STEP * number for service in SERVICES for number in range(MOST_PROCESSES)]
         ports += [listener.port for service in SERVICES for listener in service.listeners]

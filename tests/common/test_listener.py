@@ -15,9 +15,7 @@ import pytest
 import structlog
 from headrace_common.listening import sockets
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
-from headrace_common.listening.sockets import UnixListener
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.tasks import Tasks
 
 from tests.common.test_making_way import Door, ended
 from tests.contract.certificates import Authority
@@ -37,40 +35,6 @@ async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pyt
         assert {option: client.getsockopt(socket.IPPROTO_TCP, option) for option in KEEP_ALIVE} == KEEP_ALIVE
         assert sum(KEEP_ALIVE.values()) < 120
         client.close()
-
-
-def unix_listener(path: Path) -> UnixListener:
-    """One that nobody connects to."""
-    nothing: Any = None
-    return UnixListener(nothing, Tasks(), lambda peer: nothing, path)
-
-
-async def test_who_stops_leaves_the_socket_of_who_came_after_it(tmp_path: Path) -> None:
-    """A process that waits for Kafka does not listen yet: another takes its path for one that was left behind."""
-    path = tmp_path / "socket"
-    first, second = (unix_listener(path) for _ in range(2))
-    await first.bind()
-    await second.bind()
-    await first.close()
-    assert path.is_socket()
-    await second.close()
-    assert not path.exists()
-
-
-async def test_who_stops_in_a_folder_that_is_read_only_leaves_its_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The stop ended there: nobody was drained, and what waited for Kafka was lost."""
-
-    def fails(path: Path, missing_ok: bool = False) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    listener = unix_listener(tmp_path / "socket")
-    await listener.bind()
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", fails)
-        await listener.close()
-    assert (tmp_path / "socket").is_socket()
 
 
 def test_a_kernel_without_ipv6_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 from headrace_common.connection.files import OWN_FILES, most_connections
 from headrace_common.connection.tcp import TcpConnection
-from headrace_common.listening.sockets import TcpListener
+from headrace_common.listening.listener import Listener
 from headrace_common.operations.settings import LimitSettings, ListenSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_forward.session import ForwardSession
@@ -42,7 +42,7 @@ class Door:
         self.receiver = receiver_state(self.publisher, settings)
         self.tasks = Tasks()
         listening = ListenSettings(host="127.0.0.1", trusted_proxies=proxies)
-        self.listener = TcpListener(
+        self.listener = Listener(
             self.receiver,
             self.tasks,
             lambda peer: ForwardSession(peer, settings, ForwardSection()),

@@ -6,7 +6,6 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -53,17 +52,9 @@ class Speaker:
 
 
 @contextlib.contextmanager
-def speaking(
-    address: tuple[str, int] | Path, context: ssl.SSLContext | None = None, first: bytes = b""
-) -> Iterator[Speaker]:
+def speaking(address: tuple[str, int], context: ssl.SSLContext | None = None, first: bytes = b"") -> Iterator[Speaker]:
     """A connection to `address`; `first` is sent before TLS, if there is TLS."""
-    if isinstance(address, Path):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(PATIENCE)
-        connection.connect(str(address))
-    else:
-        connection = socket.create_connection(address, PATIENCE)
-    with connection:
+    with socket.create_connection(address, PATIENCE) as connection:
         if first:
             connection.sendall(first)
         if context is None:
@@ -77,7 +68,7 @@ def good(mark: str) -> bytes:
     return msgpack.packb(["t", 1_700_000_000, {"mark": mark}, {"chunk": "good"}])
 
 
-def send(address: tuple[str, int] | Path, mark: str, context: ssl.SSLContext | None = None, first: bytes = b"") -> None:
+def send(address: tuple[str, int], mark: str, context: ssl.SSLContext | None = None, first: bytes = b"") -> None:
     """One event over a connection of its own, acknowledged."""
     with speaking(address, context, first) as client:
         client.send(good(mark))

@@ -189,14 +189,6 @@ async def test_without_the_setting_a_port_has_one_process(
 
 
 @pytest.mark.long
-async def test_a_unix_socket_has_one_process(store: KafkaSettings, tmp_path: Path) -> None:
-    receiver = Receiver("forward", store, tmp_path, {"listen": {"reuse_port": True, "socket": tmp_path / "s"}})
-    receiver.spawn()
-    assert await receiver.ended() == EXIT_CONFIG
-    assert "LISTEN__REUSE_PORT does not go with it" in receiver.log.read_text()
-
-
-@pytest.mark.long
 async def test_heartbeats_are_answered_too(pair: list[Receiver]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(60)

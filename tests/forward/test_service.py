@@ -11,13 +11,12 @@ from pathlib import Path
 import msgpack
 import pytest
 from headrace_common.listening.proxy import SIGNATURE_V2
-from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import stops
 
 from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver, Receivers
+from tests.contract.receiver import Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
@@ -28,25 +27,6 @@ pytestmark = pytest.mark.kafka
 
 async def sources(store: KafkaSettings, mark: str) -> list[str]:
     return [record["ce_source"] for record in await events(store, mark)]
-
-
-async def test_a_unix_socket_beside_tcp(start: Receivers, store: KafkaSettings, tmp_path: Path) -> None:
-    path = tmp_path / "forward.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:  # left behind by a process that was killed
-        dead.bind(str(path))
-    receiver = await start(listen={"socket": path})
-    mark = uuid.uuid4().hex
-    for address in (path, receiver.address):
-        send(address, mark)
-    assert sorted(await sources(store, mark)) == sorted(["/forward/127.0.0.1", f"/forward/{socket.gethostname()}"])
-    other = Receiver("forward", store, tmp_path, {"listen": {"socket": path}})
-    other.spawn()
-    await until(lambda: other.exit_status() is not None, "another one does not take it away")
-    assert other.exit_status() == EXIT_CONFIG
-    assert "in use" in other.log.read_text()
-    send(path, mark)
-    await receiver.drains()
-    assert not path.exists()
 
 
 async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers) -> None:

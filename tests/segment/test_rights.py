@@ -53,7 +53,6 @@ def may(rights: Rights, right: Right, segment: str, text: str, now: float = NOW_
         (HERE, True),
         (Peer("::1", 1, "::1"), True),
         (Peer("::ffff:127.0.0.1", 1, "x"), True),
-        (Peer("unix", 0, "unix"), True),
         (AWAY, False),
         (BILLING, False),
         (Peer("2001:db8::1", 1, "x"), False),

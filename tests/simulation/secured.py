@@ -17,8 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
-from headrace_common.listening import secured
-from headrace_common.listening.sockets import TcpListener
+from headrace_common.listening import listener, secured
 from headrace_common.service import service
 
 from tests.simulation.network import ClientEnd
@@ -44,14 +43,14 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-class Listener(TcpListener):
-    """In place of `TcpListener`."""
+class Listener(listener.Listener):
+    """In place of the receivers' `Listener`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*(*given[:-1], SimpleNamespace(current=lambda: contexts()[0])))
 
 
-IN_PLACE: Final = ((service, "TcpListener", Listener), (secured, "PIECE", 500), (secured, "SLICE", 0.0))
+IN_PLACE: Final = ((service, "Listener", Listener), (secured, "PIECE", 500), (secured, "SLICE", 0.0))
 """What is replaced, and by what: of the little that comes at once, a part waits for another turn of the loop."""
 
 

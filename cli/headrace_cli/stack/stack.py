@@ -196,12 +196,9 @@ def _names(service: Protocol[Any], processes: int) -> list[str]:
 
 
 def check_processes(processes: int) -> None:
-    """Raise `CommandError` for an impossible number of processes, or for several that would share a socket of the settings."""
+    """Raise `CommandError` for an impossible number of processes."""
     if not 1 <= processes <= MOST_PROCESSES:
         raise CommandError(f"--processes {processes}: a receiver has 1 to {MOST_PROCESSES} processes.", status=2)
-    name = variable("listen", "socket")
-    if processes > 1 and name in os.environ:
-        raise CommandError(f"{name} is set: only one process can have that socket, so leave out --processes or it.")
 
 
 def _receiver(

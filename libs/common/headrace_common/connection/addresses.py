@@ -13,7 +13,7 @@ _ONE_SITE: Final = 64
 
 
 def counted_as(address: str) -> str:
-    """Returns the unit in which an address is counted: an IPv4 address itself, an IPv6 address's /64, empty for a Unix socket."""
+    """Returns the unit in which an address is counted: an IPv4 address itself, an IPv6 address's /64, empty for what is none."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

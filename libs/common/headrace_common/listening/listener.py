@@ -1,12 +1,11 @@
-"""Accepts the clients of a stream socket within the limits and hands each to its connection."""
+"""Accepts the clients of a TCP socket within the limits and hands each to its connection."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -16,13 +15,15 @@ from typing_extensions import override
 from headrace_common.connection.addresses import LIMIT, counted_as
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.connection.tcp import TcpConnection
+from headrace_common.listening import sockets
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.proxy import ProxiedClient, header
 from headrace_common.listening.secured import DecryptionQueue, SecuredTransport
 from headrace_common.listening.tls import TlsContext, identity
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.health.crowd import UnprovenConnection
-from headrace_common.operations.networks import Network, within
+from headrace_common.operations.networks import normal, within
+from headrace_common.operations.settings import ListenSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.session.interface import ByteSession, Peer
 
@@ -67,34 +68,37 @@ class _Arrival:
 
 
 class Listener(Endpoint):
-    """A stream socket that gives each client a session."""
+    """A TCP socket that gives each client a session, over TLS if a context is given."""
+
+    name = "listen"
 
     def __init__(
         self,
         receiver: ReceiverState,
         tasks: Tasks,
         new_session: SessionFactory,
-        tls: TlsContext | None = None,
-        trusted_proxies: Sequence[Network] = (),
+        listen: ListenSettings,
+        port: int,
+        tls: TlsContext | None,
     ) -> None:
-        """`trusted_proxies`: peers there must send a PROXY protocol header first, and it is trusted."""
+        """`port`: the protocol's own, used if the settings name none."""
         self._receiver = receiver
         self._tasks = tasks
         self._tls = tls
         self._turns = None if tls is None else DecryptionQueue(receiver.scheduler.arrives)
         self._new_session = new_session
-        self._proxies = trusted_proxies
+        self._listen = listen
+        self._port = listen.port or port
+        self._proxies = listen.proxies
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
 
-    @abstractmethod
-    def _client(self, name: Any) -> ProxiedClient:
-        """Returns the client that connected, from the `name` that `accept` returned."""
-
-    @abstractmethod
-    def _identity(self, client: ProxiedClient) -> str:
-        """Returns the client's identity in `ce_source` when no certificate names it."""
+    @override
+    async def bind(self) -> str:
+        shared = self._listen.reuse_port
+        self._socket = sockets.bound_socket(self._listen.host, self._port, "LISTEN", shared=shared)
+        return sockets.address_of(self._socket)
 
     @override
     def start(self) -> None:
@@ -151,7 +155,7 @@ class Listener(Endpoint):
     def _admit(self, client: socket.socket, name: Any) -> None:
         receiver = self._receiver
         client.setblocking(False)
-        address, silent = self._client(name), len(receiver.crowd)
+        address, silent = ProxiedClient(normal(name[0]), name[1]), len(receiver.crowd)
         # First, since a refused client makes no other leave. Behind a balancer: once its header has named the client.
         taken = "" if within(address.address, self._proxies) else self._take(address)
         if taken is None:
@@ -209,7 +213,7 @@ class Listener(Endpoint):
 
         def connect(subject: str | None = None) -> TcpConnection:
             address = arrival.address
-            peer = Peer(address.address, address.port, subject or self._identity(address), certified=bool(subject))
+            peer = Peer(address.address, address.port, subject or address.address, certified=bool(subject))
             made = TcpConnection(receiver, peer, self._new_session(peer))
             made.driver.unproven = receiver.places[made] = place
             arrival.connection = made

@@ -64,7 +64,7 @@ Host = Annotated[str, AfterValidator(host)]
 
 
 def within(address: str, among: Sequence[Network]) -> bool:
-    """Returns whether `address` is in one of the networks; False if it is no address (a Unix socket's peer)."""
+    """Returns whether `address` is in one of the networks; False if it is no address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -34,8 +34,7 @@ from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.listening.endpoint import Endpoint
-from headrace_common.listening.listener import SessionFactory
-from headrace_common.listening.sockets import TcpListener, UnixListener
+from headrace_common.listening.listener import Listener, SessionFactory
 from headrace_common.listening.tls import TlsContext
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.health.http import Health, OpsServer
@@ -61,18 +60,10 @@ Build = Callable[[Runtime[S]], Parts]
 
 
 def stream_listeners(runtime: Runtime[S], port: int, new_session: SessionFactory) -> list[Endpoint]:
-    """Returns the listeners that LISTEN and TLS ask for: TCP, and a Unix socket if the settings name a path. Raises
-    `ConfigError`.
-    """
+    """Returns the listener that LISTEN and TLS ask for. Raises `ConfigError`."""
     settings = runtime.settings
     tls = TlsContext(settings.tls, runtime.metrics, runtime.log) if settings.tls.cert is not None else None
-    listen = settings.listen
-    if listen.reuse_port and listen.socket is not None:
-        raise ConfigError("LISTEN__SOCKET: one process has it, so LISTEN__REUSE_PORT does not go with it")
-    found: list[Endpoint] = [TcpListener(runtime.receiver, runtime.tasks, new_session, listen, port, tls)]
-    if listen.socket is not None:
-        found.append(UnixListener(runtime.receiver, runtime.tasks, new_session, listen.socket))
-    return found
+    return [Listener(runtime.receiver, runtime.tasks, new_session, settings.listen, port, tls)]
 
 
 class Service(Health, Generic[S]):

@@ -19,7 +19,6 @@ class ListenSettings(Section):
 
     host: Host = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
     port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
-    socket: Path | None = Field(None, description="Path of an additional Unix stream socket, without TLS.")
     reuse_port: bool = Field(
         False, description="Let several processes of one receiver, of one user, listen on the same port (SO_REUSEPORT)."
     )

@@ -10,7 +10,7 @@ import (
 
 func send(order order.Order) error {
 	config := fluent.Config{
-		FluentNetwork: order.Network, FluentHost: order.Host, FluentPort: order.Port, FluentSocketPath: order.Path,
+		FluentNetwork: order.Network, FluentHost: order.Host, FluentPort: order.Port,
 		RequestAck: order.Ack, MarshalAsJSON: order.JSON, Async: order.Async, SubSecondPrecision: order.SubSecond,
 		TlsInsecureSkipVerify: true, BufferLimit: order.Count + 1,
 	}

@@ -10,8 +10,8 @@ import (
 // Order says what to send, and how.
 type Order struct {
 	Mode             string
-	Network          string // tcp, tls or unix
-	Host, Path       string
+	Network          string // tcp or tls
+	Host             string
 	Port, Count      int
 	Tag, Mark        string
 	Ack, JSON, Async bool
