@@ -50,7 +50,7 @@ BY_TLS: Final = 2_000
 """Connections of a crowd that speaks TLS, at most: asyncio's own TLS takes 256 KiB for each client."""
 
 HELD: Final = 12
-"""Seconds that such connections stay before their memory is read: the receiver has given back by then what malloc keeps."""
+"""Seconds that such connections stay before their memory is read."""
 
 AIM_MS: Final = 100
 AIM_KB: Final = 15

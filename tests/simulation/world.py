@@ -310,7 +310,6 @@ class World:
             (services, "OpsServer", NoOps),
             (services, "configure", lambda *_: None),
             (services, "Watchdog", NoWatchdog),
-            (services, "glibc_trim", lambda: None),  # the size of this process is no one's here
             (services, "STALL_LOOK", 5.0),  # it measures the real loop, and took a fifth of all turns here
             (
                 services,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 
 AGE_JITTER: Final = 0.1
 """A connection's age limit varies by this part around the setting, so that clients do not all reconnect at once."""
+
+COLLECTED: Final = 1_000
+"""Connections that leave before the cycles in which they end are freed; more where more stay, since all of them are looked at."""
 
 TLS_HELLO: Final = b"\x16\x03"
 """How a TLS client begins: a handshake record of version 3 (RFC 8446, 5.1). No protocol here begins so."""
@@ -59,6 +63,9 @@ class ReceiverState:
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
     """Admitted clients that are still connected, including those in their TLS handshake."""
+    uncollected: int = 0
+    """Connections that have left since the last collection of cycles."""
+
     places: dict[Stoppable, UnprovenConnection] = field(default_factory=dict)
     """The place that each connection gives back when it closes, to `addresses` too."""
 
@@ -100,6 +107,12 @@ class ReceiverState:
         if (place := self.places.pop(connection, None)) is not None:
             self.crowd.remove(place)
             self.addresses.give_back(place.counted_as)
+        self.uncollected += 1
+        if self.uncollected >= max(
+            COLLECTED, len(self.connections)
+        ):  # by itself the collector might not come for hours
+            self.uncollected = 0
+            gc.collect()
         if not self.connections:
             self.empty.set()
 

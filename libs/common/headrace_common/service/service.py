@@ -44,7 +44,6 @@ from headrace_common.operations.settings import ServiceSettings, parse_arguments
 from headrace_common.operations.tasks import Tasks, stops
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record import native
-from headrace_common.service.heap import Heap, glibc_trim
 from headrace_common.service.parts import OwnParts, Parts, Runtime
 from headrace_common.service.watchdog import Watchdog
 
@@ -176,13 +175,11 @@ class Service(Health, Generic[S]):
 
     async def _watch_loop(self) -> None:
         clock = asyncio.get_running_loop().time
-        heap = Heap(clock(), glibc_trim())
         while True:
             before = clock()
             await asyncio.sleep(STALL_LOOK)
             now = clock()
             self._watchdog.turned()
-            heap.look(now, self._budget.used, len(self._receiver.connections))
             self._stalls = [(at, late) for at, late in self._stalls if now - at < STALL_WINDOW]
             self._stalls.append((now, now - before - STALL_LOOK))
 
