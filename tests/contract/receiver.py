@@ -201,8 +201,8 @@ class Receiver:
 
     def told(self) -> list[dict[str, Any]]:
         """What it has logged but for its start and end, and that the machine was too busy for it."""
-        beside = ("starting", "stopping", "event loop stalled")
-        return [line for line in self.lines() if line["event"] not in beside]
+        beside = ("starting", "stopping", "Timeout (", "Thread 0x", "  File ")
+        return [line for line in self.lines() if line["event"] and not line["event"].startswith(beside)]
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and text of an ops page."""

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import MagicMock
 
 from headrace_common.connection.receiver_state import Stoppable
 from headrace_common.kafka import producer
@@ -141,22 +142,6 @@ class NoOps:
         pass
 
     async def stop(self) -> None:
-        pass
-
-
-class NoWatchdog:
-    """In place of `Watchdog`, whose thread lives in real time and would survive a process that is killed."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def start(self) -> None:
-        pass
-
-    def turned(self) -> None:
-        pass
-
-    def stop(self) -> None:
         pass
 
 
@@ -309,7 +294,7 @@ class World:
         with replaced(
             (services, "OpsServer", NoOps),
             (services, "configure", lambda *_: None),
-            (services, "Watchdog", NoWatchdog),
+            (services, "faulthandler", MagicMock()),  # its thread lives in real time
             (services, "STALL_LOOK", 5.0),  # it measures the real loop, and took a fifth of all turns here
             (
                 services,

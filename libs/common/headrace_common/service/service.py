@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import resource
+import select
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Final, Generic, TypeVar
@@ -45,12 +47,15 @@ from headrace_common.operations.tasks import Tasks, stops
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record import native
 from headrace_common.service.parts import OwnParts, Parts, Runtime
-from headrace_common.service.watchdog import Watchdog
 
 S = TypeVar("S", bound=ServiceSettings)
 
+STANDARD_ERROR: Final = 2
 STALL_LOOK: Final = 0.25
 STALL_WINDOW: Final = 60.0
+STALL_LIMIT: Final = 5.0
+"""Seconds without a turn of the loop after which standard error says what each thread does. Probes give up after some seconds."""
+
 EXIT_ENDED: Final = 1
 """Exit status after one of the service's tasks has ended."""
 
@@ -80,7 +85,6 @@ class Service(Health, Generic[S]):
         self._own_started = False
         self._addresses: dict[str, str] = {}
         self._stalls: list[tuple[float, float]] = []
-        self._watchdog = Watchdog(self._log)
 
     async def run(self) -> str | None:
         """Serves until a signal stops it, then drains. Raises `ConfigError` if it cannot start.
@@ -114,7 +118,6 @@ class Service(Health, Generic[S]):
         self._receiver.backend = self._parts.backend
         ops = OpsServer(settings.ops, self._protocol, self, self._metrics)
         tasks.start(self._watch_loop(), "loop watch")
-        self._watchdog.start()
         try:
             for listener in self._parts.listeners:
                 self._addresses[listener.name] = await listener.bind()
@@ -137,7 +140,6 @@ class Service(Health, Generic[S]):
                 await stop.wait()
         finally:
             await self._stop()
-            self._watchdog.stop()
             await tasks.stop()
             await ops.stop()
         return tasks.problem
@@ -175,11 +177,17 @@ class Service(Health, Generic[S]):
 
     async def _watch_loop(self) -> None:
         clock = asyncio.get_running_loop().time
+        read = select.poll()
+        read.register(STANDARD_ERROR, select.POLLOUT)
         while True:
+            if read.poll(0):  # else its thread, which needs no lock of the interpreter, would not end
+                faulthandler.dump_traceback_later(STALL_LIMIT, file=STANDARD_ERROR)
             before = clock()
-            await asyncio.sleep(STALL_LOOK)
+            try:
+                await asyncio.sleep(STALL_LOOK)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
             now = clock()
-            self._watchdog.turned()
             self._stalls = [(at, late) for at, late in self._stalls if now - at < STALL_WINDOW]
             self._stalls.append((now, now - before - STALL_LOOK))
 
