@@ -38,6 +38,7 @@ acknowledgement; AGE also not while that is unknown.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from math import inf
@@ -95,7 +96,8 @@ class ConnectionTimes:
     frame_bytes: int = 0
     unread_since: float | None = None
     """When the peer stopped reading our bytes."""
-    phase_until: float | None = None
+    phase_until: float = inf
+    """When a phase that has a limit ends."""
 
     @classmethod
     def at(cls, now: float) -> ConnectionTimes:
@@ -131,50 +133,13 @@ class Situation:
 
 def next_due(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) -> float | None:
     """Returns when the first limit could be due. None: no limit applies."""
-    times = [] if clocks.phase_until is None else [clocks.phase_until]
-    if clocks.unread_since is not None:
-        times.append(clocks.unread_since + WRITE_TIME)
-    if situation.phase is Phase.LINGERING:
-        times.append(clocks.last_byte + LINGER_SILENCE)
-    if situation.phase is Phase.OPEN and situation.reading:
-        if situation.partial:
-            times.append(min(_frame_deadline(situation, clocks, limits), clocks.last_byte + limits.frame))
-        if not situation.session.unacknowledgeable:
-            if limits.idle:
-                times.append(clocks.last_byte + limits.idle)
-            if limits.age and not situation.session.undecided:
-                times.append(clocks.born + limits.age)
-    return min(times, default=None)
+    return min((due for due, _, _ in _rules(situation, clocks, limits)), default=None)
 
 
 def passed(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits, now: float) -> Limit | None:
     """Returns the most urgent limit that the connection has passed."""
-    phase = situation.phase
-    if phase is Phase.CLOSED:
-        return None
-    if clocks.unread_since is not None and now >= clocks.unread_since + WRITE_TIME:
-        return Limit.UNREAD
-    phase_over = clocks.phase_until is None or now >= clocks.phase_until
-    if phase is Phase.LINGERING:
-        silent = not situation.behind and now >= clocks.last_byte + LINGER_SILENCE
-        return Limit.LINGERED if silent or phase_over else None
-    if phase is Phase.DRAINING:
-        return Limit.DRAINED if phase_over else None
-    if phase is Phase.OPEN and situation.reading:
-        if situation.partial and now >= _frame_deadline(situation, clocks, limits):
-            return Limit.FRAME_TIME
-        if situation.session.unacknowledgeable or situation.partial:
-            return None
-        if (
-            limits.idle
-            and now >= clocks.last_byte + limits.idle
-            and situation.session.idle
-            and not situation.outstanding
-        ):
-            return Limit.IDLE
-        if now >= old_from(clocks, limits) and not situation.session.undecided:
-            return Limit.AGE
-    return None
+    over = (limit for due, limit, applies in _rules(situation, clocks, limits) if applies and now >= due)
+    return next(over, None)
 
 
 def old_from(clocks: ConnectionTimes, limits: TimeLimits) -> float:
@@ -182,7 +147,29 @@ def old_from(clocks: ConnectionTimes, limits: TimeLimits) -> float:
     return clocks.born + limits.age if limits.age > 0 else inf
 
 
-def _frame_deadline(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) -> float:
-    earned = clocks.frame_began + limits.frame + clocks.frame_bytes / FRAME_TIME_BYTES
-    # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
-    return min(earned, clocks.last_byte + limits.frame) if situation.crowded else earned
+def _rules(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) -> Iterator[tuple[float, Limit, bool]]:
+    """Yields the limits of the module's second table, the most urgent first: when each is due, and whether it applies now. It may
+    apply later without an event that sets the timer.
+    """
+    phase, session, partial = situation.phase, situation.session, situation.partial
+    if phase is Phase.CLOSED:
+        return
+    if clocks.unread_since is not None:
+        yield clocks.unread_since + WRITE_TIME, Limit.UNREAD, True
+    if phase is Phase.LINGERING:
+        yield clocks.last_byte + LINGER_SILENCE, Limit.LINGERED, not situation.behind
+        yield clocks.phase_until, Limit.LINGERED, True
+    elif phase is Phase.DRAINING:
+        yield clocks.phase_until, Limit.DRAINED, True
+    elif phase is Phase.OPEN and situation.reading:
+        if partial:
+            earned = clocks.frame_bytes / FRAME_TIME_BYTES
+            yield clocks.frame_began + limits.frame + earned, Limit.FRAME_TIME, True
+            # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
+            yield clocks.last_byte + limits.frame, Limit.FRAME_TIME, situation.crowded
+        if not session.unacknowledgeable:
+            if limits.idle:
+                idle = session.idle and not (situation.outstanding or partial)
+                yield clocks.last_byte + limits.idle, Limit.IDLE, idle
+            if limits.age and not session.undecided:
+                yield old_from(clocks, limits), Limit.AGE, not partial

@@ -8,6 +8,7 @@ import fcntl
 import sys
 import termios
 from collections.abc import Callable
+from math import inf
 from typing import Final, cast
 
 from headrace_common.connection.deadlines import Limit, Phase, Situation, TimeLimits, next_due, old_from, passed
@@ -229,7 +230,7 @@ class Lifetime:
     def enter(self, phase: Phase, seconds: float | None) -> None:
         """Enters `phase` like `advance`, for `seconds` at most; None: without a limit."""
         self.advance(phase)
-        self._clocks.phase_until = None if seconds is None else self._loop.time() + seconds
+        self._clocks.phase_until = inf if seconds is None else self._loop.time() + seconds
         self.timer.schedule()
 
     def passed(self, now: float) -> Limit | None:
