@@ -49,7 +49,7 @@ def test_any_order_of_storing_gives_the_order_of_arrival(order: list[int]) -> No
         assert left == list(itertools.takewhile(durable.__contains__, range(8)))
 
 
-# What sessions remember for many events: bounded in bytes, the least recently used goes first
+# What sessions remember for many events: bounded in bytes
 
 
 def test_a_memory_never_holds_more_than_its_limit() -> None:
@@ -61,14 +61,6 @@ def test_a_memory_never_holds_more_than_its_limit() -> None:
         assert memory.used <= limit
     assert memory.get(4999) == 4999
     assert memory.get(0) is None
-
-
-def test_what_is_used_stays() -> None:
-    memory = Memory(4 * LARGEST)
-    memory.put("used", "it", 0)
-    for number in range(5000):
-        memory.put(number, number, 0)
-        assert memory.get("used") == "it"
 
 
 def test_a_memory_takes_an_entry_as_large_as_allowed_and_one_byte_larger() -> None:

@@ -16,42 +16,28 @@ ENTRY_BYTES: Final = 512
 
 
 class Memory:
-    """A cache of what sessions encode once and use for many events. The least recently used entries go first, half at a time.
+    """A cache of what sessions encode once and use for many events. Where one more has no room, it begins again, empty.
 
     Keys begin with their owner (a class), so that two owners never share one.
     """
 
     def __init__(self, limit: int = MEMORY_BYTES) -> None:
-        self._half = limit // 2
-        self._young: dict[Hashable, tuple[Any, int]] = {}
-        self._old: dict[Hashable, tuple[Any, int]] = {}
-        self._young_bytes = self._old_bytes = 0
-
-    @property
-    def used(self) -> int:
+        self._limit = limit
+        self._kept: dict[Hashable, Any] = {}
+        self.used = 0
         """Bytes of all entries, as their owners have counted them."""
-        return self._young_bytes + self._old_bytes
 
     def get(self, key: Hashable) -> Any:
         """Returns the entry or None."""
-        found = self._young.get(key)
-        if found is None:
-            found = self._old.pop(key, None)
-            if found is None:
-                return None
-            self._old_bytes -= found[1]
-            self._keep(key, found)
-        return found[0]
+        return self._kept.get(key)
 
     def put(self, key: Hashable, entry: Any, size: int) -> None:
         """Keeps an entry, unless it is too large. `size`: bytes of key and entry. The key must not be there."""
         size += ENTRY_BYTES
-        if size <= LARGEST:
-            self._keep(key, (entry, size))
-
-    def _keep(self, key: Hashable, found: tuple[Any, int]) -> None:
-        if self._young_bytes + found[1] > self._half:
-            self._old, self._old_bytes = self._young, self._young_bytes
-            self._young, self._young_bytes = {}, 0
-        self._young[key] = found
-        self._young_bytes += found[1]
+        if size > LARGEST:
+            return
+        if self.used + size > self._limit:
+            self._kept.clear()
+            self.used = 0
+        self._kept[key] = entry
+        self.used += size
