@@ -6,7 +6,7 @@ import random
 
 import pytest
 from headrace_common.connection.addresses import Addresses, counted_as
-from headrace_common.operations.health.crowd import AT_ONCE, SILENCE, Crowd, UnprovenConnection
+from headrace_common.connection.crowd import AT_ONCE, SILENCE, Crowd, UnprovenConnection
 
 
 def some(*heard: float, counted_as: str = "") -> tuple[Crowd, list[UnprovenConnection]]:

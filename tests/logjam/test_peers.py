@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 import zmq
-from headrace_common.operations.health.crowd import UnprovenConnection
+from headrace_common.connection.crowd import UnprovenConnection
 from headrace_common.operations.settings import KIB, MIB, LimitSettings
 from headrace_common.session.interface import Message
 from headrace_logjam.metrics import LogjamMetrics

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.health.http import Health, OpsServer
+from headrace_common.operations.health import Health, OpsServer
 from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override

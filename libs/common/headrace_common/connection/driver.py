@@ -13,12 +13,12 @@ from typing import Final, Generic, TypeVar
 from typing_extensions import override
 
 from headrace_common.connection.backend import Caller
+from headrace_common.connection.crowd import UnprovenConnection
 from headrace_common.connection.deadlines import ConnectionTimes
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.workers import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
-from headrace_common.operations.health.crowd import UnprovenConnection
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Peer, Session, Ticket
 

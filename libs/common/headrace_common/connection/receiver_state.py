@@ -12,11 +12,11 @@ from typing import Final
 
 from headrace_common.connection.addresses import Addresses
 from headrace_common.connection.backend import NO_BACKEND, Backend
+from headrace_common.connection.crowd import Crowd, UnprovenConnection
 from headrace_common.connection.files import most_connections
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import TOLD, FairScheduler
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.health.crowd import Crowd, UnprovenConnection
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from typing_extensions import override
 
 from headrace_common.connection.addresses import LIMIT, counted_as
+from headrace_common.connection.crowd import UnprovenConnection
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening import sockets
@@ -21,7 +22,6 @@ from headrace_common.listening.proxy import ProxiedClient, header
 from headrace_common.listening.secured import DecryptionQueue, SecuredTransport
 from headrace_common.listening.tls import TlsContext, identity
 from headrace_common.operations.errors import ConfigError, ProtocolError
-from headrace_common.operations.health.crowd import UnprovenConnection
 from headrace_common.operations.networks import normal, within
 from headrace_common.operations.settings import ListenSettings
 from headrace_common.operations.tasks import Tasks

@@ -39,7 +39,7 @@ from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.listener import Listener, SessionFactory
 from headrace_common.listening.tls import TlsContext
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
-from headrace_common.operations.health.http import Health, OpsServer
+from headrace_common.operations.health import Health, OpsServer
 from headrace_common.operations.log import Log, RateLimited, configure
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, parse_arguments

@@ -19,8 +19,8 @@ from typing import Final, cast
 import zmq
 from headrace_common.connection.addresses import LIMIT as PER_ADDRESS
 from headrace_common.connection.addresses import counted_as
+from headrace_common.connection.crowd import UnprovenConnection
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
-from headrace_common.operations.health.crowd import UnprovenConnection
 from zmq.utils.monitor import parse_monitor_message
 
 from headrace_logjam.metrics import LogjamMetrics

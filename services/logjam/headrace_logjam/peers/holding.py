@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace_common.operations.health.crowd import UnprovenConnection
+from headrace_common.connection.crowd import UnprovenConnection
 from headrace_common.operations.settings import LimitSettings
 
 if TYPE_CHECKING:

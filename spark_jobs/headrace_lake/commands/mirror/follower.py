@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.health.http import Health
+from headrace_common.operations.health import Health
 from headrace_common.operations.log import Log
 from pyiceberg.catalog import Catalog
 from typing_extensions import override

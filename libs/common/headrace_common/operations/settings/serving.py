@@ -127,7 +127,6 @@ class OpsSettings(Section):
 
     host: Host = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
     port: int = Field(OPS_PORT, ge=0, le=65_535, description="Port; 0: any free one (logged).")
-    hosts: str = Field("", description="Names, separated by commas, that requests may ask for, too: see operations.")
 
 
 class LogSettings(Section):

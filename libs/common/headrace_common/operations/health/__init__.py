@@ -1,1 +1,0 @@
-"""Health and metrics over HTTP: the pages, and the access to them."""
