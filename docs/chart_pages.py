@@ -85,20 +85,13 @@ def _setting_schema(schema: dict[str, Any], model: type[BaseModel], name: str) -
     return _with_units(schema, units) if units else schema
 
 
-def _removed(model: type[BaseModel]) -> dict[str, Any]:
-    """Refuses each setting that was removed by what is so instead: Helm names only the value that a constant has."""
-    removed: Mapping[str, str] = getattr(model, "removed", {})
-    return {name: {"const": f"this setting was removed; {instead}"} for name, instead in removed.items()}
-
-
 def _settings_schema(part: Part, definitions: dict[str, Any]) -> dict[str, Any]:
     made = {}
     for section, chosen in names(part, secret=False).items():
         whole = sections(part)[section].model_json_schema(ref_template="#/definitions/{model}")
         definitions.update(whole.get("$defs", {}))
         model = sections(part)[section]
-        known = {name: _setting_schema(whole["properties"][name], model, name) for name in chosen}
-        made[section] = _closed(known | _removed(model))
+        made[section] = _closed({name: _setting_schema(whole["properties"][name], model, name) for name in chosen})
     return _closed({section: found for section, found in made.items() if found["properties"]})
 
 

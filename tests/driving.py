@@ -40,7 +40,7 @@ S = TypeVar("S", bound=Section)
 
 def with_constants(section: type[S], limits: dict[str, Any]) -> type[S]:
     """The section, with other constants where `limits` names one; takes these out of `limits`."""
-    constants = tuple((name, limits.pop(name)) for name in section.removed if name in limits)
+    constants = tuple((name, limits.pop(name)) for name in sorted(section.__class_vars__) if name in limits)
     return _other(section, constants) if constants else section
 
 

@@ -13,7 +13,6 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import (
     LimitSettings,
     ServiceSettings,
-    Settings,
     TopicSettings,
     TopicsProcessSettings,
     describe,
@@ -23,12 +22,8 @@ from headrace_common.operations.settings import (
     parse_arguments,
 )
 from headrace_common.operations.variables import each_setting, refuse_near_guards, sections, variable
-from headrace_courier.settings import CourierSettings
 from headrace_forward.settings import ForwardSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_logjam.settings import LogjamSettings
-from headrace_lumberjack.settings import LumberjackSettings
-from headrace_segment.settings import SegmentSettings
 
 MIB = 1 << 20
 
@@ -61,24 +56,6 @@ class TestEnvironment:
         settings = load(ForwardSettings)
         assert (settings.limits.frame_time, settings.limits.connections, settings.forward.heartbeat) == (7.5, 9, False)
         assert settings.limits.frame_bytes == 16 * MIB
-
-    @pytest.mark.parametrize(
-        "cls",
-        [ForwardSettings, CourierSettings, LogjamSettings, LumberjackSettings, SegmentSettings, LakeProcessSettings],
-    )
-    def test_a_setting_that_was_removed(self, cls: type[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
-        removed = [
-            (variable(section, name), instead)
-            for section, info in cls.model_fields.items()
-            for name, instead in info.annotation.removed.items()  # type: ignore[union-attr]
-        ]
-        assert len(removed) > 1
-        for name, instead in removed:
-            with monkeypatch.context() as patched:
-                patched.setenv(name, "1")
-                with pytest.raises(ConfigError) as refused:
-                    load(cls)
-            assert str(refused.value).endswith(f"{name}: this setting was removed; {instead}")
 
     def test_every_problem_is_said_in_a_line_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         wrong = {"LIMITS__CONNECTIONS": "0", "LIMITS__FRAME_TIME": "soon", "OPS__PORT": "70000", "LOG__LEVEL": "loud"}

@@ -192,9 +192,6 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
     ("values", "says"),
     [
         ("receiverDefaults.settings.limits.frame_size=5", "frame_size"),
-        ("receiverDefaults.settings.limits.depth=8", "this setting was removed; an event is nested at most 64"),
-        ("lake.settings.lake.compact_files=50", "this setting was removed; 48 small files"),
-        ("receivers.courier.settings.courier.subject_bytes=64", "this setting was removed; a type or path"),
         ("receiverDefaults.settings.limits.connections=0", "minimum"),
         ("receiverDefaults.settings.limits.connections=many", "integer"),
         ("receiverDefaults.settings.forward.heartbeat=false", "forward"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
@@ -30,8 +29,6 @@ class CourierLimits(LimitSettings):
 
 class CourierSection(Section):
     """Settings of Courier alone."""
-
-    removed: ClassVar[Mapping[str, str]] = {"subject_bytes": "a type or path names the stream if it has at most 1 KiB"}
 
     subject_bytes: ClassVar[int] = KIB
     """Longest `type` or `path` that may name the stream, in a header of every event. A longer one is ignored."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from headrace_common.operations.settings import KIB, Section, ServiceSettings
@@ -22,15 +21,6 @@ class ClientSection(Section):
 
 class ForwardSection(Section):
     """Settings of Forward alone."""
-
-    removed: ClassVar[Mapping[str, str]] = {
-        "tag_bytes": "a tag has at most 1 KiB",
-        "chunk_bytes": "a chunk's name has at most 1 KiB",
-        "option_bytes": "an option map has at most 16 KiB",
-        "handshake_bytes": "a login has at most 4 KiB",
-        "server_hostname": "this server's name in the handshake is `headrace-forward`",
-        "keepalive": "the handshake always tells clients to keep their connections open",
-    }
 
     tag_bytes: ClassVar[int] = KIB
     """Longest tag: it becomes the subject, a header of every event. A message with a longer one goes to quarantine."""

@@ -38,12 +38,6 @@ class LogjamLimits(LimitSettings):
 class LogjamSection(Section):
     """Settings of Logjam alone."""
 
-    removed: ClassVar[Mapping[str, str]] = {
-        "pub_messages": "ZeroMQ keeps 100,000 messages for a subscriber that is slow",
-        "endpoint_messages": "ZeroMQ keeps 10,000 messages of an endpoint that is not read",
-        "peer_messages": "ZeroMQ keeps 16 messages of a client that is not read",
-    }
-
     pull_port: int = Field(PULL_PORT, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
     answer_time: Seconds = Field(
         4.5,

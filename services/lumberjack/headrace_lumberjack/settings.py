@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from headrace_common.operations.settings import KIB, MIB, Section, ServiceSettings
@@ -13,13 +12,6 @@ PORT = 5044
 
 class LumberjackSection(Section):
     """Settings of Lumberjack alone. A client that exceeds a limit is disconnected."""
-
-    removed: ClassVar[Mapping[str, str]] = {
-        "window_events": "a window has at most 65,536 events, as many as Beats may be told to send",
-        "pairs": "a v1 event has at most 1,024 pairs",
-        "key_bytes": "a key of a v1 event has at most 64 KiB",
-        "value_bytes": "a value of a v1 event has at most 16 MiB; LIMITS__EVENT_BYTES bounds the event",
-    }
 
     window_events: ClassVar[int] = 65_536
     """Maximum events in a window: Beats send up to `bulk_max_size`, which is 2,048 by default."""

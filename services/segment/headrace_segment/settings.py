@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, Self
 
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
@@ -21,20 +20,6 @@ FRAME_BYTES: Final = 16 * MIB - 1
 
 class SegmentSection(Section):
     """Settings of the segment service alone."""
-
-    removed: ClassVar[Mapping[str, str]] = {
-        "name_bytes": "a segment's name has at most 1 KiB in UTF-8",
-        "reply_bytes": "the answer to one read has at most 2 MiB of data",
-        "replies_bytes": "replies that have not left have at most 64 MiB",
-        "attributes": "a segment has at most 1,000 attributes",
-        "connection_writers": "one connection sets up at most 10,000 writers",
-        "tail_readers": "at most 10,000 reads wait at a segment's end",
-        "cache_bytes": "the newest blocks have 64 MiB of memory",
-        "snapshot_records": "a partition's state is written down every 100,000 records",
-        "auto_create": "with the right `create` of SEGMENT__RIGHTS a SetupAppend of the original dialect creates a segment",
-        "tail_wait": "a read at a segment's end waits 5 seconds for more",
-        "writer_retention": "a writer without a connection is forgotten after a week, with its level",
-    }
 
     name_bytes: ClassVar[int] = KIB
     """Maximum size of a segment's name in UTF-8: it is in every record of the log."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -33,17 +32,6 @@ def location(path: str) -> str:
 
 class LakeSettings(Section):
     """Where the tables are, and how the job fills them."""
-
-    removed: ClassVar[Mapping[str, str]] = {
-        "compact_files": "48 small files of a day, or of a table, start a merge",
-        "maintenance_piece": "a merge takes whole files; LAKE__MAINTENANCE_SHARE bounds the time of all",
-        "vacuum_every": "each table is vacuumed once a day",
-        "gaps_every": "what covers open Logjam gaps is looked for every ten minutes",
-        "file_bytes": "compaction makes files of about 128 MiB",
-        "log_age": "a table's commits stay in its log for a day",
-        "iceberg_namespace": "LAKE__ICEBERG names it: `namespace` among its properties; without it: headrace",
-        "iceberg_every": "the mirror looks at the Delta tables every 30 seconds",
-    }
 
     path: str = Field(".headrace/lake", description="Folder or URL that holds the tables.")
     checkpoint: str = Field(

@@ -213,9 +213,6 @@ def explain(cls: type[BaseSettings], problem: Any) -> str:
     location = [str(part) for part in problem["loc"]]
     name = variable(location[0], "__".join(location[1:])) if len(location) > 1 else "__".join(location).upper()
     if problem["type"] == "extra_forbidden":
-        removed = getattr(cls.model_fields[location[0]].annotation, "removed", {})
-        if location[-1] in removed:
-            return f"{name}: this setting was removed; {removed[location[-1]]}"
         rows = sorted(
             each_setting(cls), key=lambda row: row[0] == location[0]
         )  # of two with one name: that of this section

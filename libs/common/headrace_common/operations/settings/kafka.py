@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -18,12 +17,6 @@ SMALLEST_MESSAGE_BYTES: Final = 64 * KIB  # of `max.message.bytes`: a part of a 
 
 class KafkaSettings(Section):
     """How to reach Kafka, and how long to wait for it."""
-
-    removed: ClassVar[Mapping[str, str]] = {
-        "spread": "each connection keeps one partition, and so its order",
-        "batch_bytes": "a batch has at most 1 MiB before compression, and three quarters of `max.message.bytes`",
-        "aws_region": "AWS_REGION or AWS_DEFAULT_REGION names the region, as for AWS's own clients",
-    }
 
     batch_bytes: ClassVar[int] = 1 * MIB  # before compression; larger batches store no faster, and hold more for longer
 
@@ -116,10 +109,6 @@ class KafkaSettings(Section):
 
 class TopicSettings(Section):
     """How `python -m headrace_common.topics` creates the topics. It never makes an existing value smaller."""
-
-    removed: ClassVar[Mapping[str, str]] = {
-        "quarantine_partitions": "the quarantine topic is made with three partitions, and keeps more if it has them"
-    }
 
     quarantine_partitions: ClassVar[int] = 3  # little goes there, and no order counts
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,5 +14,3 @@ class Section(BaseModel):
     """A group of settings: immutable, without unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    removed: ClassVar[Mapping[str, str]] = {}  # by the name of a removed setting: what is so instead

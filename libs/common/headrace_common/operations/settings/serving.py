@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -59,13 +58,6 @@ class TlsSettings(Section):
 
 class LimitSettings(Section):
     """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
-
-    removed: ClassVar[Mapping[str, str]] = {
-        "ratio": "what inflates more than 1,000 fold, above 1 MiB of output, is refused",
-        "depth": "an event is nested at most 64 levels deep",
-        "frame_events": "a frame has at most 100,000 events; the rest goes to quarantine",
-        "handshake_time": "the TLS handshake, and the protocol's own, have 10 seconds",
-    }
 
     ratio: ClassVar[float] = 1_000  # inflated over compressed size, above 1 MiB: events reach 100, bombs 1,000
     depth: ClassVar[int] = 64  # of an event: what reads it later recurses, too, and events are nested ten deep
