@@ -37,7 +37,7 @@ SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "rich", "yam
 """What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, colours, a file of settings."""
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
-USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "explain", "snippets", "again"}
+USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "snippets", "again"}
 """What packages have by rule, so it tells nothing of one: what runs it, what it is to Headrace, its client, the front door."""
 
 
@@ -189,7 +189,7 @@ def test_wire_knows_no_sockets_clocks_or_kafka(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-@pytest.mark.parametrize("layer", ["session", "events", "client", "explain", "again"])
+@pytest.mark.parametrize("layer", ["session", "events", "client", "again"])
 def test_other_layers_know_no_sockets_clocks_or_kafka(service: str, layer: str) -> None:
     pure(service, layer, OUTSIDE_WORLD | ({"time"} if layer != "client" else set()))  # a client's events have times
 

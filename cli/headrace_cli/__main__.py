@@ -24,7 +24,7 @@ MODULES: Final = {
     "validate": "operating.validate",
     "lake": "verbs.parts",
     "live": "verbs.parts",
-    "explain": "wire.explain.verb",
+    "explain": "wire.explain",
     "send": "wire.send.verb",
     "conform": "wire.conform.verb",
     "check-loss": "wire.loss",

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headrace_cli.verbs.console import duration, format_size, span
-from headrace_common.session.explain import count
+from headrace_cli.verbs.console import count, duration, format_size, span
 
 from headrace_live.looks import Figures, ReceiverLook
 

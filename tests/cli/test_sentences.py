@@ -10,16 +10,8 @@ from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from typer.testing import CliRunner
 
-from tests.cli.operating.test_explain import BEATS
-
 FILES = {
-    "empty": b"",
-    "blank": b" \n",
-    "tls": b"\x16\x03\x01\x02\x00",
-    "http": b"GET /health HTTP/1.1\r\n\r\n",
-    "packets": b"\xd4\xc3\xb2\xa1" + bytes(20),
     "hello": b"hello",
-    "beats": BEATS,
 }
 
 
@@ -41,15 +33,8 @@ FILES = {
         ("conform h:1 --protocol forward --format xml", 2, "--format xml"),
         ("conform h:1 --protocol forward --only version-1", 2, "--only version-1"),
         ("conform h:1 --protocol forward --ca missing", 2, "--ca missing"),
-        ("explain empty", 2, "is empty"),
-        ("explain blank", 2, "is empty"),
-        ("explain tls", 2, "TLS"),
-        ("explain http", 2, "HTTP"),
-        ("explain packets", 2, "a capture of packets"),
-        ("explain hello", 2, "No protocol begins with 68 65 6c 6c"),
-        ("explain beats --protocol syslog", 2, "--protocol syslog"),
-        ("explain missing", 2, "cannot be read"),
-        ("explain .", 2, "cannot be read"),
+        ("explain syslog hello", 2, "protocol syslog: it is one of courier"),
+        ("explain forward missing", 2, "cannot be read"),
         ("quarantine list", 1, "There are no tables"),
         ("quarantine list --reason bad", 2, "--reason bad: it is one of bad_json"),
         ("quarantine list --protocol http", 2, "--protocol http"),

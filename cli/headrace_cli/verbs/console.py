@@ -103,6 +103,11 @@ def table(*columns: str) -> Table:
     return made
 
 
+def count(number: int, what: str) -> str:
+    """Return ``1 event``, ``2 events``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def format_size(count: float) -> str:
     """Return a number of bytes with a readable unit."""
     for unit in ("bytes", "KiB", "MiB"):

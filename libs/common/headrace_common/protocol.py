@@ -107,12 +107,9 @@ class Protocol(Generic[S]):
     """Returns the plans of its own topics, besides those of events and quarantine."""
 
     client: str = ""
-    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. This and the next three are
+    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. This and the next two are
     imported where they are used; empty: there is none.
     """
-
-    explanation: str = ""
-    """``module:name`` of the `session.explain.Explanation` with which `explain` shows its bytes."""
 
     again: str = ""
     """``module:name`` of the function from a `session.again.QuarantinedItem` and the receiver's settings to a

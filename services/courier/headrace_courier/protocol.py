@@ -45,7 +45,6 @@ PROTOCOL: Final = Protocol(
     settings=CourierSettings,
     build=build,
     client="headrace_courier.client:CourierClient",
-    explanation="headrace_courier.explain:EXPLANATION",
     again="headrace_courier.again:read",
     snippets="headrace_courier.snippets:SNIPPETS",
     hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',

@@ -43,7 +43,6 @@ PROTOCOL: Final = Protocol(
     settings=ForwardSettings,
     build=build,
     client="headrace_forward.client:ForwardClient",
-    explanation="headrace_forward.explain:EXPLANATION",
     again="headrace_forward.again:read",
     snippets="headrace_forward.snippets:SNIPPETS",
     asked=ForwardAttribute.CHUNK.value,

@@ -50,7 +50,6 @@ PROTOCOL: Final = Protocol(
     build=build,
     metrics=LogjamMetrics,
     client="headrace_logjam.client:LogjamClient",
-    explanation="headrace_logjam.explain:EXPLANATION",
     again="headrace_logjam.again:read",
     snippets="headrace_logjam.snippets:SNIPPETS",
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',

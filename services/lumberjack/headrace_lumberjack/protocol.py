@@ -39,7 +39,6 @@ PROTOCOL: Final = Protocol(
     settings=LumberjackSettings,
     build=build,
     client="headrace_lumberjack.client:LumberjackClient",
-    explanation="headrace_lumberjack.explain:EXPLANATION",
     again="headrace_lumberjack.again:read",
     snippets="headrace_lumberjack.snippets:SNIPPETS",
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",

@@ -64,7 +64,6 @@ PROTOCOL: Final = Protocol(
     metrics=SegmentMetrics,
     topics=topics,
     client="headrace_segment.client:SegmentClient",
-    explanation="headrace_segment.explain:EXPLANATION",
     again="headrace_segment.again:read",
     snippets="headrace_segment.snippets:SNIPPETS",
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",

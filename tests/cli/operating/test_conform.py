@@ -24,7 +24,7 @@ from headrace_lumberjack.wire import V1, acknowledgement
 
 from tests.cli.operating.serving import Serve, serving
 from tests.contract.waiting import PATIENCE, there
-from tests.explaining import receiver_of
+from tests.explaining import Receiver
 
 PROTOCOLS = sorted(ASKED)
 SERVERS = Path(__file__).parent / "servers"
@@ -39,17 +39,15 @@ def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:
         return hold.exists()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        receiver = receiver_of(protocol, 0)
-        while data := await reader.read(65_536):
-            heard = receiver.feed(data, time.time_ns() // 1_000_000)
+        receiver = Receiver(protocol)
+        while not receiver.over and (data := await reader.read(65_536)):
+            answer = receiver.feed(data, time.time_ns() // 1_000_000)
             if held():
                 writer.write(meanwhile)
-            while held() and heard.stored:  # noqa: ASYNC110  (a command of the shell ends it)
+            while held() and receiver.stored:  # noqa: ASYNC110  (a command of the shell ends it)
                 await asyncio.sleep(0.01)
-            writer.write(b"".join(heard.replies))
-            if heard.error is not None:
-                break
-        writer.write(b"".join(receiver.end().replies))
+            writer.write(answer)
+        writer.write(receiver.session.farewell())
 
     return serve
 

@@ -30,13 +30,14 @@ from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, EventSource, RateSource
 from headrace_cli.wire.send.verb import send, sent
 from headrace_cli.wire.target import CLIENTS, ClientSecurity, Target, target_of
+from headrace_common.record.encoding import decode
 
 from tests.cli.operating.serving import HOST, serving
 from tests.contract import receiver as real
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
-from tests.explaining import receiver_of
+from tests.explaining import Receiver
 from tests.lake.test_query import event, make
 
 PROTOCOLS = sorted(name for name, client in CLIENTS.items() if client.malformed)
@@ -82,14 +83,14 @@ class Stored:
         self.bodies: list[Any] = []
 
     def __call__(self) -> Callable[[bytes], bytes | None]:
-        receiver = receiver_of(self.protocol, 1_000_000)
+        receiver = Receiver(self.protocol)
 
         def answer(data: bytes) -> bytes:
-            heard = receiver.feed(data, 1_700_000_000_000)
-            assert heard.error is None
-            assert not heard.rejects
-            self.bodies += [each.get("body") or json.loads(each["payload"]) for each in heard.events]
-            return b"".join(heard.replies)
+            said = receiver.feed(data, 1_700_000_000_000)
+            assert not receiver.over
+            assert not receiver.rejected
+            self.bodies += [json.loads(decode(event)[0]) for event in receiver.stored]
+            return said
 
         return answer
 
