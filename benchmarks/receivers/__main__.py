@@ -1,12 +1,12 @@
-"""``python -m benchmarks.receivers forward | courier | lumberjack | logjam | segment | …``, from the repository's root."""
+"""``python -m benchmarks.receivers forward | courier | lumberjack | logjam | segment``, from the repository's root."""
 
 from __future__ import annotations
 
 import argparse
 
-from . import courier, forward, forward_bombs, load, logjam, logjam_bombs, lumberjack, segment
+from . import courier, forward, load, logjam, lumberjack, segment
 
-MODULES = (forward, courier, lumberjack, logjam, segment, forward_bombs, logjam_bombs)
+MODULES = (forward, courier, lumberjack, logjam, segment)
 
 
 def main() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import random
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from benchmarks.crowd_attacks import Target, bombs
+from tests.contract.forward import ForwardConversation
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.faults.clients import Client, finished, violations
@@ -145,9 +146,19 @@ async def denied(stack: Stack, chance: random.Random) -> None:
 
 async def bombed(stack: Stack, chance: random.Random) -> None:
     """Sixteen clients of Forward send chunks that grow to the limits, again and again."""
-    crowd = Target(DIALECTS["forward"], stack.receivers["forward"].address, 0, 0, started=asyncio.Event())
-    with contextlib.suppress(TimeoutError, OSError):  # the receiver may be away
-        await asyncio.wait_for(bombs(crowd), chance.uniform(2, 10))
+    bomb = ForwardConversation().packed(gzip.compress(bytes(256 << 20), 9), compressed="gzip") * 4
+
+    async def one() -> None:
+        while True:
+            with contextlib.suppress(OSError):  # the receiver may be away
+                reader, writer = await asyncio.open_connection(*stack.receivers["forward"].address)
+                writer.write(bomb)
+                await reader.read(100)
+                writer.close()
+            await asyncio.sleep(0.1)
+
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*(one() for _ in range(16))), chance.uniform(2, 10))
 
 
 Fault = Callable[[Stack, random.Random], Awaitable[None]]
