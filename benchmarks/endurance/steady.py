@@ -143,7 +143,7 @@ def _watch(job: Lander, source: Source, seconds: float) -> tuple[list[dict[str, 
                 records += line["records"]
         if now >= due:
             due += LOOK
-            memory, cpu = use(job)
+            memory, cpu = _use(job)
             looks.append({"second": now - began, "memory": memory, "cpu": cpu, "lag": source.sent - records})
             if len(looks) % 12 == 0:
                 say(f"{now - began:.0f} s: {memory:.0f} MB, {source.sent - records:,} behind, {len(commits)} batches")
@@ -166,7 +166,7 @@ def _rest(job: Lander, sent: int, commits: Sequence[tuple[int, int, float]]) -> 
     return rest
 
 
-def use(job: Lander) -> tuple[float, float]:
+def _use(job: Lander) -> tuple[float, float]:
     """Resident megabytes and CPU seconds of driver and JVM."""
     memory, cpu = 0.0, 0.0
     for process in (psutil.Process(job.pid), *below(job.pid)):

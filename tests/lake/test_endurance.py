@@ -6,9 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from benchmarks.endurance.batches import Readers
 from benchmarks.endurance.verify import compare
 from tests.lake.test_query import batch, event, make, reject
 
@@ -56,14 +54,3 @@ def test_what_is_wrong_is_said(
     tmp_path: Path, rows: list[tuple[int, int, str, str]], duplicates: int, bad: list[int], said: str
 ) -> None:
     assert any(said in line for line in wrong(tmp_path, rows, duplicates=duplicates, bad=bad))
-
-
-@pytest.mark.spark
-def test_readers_beside_the_job_see_what_is_wrong(tmp_path: Path, spark: SparkSession) -> None:
-    _write(tmp_path / "good", LANDED, 1, [3])
-    good = Readers(tmp_path / "good", spark)
-    assert good.spark() == good.deltalake() == good.duckdb() == []
-    _write(tmp_path / "bad", [*LANDED, LANDED[0]], 0, [3])
-    bad = Readers(tmp_path / "bad", spark)
-    assert bad.spark() == bad.deltalake() == ["1 ranges do not have the rows that batches says"]
-    assert bad.duckdb()
