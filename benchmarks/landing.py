@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.landing [--events N] [--batch 190000]
 
 Starts an embedded Kafka, fills a topic and lands it several times in one JVM; the first rounds warm it up and do not count.
-Writes ``benchmarks/results/landing.json`` and ``.md``.
+Writes ``benchmarks/results/landing.md``.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def stage(partitions: int) -> Iterator[Stage]:
             broker.stop()
 
 
-def write(name: str, title: str, rows: list[tuple[str, object]], result: Mapping[str, Any], *, dry: bool) -> None:
-    """Prints the table. Unless `dry`, writes it and `result` as ``endurance-<name>.md`` and ``.json``."""
+def write(name: str, title: str, rows: list[tuple[str, object]], *, dry: bool) -> None:
+    """Prints the table, and writes it as ``endurance-<name>.md`` unless it is a trial."""
     where = machine()
     head = (
         f"{title} PySpark {where['pyspark']}, Delta {where['delta']}, {where['cpus']} CPUs ({where['cpu']}). "
@@ -96,14 +96,8 @@ def write(name: str, title: str, rows: list[tuple[str, object]], result: Mapping
     )
     table = "\n".join(["| what | figure |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)])
     print(head + table)
-    if dry:
-        return
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"endurance-{name}.md").write_text(head + table + "\n")
-    java = os.environ.get("JDK_JAVA_OPTIONS", "")
-    (RESULTS / f"endurance-{name}.json").write_text(
-        json.dumps({"machine": where, "java_options": java, **result}, indent=1) + "\n"
-    )
+    if not dry:
+        (RESULTS / f"endurance-{name}.md").write_text(head + table + "\n")
 
 
 def say(text: str) -> None:

@@ -124,8 +124,7 @@ def run(options: argparse.Namespace) -> int:
         ("CPU of driver and JVM (cores)", f"{_cores(steady):.2f}"),
     ]
     title = f"{options.rate:,} events a second for {options.minutes:g} minutes, a batch every {options.trigger:g} s."
-    result = {"rate": options.rate, "minutes": options.minutes, "freshness": fresh, "looks": looks}
-    write("steady", title, rows, result, dry=options.dry)
+    write("steady", title, rows, dry=options.dry)
     return 0
 
 

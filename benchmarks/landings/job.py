@@ -113,4 +113,4 @@ def write_results(result: dict[str, Any]) -> None:
         f"{result['machine']['pyspark']}, Delta {result['machine']['delta']}, {result['machine']['cpus']} CPUs "
         f"({result['machine']['cpu']}). Written by `python -m benchmarks.landing`.\n\n"
     )
-    write("landing", result, head + table + "\n")
+    write("landing", head + table + "\n")

@@ -276,9 +276,7 @@ def stage() -> Iterator[tuple[EmbeddedKafka, Path]]:
             broker.stop()
 
 
-def write(name: str, result: dict[str, Any], text: str) -> None:
-    """Writes `result` and `text` as ``<name>.json`` and ``.md``, and prints the text."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+def write(name: str, text: str) -> None:
+    """Prints `text`, and writes it as ``results/<name>.md``."""
     (RESULTS / f"{name}.md").write_text(text)
     print(text)
