@@ -15,7 +15,7 @@ sys.path.insert(0, str(DOCS))
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
 from headrace_cli.__main__ import MODULES, verb  # noqa: E402
-from headrace_cli.operating.snippets import CLIENTS, PORTS, Address  # noqa: E402
+from headrace_cli.operating.snippets import CLIENTS, PORTS, configuration  # noqa: E402
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
@@ -49,13 +49,15 @@ def settings() -> str:
         "# Settings",
         "",
         "Environment variables, or a YAML file (`--config`) with the sections as mappings; the environment wins. Durations are",
-        "seconds, sizes bytes; both may have a unit: `5s`, `90m`, `7d`, `16MiB` (1024²), `16MB` (1000²). A secret may come from",
-        "a file: `…_FILE`. An unknown name in a part's own sections, a value out of range or a contradiction ends the process",
-        "with status 78 and one line for each problem; so does a variable whose name is nearly that of a secret or of a setting",
-        "that says who may connect. The log names others that nobody reads.",
+        "seconds, sizes bytes; both may have a unit: `5s`, `90m`, `1h`, `7d`, `16MiB` (1024²), `16MB` (1000²). A secret may come",
+        "from a file: `…_FILE`. An unknown name in a part's own sections, a value out of range or a contradiction ends the",
+        "process with status 78 and one line for each problem. So does a `HEADRACE_…` variable that nobody reads, if its name is",
+        "nearly that of a secret or of a setting that says who may connect. The log names others that nobody reads.",
         "",
-        "`HEADRACE_NATIVE` says whether a receiver uses the native core: `auto` (the default: where it is installed), `off`, or",
-        "`require`, which the receivers' images say. In a checkout `.venv/bin/python -m headrace_cli.machine.native` builds it.",
+        "`HEADRACE_NATIVE` says whether a receiver encodes plain events with the native core: `auto` (the default: where it is",
+        "installed), `off`, or `require` (without it the process does not start). The line `starting` in the log,",
+        "`headrace_build_info`, `./headrace status` and the live page tell which it is. The receivers' images have it, and say",
+        "`require`. In a checkout `.venv/bin/python -m headrace_cli.machine.native` builds it where there is cargo.",
     ]
     seen: dict[str, object] = {}
     for title, cls in PARTS:
@@ -127,7 +129,7 @@ def lake() -> str:
 
 
 def clients() -> str:
-    """The configurations of all clients, for a receiver of an example's name: with TLS, if they speak it."""
+    """The configurations of all clients, for a receiver of an example's name."""
     lines = [
         "# Clients",
         "",
@@ -136,19 +138,12 @@ def clients() -> str:
         "the protocols: [Lumberjack](protocols/lumberjack.md), [Forward](protocols/forward.md), [Courier](protocols/courier.md),",
         "[Logjam](protocols/logjam.md), [segments](protocols/segment.md).",
     ]
-    for client in CLIENTS:
-        given = client.snippet
-        ca = "/etc/headrace/ca.pem" if given.tls else ""
-        text = client.text(Address("headrace.example.org", PORTS[client.protocol], ca))
-        lines += [
-            "",
-            f"## {given.title}",
-            "",
-            " ".join(
-                filter(None, [f"`./headrace snippet {given.name}`.", given.note, given.plain_note, given.tls_note])
-            ),
-        ]
-        lines += ["", f"```{given.syntax}", text.rstrip(), "```"]
+    for client, path in CLIENTS.items():
+        address = "headrace.example.org", PORTS[path.parent.name]
+        text = configuration(client, *address, "/etc/headrace/ca.pem")
+        if address[0] not in text:  # it speaks no TLS
+            text = configuration(client, *address, "")
+        lines += ["", f"## {client}", "", "```", text.rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 
@@ -169,6 +164,7 @@ PAGES = {
     ROOT / "cli" / "headrace_cli" / "verbs.txt": verbs,
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,
+    CHART / "README.md": chart_pages.readme(CHART / "README.md"),
     CHART / "files" / "units.json": chart_pages.units,
     **{CHART / "dashboards" / f"{name}.json": page for name, page in DASHBOARDS.items()},
 }

@@ -37,7 +37,7 @@ SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "rich", "yam
 """What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, colours, a file of settings."""
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
-USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "snippets", "again"}
+USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "again"}
 """What packages have by rule, so it tells nothing of one: what runs it, what it is to Headrace, its client, the front door."""
 
 

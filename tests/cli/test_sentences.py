@@ -80,7 +80,7 @@ FILES = {
         ),
         ("smoke carrier=host:1", 2, "protocol carrier: it is one of courier"),
         ("snippet nginx", 2, "client nginx: it is one of"),
-        ("snippet fluentbit", 2, ", pravega; did you mean fluent-bit?"),
+        ("snippet fluentbit", 2, "; did you mean fluent-bit?"),
         ("tap", 3, "Nothing runs on"),
         ("tap --format xml", 2, "--format xml: it is one of pretty, json, raw."),
         ("tap --protocol http", 2, "--protocol http: it is one of courier, forward, logjam, lumberjack, segment."),

@@ -16,7 +16,7 @@ from headrace_common.operations import variables
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.operations.variables import PROTOCOLS, misspelt, read_yaml
-from headrace_common.protocol import Snippets, installed
+from headrace_common.protocol import installed
 from headrace_common.session.client import Client
 
 from tests.contract.waiting import PATIENCE
@@ -34,7 +34,6 @@ def test_a_protocol_names_its_own_section_only_and_what_is_there() -> None:
     for protocol in installed():
         assert protocol.settings.model_fields.keys() - ServiceSettings.model_fields.keys() == {protocol.name}
         assert issubclass(resolve_name(protocol.client), Client)
-        assert isinstance(resolve_name(protocol.snippets), Snippets)
         assert callable(resolve_name(protocol.again))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
@@ -41,33 +41,6 @@ class Port:
     port: int
     section: str = "listen"
     setting: str = "port"
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """A client's configuration. `plain` and `tls` have ``$host``, ``$port``, ``$ca`` and ``$keys``; `syntax` is a page's.
-
-    `tls_note` and `plain_note` say why there is no such configuration. `note`: what to know about its acknowledgements. `first`:
-    it is one to begin with.
-    """
-
-    name: str
-    title: str
-    syntax: str
-    plain: str = ""
-    tls: str = ""
-    plain_note: str = ""
-    tls_note: str = ""
-    note: str = ""
-    first: bool = False
-
-
-@dataclass(frozen=True)
-class Snippets:
-    """The configurations of a protocol's clients; `more`: what else a user may do, in lines of the demo's end."""
-
-    clients: Sequence[Snippet]
-    more: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +80,7 @@ class Protocol(Generic[S]):
     """Returns the plans of its own topics, besides those of events and quarantine."""
 
     client: str = ""
-    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. This and the next two are
+    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. This and the next are
     imported where they are used; empty: there is none.
     """
 
@@ -115,9 +88,6 @@ class Protocol(Generic[S]):
     """``module:name`` of the function from a `session.again.QuarantinedItem` and the receiver's settings to a
     `ReplayOutcome`.
     """
-
-    snippets: str = ""
-    """``module:name`` of the `Snippets` of its clients."""
 
     asked: str = ""
     """The attribute of each event whose client asked for an acknowledgement; empty: all clients of this protocol ask."""

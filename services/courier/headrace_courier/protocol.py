@@ -46,7 +46,6 @@ PROTOCOL: Final = Protocol(
     build=build,
     client="headrace_courier.client:CourierClient",
     again="headrace_courier.again:read",
-    snippets="headrace_courier.snippets:SNIPPETS",
     hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
     tls_hint=", and in it ssl ca: {ca}",
 )

@@ -44,7 +44,6 @@ PROTOCOL: Final = Protocol(
     build=build,
     client="headrace_forward.client:ForwardClient",
     again="headrace_forward.again:read",
-    snippets="headrace_forward.snippets:SNIPPETS",
     asked=ForwardAttribute.CHUNK.value,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",

@@ -51,7 +51,6 @@ PROTOCOL: Final = Protocol(
     metrics=LogjamMetrics,
     client="headrace_logjam.client:LogjamClient",
     again="headrace_logjam.again:read",
-    snippets="headrace_logjam.snippets:SNIPPETS",
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
     tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
     curve=True,

@@ -40,7 +40,6 @@ PROTOCOL: Final = Protocol(
     build=build,
     client="headrace_lumberjack.client:LumberjackClient",
     again="headrace_lumberjack.again:read",
-    snippets="headrace_lumberjack.snippets:SNIPPETS",
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
     tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
 )

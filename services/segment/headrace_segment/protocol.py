@@ -65,7 +65,6 @@ PROTOCOL: Final = Protocol(
     topics=topics,
     client="headrace_segment.client:SegmentClient",
     again="headrace_segment.again:read",
-    snippets="headrace_segment.snippets:SNIPPETS",
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
     tls_hint=", over TLS with {ca}",
 )

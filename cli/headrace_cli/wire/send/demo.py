@@ -22,7 +22,7 @@ from rich.text import Text
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.machine.jars import REPOSITORY_VARIABLE
 from headrace_cli.operating.parts import as_environment
-from headrace_cli.operating.snippets import PORTS, how_to
+from headrace_cli.operating.snippets import PORTS
 from headrace_cli.stack.stack import StackOptions
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console, query
@@ -69,7 +69,7 @@ def demo(
         return EXIT_FAILED
     console.OUT.print()
     console.OUT.print(
-        f"Next, use your own clients: point them at port {PORTS[protocol]}.\n\n{how_to(protocol)}\n"
+        f"Next, use your own clients: point them at port {PORTS[protocol]}.\n\n"
         "  ./headrace up                           # starts the stack; Ctrl-C stops it\n"
         "  ./headrace snippet                      # lists the clients whose configuration it prints\n"
         f'  ./headrace query "{query.EXAMPLE_QUERY}"\n'
