@@ -19,10 +19,8 @@ FILES = {
     ("command", "status", "said"),
     [
         ("check-loss", 4, "There are no tables"),
-        ("check-loss --ignore all", 2, "it is one of exactly-once"),
         ("check-loss --since soon", 2, "expected a time"),
         ("check-loss --kafka x", 2, "expected HOST:PORT"),
-        ("check-loss --url 'x y'", 2, "expected http"),
         ("check-loss --lake ftp://x/y", 2, "a URL of s3://"),
         ("conform h:1 --protocol syslog", 2, "--protocol syslog: it is one of courier, forward, lumberjack"),
         ("conform h:1", 2, "--protocol NAME: it is one of courier, forward, lumberjack"),

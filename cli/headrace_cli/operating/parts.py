@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -78,13 +77,14 @@ class CheckResult:
         return self.verdict in (Severity.DOUBT, Severity.WRONG)
 
 
-def show(findings: Sequence[CheckResult], verdict: str, *, fine: bool, as_json: bool) -> None:
-    if as_json:
-        document = {"verdict": verdict, "fine": fine, "checks": [asdict(found) for found in findings]}
-        sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-        return
-    for found in findings:
-        console.line(found.check, _MARKS[found.verdict], found.reason)
-        if found.next:
-            console.OUT.print(f"   → {found.next}", markup=False)
-    console.OUT.print(verdict, style="bold green" if fine else "bold red", markup=False)
+def as_document(findings: Sequence[CheckResult], verdict: str, *, fine: bool) -> str:
+    """Return the findings and the verdict as JSON."""
+    document = {"verdict": verdict, "fine": fine, "checks": [asdict(found) for found in findings]}
+    return json.dumps(document, ensure_ascii=False, indent=1)
+
+
+def show(found: CheckResult) -> None:
+    """Print a finding."""
+    console.line(found.check, _MARKS[found.verdict], found.reason)
+    if found.next:
+        console.OUT.print(f"   → {found.next}", markup=False)

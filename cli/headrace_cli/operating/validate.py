@@ -35,8 +35,9 @@ from headrace_common.topics import changes, plans
 
 from headrace_cli.ground import check_known
 from headrace_cli.machine.memory import usable_memory
-from headrace_cli.operating.parts import NAMES, CheckResult, Severity, settings_class, show
+from headrace_cli.operating.parts import NAMES, CheckResult, Severity, as_document, settings_class, show
 from headrace_cli.stack.reach import check_reachable
+from headrace_cli.verbs import console
 from headrace_cli.verbs.console import format_size
 from headrace_cli.verbs.options import examples
 
@@ -258,7 +259,12 @@ def validate(
     bad = [found for found in findings if found.verdict is Severity.WRONG or (strict and found.bad)]
     doubts = sum(found.verdict is Severity.DOUBT for found in findings)
     verdict = f"{len(bad)} to mend" if bad else "valid" + (f", {doubts} in doubt" if doubts else "")
-    show(findings, verdict, fine=not bad, as_json=as_json)
+    if as_json:
+        print(as_document(findings, verdict, fine=not bad))
+    else:
+        for found in findings:
+            show(found)
+        console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
     return EXIT_CONFIG if bad else 0
 
 

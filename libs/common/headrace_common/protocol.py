@@ -89,9 +89,6 @@ class Protocol(Generic[S]):
     `ReplayOutcome`.
     """
 
-    asked: str = ""
-    """The attribute of each event whose client asked for an acknowledgement; empty: all clients of this protocol ask."""
-
     hint: str
     tls_hint: str = ""
     curve: bool = False

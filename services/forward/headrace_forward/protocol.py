@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from headrace_common.protocol import Port, Protocol
 
-from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.settings import PORT, ForwardSettings
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ PROTOCOL: Final = Protocol(
     build=build,
     client="headrace_forward.client:ForwardClient",
     again="headrace_forward.again:read",
-    asked=ForwardAttribute.CHUNK.value,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",
 )

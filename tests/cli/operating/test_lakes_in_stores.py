@@ -71,8 +71,8 @@ def environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_check_loss(folder: Path, tmp_path: Path) -> None:
-    assert loss.of_tables(URL) == loss.of_tables(folder)
-    options = ["check-loss", "--state", str(tmp_path), "--lake", URL, "--ignore", "quarantine", "--json"]
+    assert list(loss.of_tables(URL)) == list(loss.of_tables(folder))
+    options = ["check-loss", "--state", str(tmp_path), "--lake", URL, "--json"]
     done = CliRunner().invoke(app, options)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["verdict"].startswith("nothing was lost")

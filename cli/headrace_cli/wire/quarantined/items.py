@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import duckdb
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.settings import ServiceSettings, Settings, load
+from headrace_common.operations.settings import Settings, load
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.session.again import ImpossibleError, QuarantinedItem, ReplayOutcome, whole_record
@@ -23,22 +23,16 @@ from headrace_reader.address import LakeAddress, without_secrets
 from headrace_reader.tables import connect, first_line
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.parts import as_environment, settings_class
+from headrace_cli.operating.parts import settings_class
 from headrace_cli.operating.records import Row, parsed
 from headrace_cli.verbs.console import format_size
 
-_WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 1 << 30, "depth": 200}
-
 
 class ItemReader:
-    """Reads items with the settings of the environment and of the YAML file `config`.
+    """Reads items with the settings of the environment and of the YAML file `config`."""
 
-    `wide`: with the defaults instead, and with limits that no event exceeds; what compressed bytes may inflate to stays limited.
-    """
-
-    def __init__(self, config: Path | None = None, *, wide: bool = False) -> None:
+    def __init__(self, config: Path | None = None) -> None:
         self._config = config
-        self._wide = wide
         self._settings: dict[str, Settings] = {}
 
     def read(self, item: Item) -> ReplayOutcome:
@@ -70,13 +64,7 @@ class ItemReader:
 
     def _settings_of(self, protocol: str) -> Settings:
         if protocol not in self._settings:
-            if self._wide:
-                with as_environment({}):
-                    found = load(settings_class(protocol))
-                assert isinstance(found, ServiceSettings)
-                self._settings[protocol] = found.model_copy(update={"limits": found.limits.model_copy(update=_WIDE)})
-            else:
-                self._settings[protocol] = load(settings_class(protocol), self._config)
+            self._settings[protocol] = load(settings_class(protocol), self._config)
         return self._settings[protocol]
 
 
@@ -209,7 +197,6 @@ class ItemFilter:
     since: datetime | None = None
     until: datetime | None = None
     name: str = ""
-    landed_since: datetime | None = None
 
 
 def items_of(lake: LakeAddress, wanted: ItemFilter, *, content: bool) -> Iterator[Item]:
@@ -232,8 +219,6 @@ def of_lake(lake: LakeAddress, wanted: ItemFilter, *, content: bool) -> Iterator
         conditions.append(("received_time >= ?", wanted.since))
     if wanted.until is not None:
         conditions.append(("received_time < ?", wanted.until))
-    if wanted.landed_since is not None:
-        conditions.append(("landed_at >= ?", wanted.landed_since))
     place = """(topic || '-' || "partition" || '-' || "offset")"""
     if wanted.name:
         conditions.append((f"? in (id, {place})", wanted.name))
