@@ -45,7 +45,7 @@ def _shown(record: StoredRecord, row: dict[str, Any]) -> dict[str, Any]:
         for name, value in row.items()
         if value is not None
     }
-    heading = {name: shown.get(name, "") for name in ("protocol", "stream", "source", "reason", "fault")}
+    heading = {name: shown.get(name, "") for name in ("protocol", "stream", "source", "reason")}
     content = next((shown[name] for name in ("body", "payload", "raw") if name in shown), "")
     place = f"{record.topic}-{record.partition}-{record.offset}"
     identity = shown.get("event_id") or shown.get("id") or ""

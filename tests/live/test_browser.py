@@ -124,7 +124,7 @@ def a_message(number: int, text: str = "{}") -> dict[str, Any]:
         "content": text,
         "fields": fields,
     }
-    return {"protocol": "forward", "stream": "shop", "source": "/forward/h", "reason": "", "fault": "", **heading}
+    return {"protocol": "forward", "stream": "shop", "source": "/forward/h", "reason": "", **heading}
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """Records of both topics as rows, with the names of the lake's columns; which of them are wanted, and from when on. Pure.
 
-Shown records have no control character of a client. A record that breaks the contract is shown, too, with the fault for which the
-landing job puts it into the quarantine table.
+Shown records have no control character of a client. A record that breaks the contract is shown, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -17,54 +15,16 @@ from typing import Any, Final
 
 import orjson
 from headrace_common.protocol import installed
-from headrace_common.record.contract import (
-    EVENT_RULES,
-    JSON,
-    QUARANTINE_HEADERS,
-    QUARANTINE_RULES,
-    REQUIRED_HEADERS,
-    TYPE_PREFIX,
-    QuarantineHeader,
-    RecordFault,
-    Rule,
-)
-from headrace_lake.commands.predicate import Condition
+from headrace_common.record.contract import HEADERS, JSON, QUARANTINE_HEADERS, TYPE_PREFIX
 from headrace_reader.text import json_value, printable, text
 from rich.text import Text
 
 from headrace_cli.ground import CommandError
 
-_STEP: Final = re.compile(r"\['([^']+)'\]|\[(\d+)\]")
-
 NOW: Final = "now"
 BEGINNING: Final = "beginning"
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def parse_where(text: str) -> Condition:
-    """Read a condition as `lake erase` takes it: ``body.user.name=alice``, ``body['a.b'][0]=x``. Raises `CommandError`."""
-    try:
-        return Condition.parse(text)
-    except ValueError as error:
-        raise CommandError(f"--where {text}: {error}.", status=2) from error
-
-
-def _holds(condition: Condition, row: Row) -> bool:
-    """Return whether the row has the condition's value; values other than texts are compared as JSON."""
-    found: Any = _identity(row) if condition.field == "id" else row.get(condition.field)
-    for name, number in _STEP.findall(condition.path):
-        if number and isinstance(found, list) and int(number) < len(found):
-            found = found[int(number)]
-        elif name and isinstance(found, dict) and name in found:
-            found = found[name]
-        else:
-            return False
-    return condition.value == (found if isinstance(found, str) else orjson.dumps(found).decode())
-
-
-def _identity(row: Row) -> str | None:
-    return row.get("event_id", row.get("id"))
 
 
 @dataclass(frozen=True)
@@ -74,23 +34,16 @@ class Filters:
     protocols: Sequence[str] = ()
     stream: str = ""
     source: str = ""
-    id: str = ""
-    where: Sequence[Condition] = ()
 
     def __bool__(self) -> bool:
-        return any((self.protocols, self.stream, self.source, self.id, self.where))
+        return any((self.protocols, self.stream, self.source))
 
     def passes(self, row: Row) -> bool:
         return (
             (not self.protocols or row.get("protocol") in self.protocols)
-            and (not self.stream or fnmatchcase(str(row.get("stream", "")), self.stream))
-            and (not self.source or fnmatchcase(str(row.get("source", "")), self.source))
-            and (not self.id or self.id == _identity(row))
-            and all(_holds(each, row) for each in self.where)
+            and fnmatchcase(str(row.get("stream", "")), self.stream or "*")
+            and fnmatchcase(str(row.get("source", "")), self.source or "*")
         )
-
-
-NO_FILTERS: Final = Filters()
 
 
 def parse_moment(text: str, option: str, now: datetime) -> datetime:
@@ -146,28 +99,21 @@ def _cut(line: str) -> str:
 
 
 def pretty(row: Row) -> Text:
-    """Return a line about the record and a line with its content; one more for a fault or a reason, one for attributes."""
+    """Return a line about the record and a line with its content; one more for a reason, one for attributes."""
     protocol = str(row.get("protocol", "-"))
     shown = Text(f"{row['received_time']:%H:%M:%S}.{row['received_time'].microsecond // 1000:03d} ", style="dim")
     shown.append(printable(protocol), style=_COLORS.get(protocol, ""))
     shown.append(f" {printable(str(row.get('stream', '-')))}", style="bold")
     shown.append(f" {printable(str(row.get('source', '-')))} {row['partition']}@{row['offset']}", style="dim")
-    name = _identity(row)
-    if name:
-        shown.append(f" {printable(str(name))}", style="dim")
+    shown.append(f" {printable(str(row.get('event_id') or row.get('id') or ''))}", style="dim")
     if "reason" in row:
-        part = f" (part {row['part']} of {row['parts']})" if row.get("parts", 1) > 1 else ""
-        shown.append(f"\n  {printable(str(row['reason']))}{part}: {printable(str(row.get('detail', '')))}", style="red")
-    elif "fault" in row:
-        shown.append(f"\n  {row['fault']}: the landing job puts it into quarantine", style="red")
+        about = f"{row['reason']}, part {row.get('part')}: {row.get('detail', '')}"
+        shown.append(f"\n  {printable(about)}", style="red")
     content = next(row[key] for key in ("body", "payload", "raw") if key in row)
     shown.append(f"\n  {shown_value(content)}" if content is not None else "\n  (no value)")
     if "attributes" in row:
         shown.append(f"\n  attributes {_cut(printable(text(row['attributes'])))}", style="dim")
     return shown
-
-
-_PART: Final = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,57 +141,36 @@ class StoredRecord:
 Row = dict[str, Any]
 
 
+_COLUMNS: Final = {name: name.removeprefix("ce_").replace("-", "_") for name in (*HEADERS[1:], *QUARANTINE_HEADERS)}
+_COLUMNS.update(ce_subject="stream", ce_id="event_id", ce_time="event_time")
+"""The lake's columns by header."""
+
+
 def event(record: StoredRecord) -> Row:
-    """Return a row of the events topic; `body` is parsed JSON, `payload` that of other content. `fault`: why it is none."""
-    texts, fault = _texts(record, EVENT_RULES, REQUIRED_HEADERS)
-    json = texts.get("content-type") == JSON.decode()
-    body = None
-    if json and record.value is not None:
-        body, readable = _parsed(record.value)
-        if fault is None and not readable and not _is_utf8(record.value):
-            fault = RecordFault.INVALID_UTF8
-        json = readable
-    kind = texts.get("ce_type") or ""
-    return _without_nothing(
-        {
-            "received_time": moment(record.timestamp),
-            "protocol": kind.removeprefix(TYPE_PREFIX).partition(".")[0] if kind.startswith(TYPE_PREFIX) else None,
-            "stream": texts.get("ce_subject"),
-            "source": texts.get("ce_source"),
-            "event_id": texts.get("ce_id"),
-            "event_time": texts.get("ce_time"),
-            "type": kind or None,
-            "content_type": texts.get("content-type"),
-            "attributes": parsed(texts.get("ce_attributes")),
-            "fault": fault,
-        },
-        {"body": body} if json else {"payload": record.value},
-        record,
-    )
+    """Return a row of the events topic; `body` is parsed JSON, `payload` that of other content."""
+    row = _columns(record)
+    row["protocol"] = row.get("type", "").removeprefix(TYPE_PREFIX).partition(".")[0] or "-"
+    try:
+        if row.get("content_type") == JSON.decode():
+            return row | {"body": orjson.loads(record.value or b"")}
+    except orjson.JSONDecodeError:  # it breaks the contract
+        pass
+    return row | {"payload": record.value}
 
 
 def reject(record: StoredRecord) -> Row:
     """Return a row of the quarantine topic; `raw` are the bytes of this part."""
-    texts, fault = _texts(record, QUARANTINE_RULES, QUARANTINE_HEADERS)
-    part = _PART.fullmatch(texts.get("part") or "")
-    return _without_nothing(
-        {
-            "received_time": moment(record.timestamp),
-            "reason": fault or texts.get("reason"),
-            "detail": texts.get("detail"),
-            "protocol": texts.get("protocol"),
-            "stream": texts.get("ce_subject"),
-            "source": texts.get("ce_source"),
-            "id": texts.get("id"),
-            "part": int(part[1]) if part else None,
-            "parts": int(part[2]) if part else None,
-            "sha256": texts.get("sha256"),
-            "attributes": parsed(texts.get("attributes")),
-            "fault": fault,
-        },
-        {"raw": record.value},
-        record,
-    )
+    return _columns(record) | {"raw": record.value}
+
+
+def _columns(record: StoredRecord) -> Row:
+    row: Row = {
+        _COLUMNS[name]: (value or b"").decode(errors="replace") for name, value in record.headers if name in _COLUMNS
+    }
+    if "attributes" in row:
+        row["attributes"] = parsed(row["attributes"])
+    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    return {"received_time": moment(record.timestamp), **row, **place}
 
 
 def moment(milliseconds: int) -> datetime:
@@ -261,40 +186,6 @@ def as_json(row: Row) -> bytes:
     return orjson.dumps(json_value(row), option=orjson.OPT_NON_STR_KEYS)
 
 
-def _without_nothing(columns: Row, content: Row, record: StoredRecord) -> Row:
-    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-    return {name: value for name, value in columns.items() if value not in (None, {})} | content | place
-
-
-def _texts(
-    record: StoredRecord, rules: Mapping[Any, Rule], required: Sequence[str]
-) -> tuple[dict[str, str | None], RecordFault | None]:
-    """Return the headers' texts by name, and the first fault in the order of the landing job."""
-    counts = Counter(key for key, _ in record.headers)
-    raw = {key: value for key, value in reversed(list(record.headers)) if key in rules}
-    texts = {key: None if value is None or not _is_utf8(value) else value.decode() for key, value in raw.items()}
-    if record.value is None:
-        return texts, RecordFault.NULL_VALUE
-    if any(name not in raw for name in required):
-        return texts, RecordFault.MISSING_HEADER
-    if any(counts[name] > 1 for name in rules):
-        return texts, RecordFault.REPEATED_HEADER
-    if any(text is None or not rules[name].obeyed(text) for name, text in texts.items()):
-        return texts, RecordFault.MALFORMED_HEADER
-    if rules is QUARANTINE_RULES:
-        part = _PART.fullmatch(texts.get(QuarantineHeader.PART) or "")
-        if part is None or int(part[1]) > int(part[2]):
-            return texts, RecordFault.MALFORMED_HEADER
-    return texts, None
-
-
-def _parsed(value: bytes) -> tuple[Any, bool]:
-    try:
-        return orjson.loads(value), True
-    except orjson.JSONDecodeError:
-        return None, False
-
-
 def parsed(text: object) -> Any:
     """Return the JSON that a text holds, or the text; None for anything else, or an empty text."""
     if not isinstance(text, str) or not text:
@@ -303,11 +194,3 @@ def parsed(text: object) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
@@ -24,13 +23,12 @@ from headrace_cli.operating.records import (
     Filters,
     Row,
     StoredRecord,
-    as_json,
     event,
     parse_moment,
-    parse_where,
     pretty,
     reject,
 )
+from headrace_cli.operating.records import as_json as json_line
 from headrace_cli.operating.topic import TopicReader, newest, newest_of_last, reading
 from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
@@ -40,19 +38,13 @@ LAST_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of records that `--last` holds."""
 
 
-class TapFormat(StrEnum):
-    PRETTY = "pretty"
-    JSON = "json"
-    RAW = "raw"
-
-
 app = typer.Typer()
 
 
 @app.command(
     epilog=examples(
-        "./headrace tap --protocol forward --where body.level=error",
-        "./headrace tap --from 10m --stream 'shop.*' --format json | jq .body",
+        "./headrace tap --protocol forward --stream 'shop.*'",
+        "./headrace tap --from 10m --json | jq 'select(.body.level == \"error\")'",
         "./headrace tap --quarantine --last 20",
     )
 )
@@ -63,14 +55,6 @@ def tap(
         list[str] | None, typer.Option(metavar="NAME", help="Only events that came by this protocol; may be repeated.")
     ] = None,
     stream: Annotated[str, typer.Option(metavar="PATTERN", help="Only this stream; * and ? match anything.")] = "",
-    source: Annotated[str, typer.Option(metavar="PATTERN", help="Only this source, for example '/forward/*'.")] = "",
-    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Only the event with this id.")] = "",
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH=VALUE", help="Only events with this value, as body.user.name=alice; all of several must hold."
-        ),
-    ] = None,
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Show the quarantine topic instead: rejected input, with the reasons.")
     ] = False,
@@ -80,25 +64,20 @@ def tap(
     ] = "",
     last: Annotated[int | None, typer.Option(min=1, max=10_000, help="The last N that are there, and no more.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after N.")] = None,
-    style: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="pretty, json (a line each) or raw (the values alone).")
-    ] = "pretty",
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Go on at the topic's end, or stop there.")
     ] = True,
 ) -> int:
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
-    check_known("--format", [style], TapFormat)
     check_known("--protocol", protocol or (), [each.name for each in installed()])
-    if quarantine and any(text.startswith("body") for text in where or ()):
-        raise CommandError("--where body.…: records in quarantine have no body; use attributes.….", status=2)
     if last is not None and (begin == NOW or limit is not None):
         raise CommandError("--last counts back from the end: leave out --from now and --limit.", status=2)
-    filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])
+    filters = Filters(protocol or (), stream)
     moment: datetime | str | None = begin or (NOW if last is None else BEGINNING if filters else None)
     if moment not in (None, NOW, BEGINNING):
         moment = parse_moment(begin, "--from", datetime.now(UTC))
-    tapping = _Tap(reject if quarantine else event, filters, TapFormat(style), limit, follow)
+    tapping = _Tap(reject if quarantine else event, filters, as_json, limit, follow)
     try:
         asyncio.run(tapping.run(kafka_settings(state, kafka), moment, last, quarantine=quarantine))
     except KeyboardInterrupt:
@@ -116,7 +95,7 @@ class _Tap:
 
     decode: Callable[[StoredRecord], Row]
     filters: Filters
-    style: TapFormat
+    as_json: bool
     limit: int | None
     follow: bool
     shown: int = 0
@@ -143,7 +122,7 @@ class _Tap:
                     continue
                 row = self._wanted(record)
                 if row is not None:
-                    self._show(record, row)
+                    self._show(row)
                     if self.shown == self.limit:
                         sys.stdout.flush()
                         return
@@ -164,7 +143,7 @@ class _Tap:
                 f"--last {count}: these records hold more than {console.format_size(LAST_BYTES)}; ask for fewer."
             )
         for record in found.records:
-            self._show(record, self.decode(record))
+            self._show(self.decode(record))
         sys.stdout.flush()
 
     def _wanted(self, record: StoredRecord) -> Row | None:
@@ -172,14 +151,14 @@ class _Tap:
         row = self.decode(record)
         return row if self.filters.passes(row) else None
 
-    def _show(self, record: StoredRecord, row: Row) -> None:
+    def _show(self, row: Row) -> None:
         self.shown += 1
-        if self.style is TapFormat.PRETTY:
-            with console.OUT.capture() as captured:  # rich would end the process itself on a closed pipe
-                console.OUT.print(pretty(row))
-            sys.stdout.write(captured.get())
+        if self.as_json:
+            sys.stdout.buffer.write(json_line(row) + b"\n")
             return
-        sys.stdout.buffer.write((as_json(row) if self.style is TapFormat.JSON else record.value or b"") + b"\n")
+        with console.OUT.capture() as captured:  # rich would end the process itself on a closed pipe
+            console.OUT.print(pretty(row))
+        sys.stdout.write(captured.get())
 
 
 def _say_away(away: bool) -> None:

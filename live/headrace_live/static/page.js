@@ -522,7 +522,7 @@ function message(each) {
   way.addEventListener("click", () => { $("follow-id").value = each.id; $("follow").scrollIntoView(); follow(each.id); });
   const item = make("details", {},
     make("summary", {}, make("b", {}, each.reason || each.protocol || "–"), ` ${each.reason ? each.protocol : ""} ${each.stream} `,
-      make("small", {}, `${precise(each.time)} · ${each.source} · ${each.place}${each.fault ? ` · ${each.fault}` : ""}`),
+      make("small", {}, `${precise(each.time)} · ${each.source} · ${each.place}`),
       make("span", { class: "mono" }, each.content.slice(0, 400))),
     make("dl", {}, ...Object.entries(each.fields).flatMap(([name, text]) => [make("dt", {}, name), make("dd", { class: "mono" }, text)])), way);
   item.addEventListener("toggle", () => { if (item.open) pause(true); });
