@@ -56,7 +56,7 @@ def query(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Run a prepared query: exactly-once (the proof), schema, gaps, hours, resends, quarantine or erasures.",
+            help="Run a prepared query: exactly-once (the proof), schema, gaps, hours, resends, quarantine, rejects or erasures.",
         ),
     ] = None,
     format_: Annotated[
@@ -131,6 +131,10 @@ QUERIES: Final = {
     "quarantine": """
         select reason, protocol, count(*) as records, min(received_time) as first, max(received_time) as last
         from quarantine group by all order by records desc, reason, protocol""",
+    "rejects": """
+        select received_time, reason, detail, protocol, source, stream, id, part, parts, octet_length(raw) as bytes,
+            topic, "partition", "offset"
+        from quarantine order by received_time desc, id, part, topic, "partition", "offset" desc limit 100""",
     "schema": f"""
         select "table", "column", "type", meaning from (
             select view_name as "table", '' as "column", '' as "type", coalesce(comment, '') as meaning, -1 as place
@@ -141,9 +145,7 @@ QUERIES: Final = {
                 select view_name from duckdb_views() where not internal and not temporary))
         order by coalesce(list_position({list(TABLES)}, "table"), {len(TABLES)}), "table", place""",  # noqa: S608
 }
-"""The first queries that people need: erasures, missing offsets, events by hour, collapsed resends, quarantined records, and what
-each table and column means. Temporary views are those of DuckDB's own that read an object store.
-"""
+"""The first queries that people need. Temporary views are those of DuckDB's own that read an object store."""
 
 NAMED: Final = (PROOF, *QUERIES)
 

@@ -12,7 +12,6 @@ import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.wire import loss
-from headrace_cli.wire.quarantined.verbs import export
 from headrace_cli.wire.send import verb
 from headrace_cli.wire.send.connections import Tally
 from headrace_live import tables
@@ -78,12 +77,11 @@ def test_check_loss(folder: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["verdict"].startswith("nothing was lost")
 
 
-def test_quarantine(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["quarantine", "list", "--state", str(tmp_path), "--lake", URL, "--json"])
+def test_the_newest_of_quarantine(tmp_path: Path) -> None:
+    words = ["query", "--named", "rejects", "--state", str(tmp_path), "--lake", URL, "--json"]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["reason"] == "bad_json"
-    assert export(tmp_path / "out", lake=URL) == 0
-    assert [path.read_bytes() for path in (tmp_path / "out").glob("*.bin")] == [b"\xff"]
+    assert [row["reason"] for row in json.loads(done.stdout)] == ["bad_json"]
 
 
 def test_send_finds_its_events_there() -> None:
@@ -112,7 +110,7 @@ def test_a_store_that_cannot_be_asked_is_a_sentence_everywhere(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert sentence in tables.look(URL).problem
-    for words in (["check-loss"], ["quarantine", "list"]):
+    for words in (["check-loss"], ["quarantine", "replay"]):
         done = CliRunner().invoke(app, [*words, "--state", str(tmp_path), "--lake", URL])
         assert isinstance(done.exception, CommandError)
         assert sentence in str(done.exception)

@@ -54,7 +54,7 @@ def item_of(reject: Reject) -> Item:
     received = datetime.fromtimestamp(MS / 1000, UTC)
     return Item(
         reject.id.decode(), reject.reason.value, reject.detail, reject.protocol, reject.subject, reject.source, received,
-        sha256, 1, orjson.loads(reject.attributes), {1: len(reject.raw)}, {1: reject.raw},
+        sha256, 1, orjson.loads(reject.attributes), {1: reject.raw},
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ _ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
 
 _COLUMNS: Final = (
     "id", "reason", "detail", "protocol", "stream", "source", "part", "parts", "sha256", "attributes", "received_time",
-    "topic", "partition", "offset",
+    "topic", "partition", "offset", "raw",
 )  # fmt: skip
 _AT_ONCE: Final = 100
 
@@ -88,7 +88,7 @@ _AT_ONCE: Final = 100
 class Item:
     """An item that a client sent and no receiver understood. `name` is its id, or its place on its topic if it has none.
 
-    `pieces`: its parts by number, from 1; empty if only their `sizes` were asked for. A resend is the same item.
+    `pieces`: its parts by number, from 1. A resend is the same item.
     """
 
     name: str
@@ -101,16 +101,11 @@ class Item:
     sha256: str
     parts: int
     attributes: Any = None
-    sizes: dict[int, int] = field(default_factory=dict)
     pieces: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        return len(self.sizes) == self.parts
-
-    @property
-    def size(self) -> int:
-        return sum(self.sizes.values())
+        return len(self.pieces) == self.parts
 
     def content(self) -> bytes:
         return b"".join(self.pieces[number] for number in sorted(self.pieces))
@@ -118,26 +113,17 @@ class Item:
     def problem(self) -> str:
         """Return why the content differs from the client's; empty if it does not."""
         if not self.complete:
-            return f"{self.parts - len(self.sizes)} of {self.parts} parts are missing"
+            return f"{self.parts - len(self.pieces)} of {self.parts} parts are missing"
         if self.sha256 and hashlib.sha256(self.content()).hexdigest() != self.sha256:
             return "its bytes do not have the hash that they had"
         return ""
 
-    def described(self) -> Row:
-        about = {name: value for name, value in vars(self).items() if name not in ("sizes", "pieces")}
-        return {**about, "bytes": self.size}
-
 
 def name_of(row: Row) -> str:
-    """Return the name of the item that a row is a part of. Nothing but an id of ours becomes a name, since it may name a file."""
+    """Return the name of the item that a row is a part of: its id if that is one of ours, or its place on its topic."""
     found = row.get("id")
     if isinstance(found, str) and _ID.fullmatch(found):
         return found
-    return _place(row)
-
-
-def _place(row: Row) -> str:
-    """Return where a row is on its topic."""
     return f"{row['topic']}-{row['partition']}-{row['offset']}"
 
 
@@ -155,12 +141,9 @@ def gathered(rows: Iterable[Row]) -> Iterator[Item]:
             continue
         item = open_items.get(key) or _item(key, row)
         number = int(row.get("part") or 1)
-        if number not in item.sizes:
-            raw = row.get("raw")
-            item.sizes[number] = len(raw) if raw is not None else int(row.get("size") or 0)
-            if raw is not None:
-                item.pieces[number] = bytes(raw)
-                held += len(raw)
+        if number not in item.pieces:
+            item.pieces[number] = bytes(row.get("raw") or b"")
+            held += len(item.pieces[number])
         if item.complete:
             held -= sum(map(len, item.pieces.values()))
             open_items.pop(key, None)
@@ -190,26 +173,21 @@ def _item(key: tuple[str, str], row: Row) -> Item:
 
 @dataclass(frozen=True)
 class ItemFilter:
-    """Conditions on rows: all that are given must hold. `name`: of one item."""
+    """Conditions on rows: all that are given must hold."""
 
     reasons: Sequence[str] = ()
     protocols: Sequence[str] = ()
     since: datetime | None = None
     until: datetime | None = None
-    name: str = ""
 
 
-def items_of(lake: LakeAddress, wanted: ItemFilter, *, content: bool) -> Iterator[Item]:
-    """Return the newest first. Without `content` only their sizes are known. Raises `CommandError`."""
-    return gathered(of_lake(lake, wanted, content=content))
+def items_of(lake: LakeAddress, wanted: ItemFilter) -> Iterator[Item]:
+    """Return the newest first. Raises `CommandError` if the table is missing or unreadable."""
+    return gathered(_rows(lake, wanted))
 
 
-def of_lake(lake: LakeAddress, wanted: ItemFilter, *, content: bool) -> Iterator[Row]:
-    """Yield the rows of the quarantine table, the newest item first, its parts in order. Without `content` only the sizes of the
-    bytes.
-
-    Raises `CommandError` if the table is missing or unreadable.
-    """
+def _rows(lake: LakeAddress, wanted: ItemFilter) -> Iterator[Row]:
+    """Yield the rows of the quarantine table, the newest item first, its parts in order."""
     conditions: list[tuple[str, Any]] = []
     if wanted.reasons:
         conditions.append(("list_contains(?, reason)", list(wanted.reasons)))
@@ -220,12 +198,8 @@ def of_lake(lake: LakeAddress, wanted: ItemFilter, *, content: bool) -> Iterator
     if wanted.until is not None:
         conditions.append(("received_time < ?", wanted.until))
     place = """(topic || '-' || "partition" || '-' || "offset")"""
-    if wanted.name:
-        conditions.append((f"? in (id, {place})", wanted.name))
     where = " and ".join(condition for condition, _ in conditions) or "true"
-    selected = (
-        ", ".join(f'"{column}"' for column in _COLUMNS) + (", raw" if content else "") + ", octet_length(raw) as size"
-    )
+    selected = ", ".join(f'"{column}"' for column in _COLUMNS)
     newest = f"max(received_time) over (partition by coalesce(id, {place}), sha256)"
     order = f'{newest} desc, id, sha256, part, received_time, "partition", "offset"'
     with connect(lake) as connection:

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,7 +22,8 @@ from headrace_common.kafka.producer import Producer
 from headrace_common.kafka.record_batch import BatchBuilder, builder_of
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.contract import EventHeader
+from headrace_common.protocol import installed
+from headrace_common.record.contract import EventHeader, Reason, RecordFault
 from headrace_common.record.encoding import encode
 from headrace_common.session.again import PublishedEvent, ReplayOutcome
 from headrace_reader.address import LakeAddress
@@ -29,28 +31,25 @@ from headrace_reader.tables import connect
 from headrace_reader.text import printable
 from rich.text import Text
 
-from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
+from headrace_cli.operating.records import parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
-from headrace_cli.wire.quarantined.items import Item, ItemReader, items_of
-from headrace_cli.wire.quarantined.verbs import (
-    ProtocolOption,
-    ReasonOption,
-    SinceOption,
-    UntilOption,
-    app,
-    quarantine,
-    wanted_of,
-)
-
-__all__ = ["app"]
+from headrace_cli.wire.quarantined.items import Item, ItemFilter, ItemReader, items_of
 
 AT_ONCE: Final = 2_000
 """The most events that are looked up and published together, or `AT_ONCE_BYTES` of them."""
 AT_ONCE_BYTES: Final = 16 << 20
 
 _SOURCE: Final = EventHeader.SOURCE
+app = typer.Typer()
+quarantine = typer.Typer(
+    name="quarantine",
+    help="Replay what could not be understood and has landed. query --named rejects lists it, tap --quarantine shows what comes.",
+    no_args_is_help=True,
+)
+app.add_typer(quarantine)
 Publish = Callable[[Sequence[PublishedEvent]], Counter[str]]
 
 
@@ -103,10 +102,14 @@ def replay(
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
     kafka: KafkaOption = None,
-    reason: ReasonOption = None,
-    protocol: ProtocolOption = None,
-    since: SinceOption = "",
-    until: UntilOption = "",
+    reason: Annotated[
+        list[str] | None, typer.Option(metavar="REASON", help="Only this reason; may be repeated.")
+    ] = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this protocol; may be repeated.")
+    ] = None,
+    since: Annotated[str, typer.Option(metavar="TIME", help="Only from here on: an ISO time, or 10m, 1d ago.")] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Only before this time.")] = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
     ] = None,
@@ -116,11 +119,17 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> int:
     """Read it once more, with this version and the settings now given, and publish what is understood, with the same ids."""
-    wanted, tables = wanted_of(reason, protocol, since, until), lake or state / "lake"
+    check_known("--reason", reason or (), [*Reason, *RecordFault])
+    check_known("--protocol", protocol or (), [each.name for each in installed()])
+    now = datetime.now(UTC)
+    begin, end = (
+        parse_moment(text, option, now) if text else None for text, option in ((since, "--since"), (until, "--until"))
+    )
+    wanted, tables = ItemFilter(reason or (), protocol or (), begin, end), lake or state / "lake"
     total, reader = Total(), ItemReader(config)
 
     def read() -> Iterator[tuple[Row, PublishedEvent]]:
-        for item in items_of(tables, wanted, content=True):
+        for item in items_of(tables, wanted):
             found = reader.read(item)
             row = total.count(item, found)
             yield from ((row, event) for event in found.events)
