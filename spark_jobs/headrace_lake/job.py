@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_lake.commands.migrate import prepare, prepare_routes
+from headrace_lake.commands.migrate import prepare
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup import lookup
@@ -35,14 +35,10 @@ from headrace_lake.kafka.watermarks import at_start
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.markers import GapMarkers
-from headrace_lake.landing.routes import Routes
 from headrace_lake.rows.decode import Topics
-from headrace_lake.rows.routed import RouteTable
-from headrace_lake.spark.catalog import register
 from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.shape import Shape
@@ -79,10 +75,7 @@ class Job:
         self._lake = location(settings.lake.path)
         self._checkpoint = Checkpoint(Storage(spark), location(settings.lake.checkpoint))
         self._brokers = Brokers(spark, settings.kafka)
-        routes = {name: route.streams for name, route in settings.lake.routes.items()}
-        self._claim = Claim(
-            spark, self._lake, self._checkpoint, self._brokers, routes, accept_loss=accept_loss, log=log
-        )
+        self._claim = Claim(spark, self._lake, self._checkpoint, self._brokers, accept_loss=accept_loss, log=log)
 
     def stop(self, *_: int | FrameType | None) -> None:
         """Ends the run after the current batch; during it, if Kafka does not answer: a batch may wait for minutes."""
@@ -161,11 +154,8 @@ class Job:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         shape = prepare(Storage(self._spark), self._settings.lake, fence)
-        route_tables = prepare_routes(Storage(self._spark), self._settings.lake, fence)
-        left_out = {EVENTS: shape.taken} | {name: table.left_out for name, table in route_tables.items() if table}
-        for name, columns in left_out.items():
-            if columns:
-                self._log.warning("columns left out", table=name, columns=sorted(columns))
+        if shape.taken:
+            self._log.warning("columns left out", table=EVENTS, columns=sorted(shape.taken))
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)
@@ -192,7 +182,6 @@ class Job:
             policies=Policies.of(self._settings.lake.quarantine),
             events=events,
             markers=GapMarkers(this, every=self._settings.lake.gaps_every),
-            routes=self._routes(this, events.erased, route_tables, shape),
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )
@@ -246,23 +235,6 @@ class Job:
             watermarks=watermarks,
             horizon=self._settings.lake.horizon,
             slack=kafka.ack_deadline,
-        )
-
-    def _routes(self, epoch: Epoch, erased: ErasedIds, tables: Mapping[str, RouteTable | None], shape: Shape) -> Routes:
-        settings = self._settings.lake
-
-        def name_it(table: str) -> None:
-            if settings.catalog_schema:
-                register(self._spark, self._lake, settings.catalog_schema, (table,))
-
-        return Routes(
-            epoch,
-            erased=erased,
-            routes=settings.routes,
-            tables=tables,
-            shape=shape,
-            change_feed=settings.change_data_feed,
-            on_new=name_it,
         )
 
     def _watch(

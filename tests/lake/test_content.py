@@ -34,7 +34,6 @@ from headrace_lake.tables.digest import (
     forgotten,
     hash_sql,
     hashes_sql,
-    of_route,
     slots_of,
 )
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
@@ -61,8 +60,8 @@ def test_a_column_is_covered_or_says_why_not() -> None:
 
 
 def test_what_a_digest_covers_never_changes() -> None:
-    hashes = [hash_ for covered in (*OF_TABLE.values(), of_route(["a"])) for hash_ in hashes_sql(covered)]
-    pinned = "d29909507a5868d77bee46407a696781"
+    hashes = [hash_ for covered in OF_TABLE.values() for hash_ in hashes_sql(covered)]
+    pinned = "717f8a91880106b228c698fe370912ca"
     assert hashlib.sha256("\n".join(hashes).encode()).hexdigest()[:32] == pinned, (
         "existing lakes hold digests of these very hashes: a change contradicts all rows that have landed. Leave them as they are"
     )
@@ -144,19 +143,16 @@ def test_a_row_has_the_same_hashes_in_spark_and_here(spark: SparkSession) -> Non
         assert len(set(there)) > 290
 
 
-ROUTES = {"web": {"streams": "app.*"}}
-
-
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A lake of several batches with a route, landed by one job."""
+    """A lake of several batches, landed by one job."""
     names = KafkaSettings(
         bootstrap_servers=kafka.bootstrap, events_topic="events.content", quarantine_topic="quarantine.content"
     )
     asyncio.run(ensure(names, TopicSettings(events_partitions=4)))
     runs = Runs(spark, names, tmp_path_factory.mktemp("content"))
     runs.send(800)
-    runs.run(batch_records=300, routes=ROUTES)
+    runs.run(batch_records=300)
     runs.check()
     return runs
 
@@ -216,10 +212,6 @@ DAMAGES: dict[str, dict[str, Callable[[Path], None]]] = {
     QUARANTINE: {
         "raw bytes of quarantine emptied": update(QUARANTINE, raw="arrow_cast('', 'Binary')"),
         "parts renumbered": update(QUARANTINE, part="part + 1", parts="parts + 1"),
-    },
-    "web": {
-        "a value of a route nulled": update("web", '"partition" = 0 and "offset" = 3', mark="null"),
-        "misfits of a route invented": update("web", misfits="'index'"),
     },
 }
 """What another writer does that only the rows' content says, by the table whose ranges are named. A digest covers all columns."""

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from headrace_cli.machine.jars import listed
 from headrace_common.operations.variables import each_setting, variable
-from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
 
 from tests.helm.spark_operator import faults
@@ -19,10 +18,6 @@ from tests.helm.spark_operator import faults
 ROOT = Path(__file__).parent.parent.parent
 (PYSPARK,) = re.findall(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
 SETTINGS = {variable(section, name) for section, name, _ in each_setting(LakeProcessSettings)}
-ROUTE = re.compile(
-    r"(?<=^HEADRACE_LAKE__ROUTES)__[A-Z0-9_]+?__(?:" + "|".join(RouteSettings.model_fields).upper() + r")$"
-)
-"""What a page may write behind the name of the mapping of routes: a route's name and a setting of it."""
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("lake*.md"))
 
 
@@ -78,7 +73,7 @@ def test_pages_name_the_versions_that_are_tested(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_name_settings_that_exist(page: str) -> None:
     named = set(re.findall(r"HEADRACE_[A-Z0-9_]+", (ROOT / page).read_text()))
-    assert {ROUTE.sub("", name.removesuffix("_FILE")) for name in named} <= SETTINGS
+    assert {name.removesuffix("_FILE") for name in named} <= SETTINGS
 
 
 def test_no_module_hides_one_of_pythons() -> None:

@@ -736,11 +736,11 @@ def test_it_shows_what_the_job_writes(runs: Runs, tmp_path: Path) -> None:
         )
 
     runs.send(300)
-    runs.run(routes={"all": {"streams": "*"}})
+    runs.run()
     mirrored()
     migrate.migrate(runs.spark, runs.settings().lake, ["body.mark as mark string"], variant=False)
     runs.send(300, mark="b")
-    runs.run(batch_records=200, routes={"all": {"streams": "*"}})
+    runs.run(batch_records=200)
     mirrored()
     assert "mark" in lake.catalog().load_table(("headrace", "events")).schema().column_names
     for name in ("events", "quarantine"):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,24 +15,22 @@ import pytest
 from headrace_lake.commands import migrate, replay_plan
 from headrace_lake.commands.erase import Erase
 from headrace_lake.commands.replay import Replay
-from headrace_lake.commands.replay_routes import RoutesReplay
 from headrace_lake.kafka import claim, gaps, start
-from headrace_lake.kafka.checkpoint import Checkpoint, Range
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, Position
-from headrace_lake.landing import landing_events, route_tables
+from headrace_lake.landing import landing_events
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
-from headrace_lake.landing.routes import Routes
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables import altered, digest, fence
 from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DAY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
-from headrace_lake.tables.properties import APP_ID, BEGUN, RETAINED_APP, RETAINED_FROM, STRAYS, route_names
+from headrace_lake.tables.properties import APP_ID, BEGUN, RETAINED_APP, RETAINED_FROM, STRAYS
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
@@ -43,7 +40,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.lake.model.__main__ import main, table
 from tests.lake.model.commands import Replayer
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import ROUTES, Ignored, Run
+from tests.lake.model.job import Ignored, Run
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
@@ -72,31 +69,23 @@ def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
 _list = Erase._list
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "a write of an earlier run is not noticed": (Fence, "written", lambda *_: False, 1),
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 2),
-    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 5),
-    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 7),
-    "a batch is not counted": (Position, "add", _only_landed, 2),
-    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 93),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 7),
+    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 9),
+    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 21),
+    "a batch is not counted": (Position, "add", _only_landed, 1),
+    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 9),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
-    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 4),
-    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 6),
-    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 5),
-    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 36),
-    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 106),
-    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 68),
-    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 366),
-    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 180),
-    "a route's rows of an earlier run are not noticed": (Routes, "interrupted", lambda *_: False, 4120),
-    "a removed route's rows of an earlier run are not counted": (Routes, "_removed_within", lambda *_: {}, 417),
-    "a job goes on with other routes than it had": (Checkpoint, "keep_routes", lambda *_: True, 12079),
-    "the tables of routes are not claimed": (Fence, "routes", lambda _: [], 6),
-    "a replay keeps the digests": (digest, "forgotten", lambda text: text, 130),
-    "a replay leaves the tables of routes as they are": (RoutesReplay, "write", lambda *_: None, 7),
-    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 68),
-    "a replay believes a clock that was put back": (replay_plan, "landing_time", lambda _, now: now, 13430),
-    "a topic is recreated during a replay": (Replay, "_check_topics", lambda *_: None, 1540),
-    "a migration forgets the one before": (migrate, "of_table", lambda _: Shape(), 9),
-    "two erasures list the same": (Erase, "_list", _listed_anyway, 375),
+    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 1),
+    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 5),
+    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 7),
+    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 7),
+    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 99),
+    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 10),
+    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 975),
+    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 71),
+    "a replay keeps the digests": (digest, "forgotten", lambda text: text, 131),
+    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 3),
+    "a migration forgets the one before": (migrate, "of_table", lambda _: Shape(), 0),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 
@@ -282,7 +271,7 @@ SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], in
     woken_while_another_accepts_a_loss: (
         Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 92,
     ),
-    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 88),
+    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 85),
     erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 36),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
@@ -375,26 +364,6 @@ def test_days_are_dropped_by_a_transaction_whatever_the_property_says() -> None:
         retention.drop(spark, f"{LAKE}/{EVENTS_TABLE}", date(2027, 1, 2))
     assert table.last(RETAINED_APP) == (date(2027, 1, 2) - date(1970, 1, 1)).days
     assert table.properties[RETAINED_FROM] == "2999-01-01"
-
-
-def test_a_route_that_another_job_makes_again_stays_known() -> None:
-    """A job takes it out of the list because its table is gone, at the moment when another makes it, and finds it listed."""
-    path, again = f"{LAKE}/two", ["another job"]
-
-    def exists(asked: str) -> bool:
-        found = script.disk.exists(asked)
-        if again and again.pop():
-            script.disk.make(path)
-            route_tables._record(storage, LAKE, (), ("two",))
-        return found
-
-    with bare() as script:
-        storage: Any = SimpleNamespace(spark=Spark(script.world), exists=script.disk.exists)
-        route_tables._record(storage, LAKE, (), ("two",))
-        storage.exists = exists
-        route_tables._record(storage, LAKE, ("one",), ())
-    assert not again
-    assert route_names(script.table(BATCHES).properties) == ("two",)
 
 
 @pytest.mark.parametrize("checkpoint", ["before", "new"])
@@ -498,6 +467,31 @@ def test_a_batch_that_was_landed_with_other_ranges_is_of_an_old_checkpoint() -> 
             landing._landed_before(0, own, [Range(EVENTS, 0, 0, 1)])
 
 
+def test_a_replay_restores_rows_no_earlier_than_their_batch_landed() -> None:
+    """The clock may have been put back since."""
+    landed = datetime(2026, 5, 6, tzinfo=UTC)
+    line: Any = SimpleNamespace(landed_at=landed)
+    for now, at in ((landed - timedelta(1), landed), (landed + timedelta(1), landed + timedelta(1))):
+        assert replay_plan.landing_time([line], now) == at
+
+
+def test_a_replay_restores_nothing_of_a_topic_that_is_recreated_meanwhile() -> None:
+    with bare() as script:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        script.land()
+        table, check = script.table(EVENTS_TABLE), Replay._check_topics
+        table.begin().commit(removed=list(table.files), moves=True)
+
+        def recreated(replay: Replay) -> None:
+            script.kafka.make(EVENTS, 2)
+            check(replay)
+
+        replayer: Any = Replayer(script.world, LAKE)
+        with mock.patch.object(Replay, "_check_topics", recreated), pytest.raises(HaltError, match="meanwhile"):
+            replayer.run()
+        assert table.rows == []
+
+
 def test_a_checkpoint_that_ends_before_the_tables_is_too_old() -> None:
     with bare() as script:
         fence = Fence(cast("Any", Spark(script.world)), LAKE)
@@ -537,31 +531,3 @@ def test_a_gap_holds_what_a_kill_left_of_a_partition_that_was_never_landed(
         script.kafka.make(EVENTS, 2)
         script.land(checkpoint)
     assert ("id1", 1, 2) in script.lost("topic_id", "partition", "rows")
-
-
-ROUTED = defaultdict(dict, {LAKE: ROUTES})
-
-
-def test_a_replay_routes_nothing_that_is_being_erased() -> None:
-    """An erasure is killed when it has listed an event, whose row of a route somebody had deleted."""
-    with sound(routes=ROUTED) as script:
-        script.send(EVENTS, 0, "d.1", "d.2")
-        script.land()
-        table = script.table("all")
-        table.begin().commit(removed=list(table.files), moves=True)
-        script.world.lost[LAKE] |= {("all", ("id1", 0, offset)) for offset in (0, 1)}
-        with mock.patch.object(Erase, "_delete", return_value=0):
-            script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
-        script.finish(script.stage.start("replay", Replayer(script.world, LAKE).run))  # type: ignore[arg-type]
-        assert [row["event_id"] for row in table.rows] == ["d.2"]
-
-
-def test_a_batch_routes_nothing_that_is_being_erased() -> None:
-    """A job is killed between a batch's events and its routes, an erasure when it has listed one of the events."""
-    with sound(routes=ROUTED) as script:
-        script.send(EVENTS, 0, "d.1", "d.2")
-        script.killed_behind_its_events()
-        with mock.patch.object(Erase, "_delete", return_value=0):
-            script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
-        script.land()
-        assert [row["event_id"] for row in script.table("all").rows] == ["d.2"]

@@ -23,7 +23,7 @@ from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, ROUTES, STRAYS
+from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS
 from headrace_reader import against_kafka
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, connect, rows
@@ -310,55 +310,6 @@ def test_the_proof_holds_after_an_erasure_and_names_it(lake: Path) -> None:
     assert query.run(query.QUERIES["erasures"], lake)[0]["reason"] == "ticket 5"
 
 
-ROUTE = [("event_id", "string"), ("topic_id", "string"), ("partition", "int"), ("offset", "bigint"),
-         ("landed_at", "timestamp"), ("status", "bigint"), (DAY, "date")]  # fmt: skip
-
-
-def route(lake: Path, *offsets: int, said: int, name: str = "web") -> None:
-    """A batch with two events, and a route that has those at `offsets` where `batches` says that it has `said`."""
-    make(lake, events=[event(4), event(5)], batches=[{**batch(4, 6, 2), "routed": json.dumps({name: said})}])
-    append(lake / name, ROUTE, [event(offset) for offset in offsets])
-    DeltaTable(str(lake / BATCHES)).alter.set_table_properties({ROUTES: f'["{name}"]'}, raise_if_not_exists=False)
-
-
-def test_the_proof_holds_with_a_route_and_after_an_erasure_from_it(lake: Path) -> None:
-    route(lake, 5, said=1, name="order")  # a word of SQL
-    assert query.run('select status, "offset" from "order"', lake) == [{"status": None, "offset": 5}]
-    assert wrong(lake) == []
-    erase(lake, offsets=[5], ids=["d.5"], deletes="event_id = 'd.5'")
-    erase(lake, offsets=[5], ids=[], deletes="event_id = 'd.5'", table="order")
-    proof = exactly_once(lake)
-    assert all(row["ok"] for row in proof), proof
-    assert proof[-2]["detail"].endswith("events 1, quarantined 0, routed 1")
-    assert "order" in {row["table"] for row in query.run(query.QUERIES["schema"], lake)}
-
-
-@pytest.mark.parametrize("offsets", [(), (4, 4), (4, 5), (4, 1), (4, 2)])  # 1: before the route began; 2: not in events
-def test_the_proof_fails_on_a_route(lake: Path, offsets: tuple[int, ...]) -> None:
-    route(lake, *offsets, said=1)
-    check = "what the route web has is in events" if 2 in offsets else "the route web has what batches says"
-    assert any(name.startswith(check) for name in wrong(lake)), wrong(lake)
-
-
-def test_the_proof_fails_if_a_route_has_what_was_erased_or_has_no_table(lake: Path) -> None:
-    route(lake, 5, said=1)
-    erase(lake, offsets=[5], ids=["d.5"], deletes="event_id = 'd.5'")
-    assert wrong(lake) == ["nothing is in the route web that was erased", "all of it"]
-    shutil.rmtree(lake / "web")
-    assert "no table web" in exactly_once(lake)[0]["detail"]
-
-
-@pytest.mark.parametrize(
-    "name", ["routes", "covered", "landed", "placed", "kept", "tables"]
-)  # ours, and one of DuckDB's
-def test_a_route_may_have_any_name_that_the_job_takes(lake: Path, name: str) -> None:
-    route(lake, 5, said=1, name=name)
-    assert query.run(f'select "offset" from "{name}"', lake) == [{"offset": 5}]
-    assert wrong(lake) == []
-    shutil.rmtree(lake / name)
-    assert f"no table {name}" in exactly_once(lake)[0]["detail"]
-
-
 def test_rows_of_a_batch_under_way_are_no_contradiction(lake: Path) -> None:
     make(lake, events=[event(4), event(1, 1), event(0, 2)])
     commit(lake, EVENTS, transaction(1, 3))  # the last of the lake is batch 2
@@ -402,7 +353,6 @@ def test_a_table_that_plain_readers_misread_is_refused(lake: Path) -> None:
     ("table", "name", "value"),
     [
         (EVENTS, RETAINED_FROM, "06.05.2026"),  # the runbook tells an operator to set it
-        (BATCHES, ROUTES, "web"),
         (BATCHES, STRAYS, "{"),
         (BATCHES, STRAYS, '{"id": {"x": 1}}'),
         (BATCHES, STRAYS, "[]"),
@@ -502,20 +452,11 @@ def forged(lake: Path, **values: object) -> None:
     make(lake, gaps=[{**gap(4, 9), **values}])
 
 
-def forgotten_route(lake: Path, *, rows: bool = True, table: bool = True) -> None:
-    """A route with a row, which the property of `batches` no longer names."""
-    make(lake, events=[event(4)], batches=[{**batch(4, 5, 1), "routed": json.dumps({"web": 1})}])
-    if table:
-        append(lake / "web", ROUTE, [event(4)] if rows else [])
-
-
 def test_what_only_looks_like_a_damage(lake: Path) -> None:
-    """A route without its property, a gap of the running job, and days of an idle lake that an older version dropped."""
-    forgotten_route(lake)
+    """A gap of the running job, and days of an idle lake that an older version dropped."""
     commit(lake, GAPS, claim_of(2))
-    make(lake, gaps=[gap(5, 9)], batches=[batch(9, 10, 0, epoch=2)])
+    make(lake, gaps=[gap(4, 9)], batches=[batch(9, 10, 0, epoch=2)])
     assert wrong(lake) == []
-    assert query.run("select count(*) as n from web", lake) == [{"n": 1}]
     all_deleted(lake, datetime.now(UTC).date().isoformat())
     assert wrong(lake) == []
 
@@ -602,12 +543,6 @@ FAULTS: dict[str, dict[str, What]] = {
         "a gap of a job that had landed beyond it": lambda lake: forged(
             lake, epoch=1, landed_at=MOMENT - timedelta(seconds=1)
         ),
-    },
-    "the route web has what": {
-        "a route that was forgotten, and its rows deleted": lambda lake: forgotten_route(lake, rows=False),
-    },
-    "all tables are there": {
-        "a route whose table is gone, and is forgotten": lambda lake: forgotten_route(lake, table=False),
     },
 }  # fmt: skip
 """What is wrong with a lake, by the words of the check that says so."""

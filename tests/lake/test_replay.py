@@ -170,7 +170,7 @@ class TestOnKafka:
         assert not runs.proven(), "and the proof says so"
 
     def test_columns_may_have_the_names_that_the_job_gave_to_its_own(self, runs: Runs) -> None:
-        """A promotion, or a key of a route, called `first`: the job stopped at a batch, an erasure or a replay, for ever.
+        """A promotion called `first`: the job stopped at a batch, an erasure or a replay, for ever.
 
         One called `duplicate` got whether the event was one.
         """
@@ -179,20 +179,14 @@ class TestOnKafka:
             "beyond", "of_partition", "copy_id", "copy_time", "copy_place",
         ]  # fmt: skip
         shutil.rmtree(runs.lake)
-        columns = {
-            "promote": ", ".join(f"body.index as {name} int" for name in names),
-            "routes": {
-                "web": {"streams": "*", "json_schema": {"properties": {name: {"type": "integer"} for name in names}}}
-            },
-        }
+        columns = {"promote": ", ".join(f"body.index as {name} int" for name in names)}
         runs.send(200, resend_every=10)
         runs.run(**columns)
         assert runs.erase("source=/forward/host-1").events > 0
         runs.send(40, mark="b")
         runs.run(**columns)
-        for table in (EVENTS, "web"):
-            runs.sql(table, "delete from TABLE where partition = 0")
-        assert runs.replay().routed > 0
+        runs.sql(EVENTS, "delete from TABLE where partition = 0")
+        assert runs.replay().events > 0
         same = " and ".join(f"\"{name}\" = (body->>'$.index')::int" for name in names)
         assert runs.query(f"select bool_and({same}) as same, count(*) > 0 as any from events") == [
             {"same": True, "any": True}

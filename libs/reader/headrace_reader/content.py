@@ -14,11 +14,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 from headrace_common.record.contract import GapField, GapReason
-from headrace_lake.tables.digest import OF_TABLE, SEEDS, Covered, of_route, taken_in
+from headrace_lake.tables.digest import OF_TABLE, SEEDS, Covered, taken_in
 
 from headrace_reader import xxh64
 from headrace_reader.checks import checked, dropped, judged
-from headrace_reader.tables import RETAINED, ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
+from headrace_reader.tables import RETAINED, Row, interruptible, quoted
 from headrace_reader.xxh64 import Words
 
 _AT_ONCE: Final = 16_384
@@ -50,14 +50,10 @@ def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """Returns a row for each table that landing fills, one for Logjam's gaps, and one for the ranges without a proof of content,
     if there are any.
     """
-    names = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
     places(connection)
     found, unknown = [], []
-    for table in (*OF_TABLE, *names):
+    for table, covered in OF_TABLE.items():
         lines = _Lines(connection, table)
-        found_columns = rows(connection, f"""select name from {ROUTE_COLUMNS} where "table" = '{table}'""")
-        columns = [row["name"] for row in found_columns]
-        covered = OF_TABLE.get(table) or of_route(columns)
         interruptible(connection, partial(lines.read, connection, covered))
         found.append(judged(f"each range of {table} holds what landed", lines.wrong()))
         unknown += [f"{table}: {said}"] if (said := lines.unknown()) else []

@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace_reader.address import LakeAddress
 from headrace_reader.checks import checked, dropped
-from headrace_reader.tables import RETAINED, RETAINED_SAID, ROUTES, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
+from headrace_reader.tables import RETAINED, RETAINED_SAID, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_reader.text import compact
 
 _MAX_OFFSET: Final = "9223372036854775807"
@@ -48,7 +48,7 @@ def _erased_from(table: str) -> str:
 
 def _present(table: str) -> str:
     """Returns a query for the places of the rows of `table`, and of those that were erased: they count as if they were there."""
-    view = f'main."{table}"'  # the queries around this one give names, too, and a route may have the same
+    view = f'main."{table}"'  # the queries around this one give names, too
     there = f'select topic_id, "partition", "offset" from {view}'
     gone = f'select * from ({_erased_from(table)}) anti join {view} using (topic_id, "partition", "offset")'
     return f"({there} union all {gone})"
@@ -162,33 +162,12 @@ EXACTLY_ONCE: Final = {
 }
 """The proof: each of these queries must return no row."""
 
-OF_ERASING: Final = ("nothing is there that was erased", "nothing is in the route ")
-"""How the checks begin that fail while an erasure is under way, or was killed: nothing is lost, but listed rows are there."""
-
-
-def of_route(name: str) -> dict[str, str]:
-    """Returns the checks of a route: it has what `batches` says, nothing that `events` lacks, and nothing that was erased.
-
-    Rows of a route whose day retention has dropped from `events` may be there a moment longer.
-    """
-    return {
-        f"the route {name} has what batches says, each record once": _rows_agree(
-            name, f"coalesce(try_cast(b.routed->>'$.{name}' as bigint), 0)"
-        ),
-        f"what the route {name} has is in events": f"""select topic_id, "partition", "offset" from "{name}" r
-            anti join {_present("events")} e using (topic_id, "partition", "offset")
-            where not exists (from {RETAINED} k where k."table" = 'events' and r.landed_at < k."from")""",
-        f"nothing is in the route {name} that was erased": f"""select topic_id, "partition", "offset" from "{name}"
-            semi join (select topic_id, "partition", "offset" from ({_erased_from(name)} union {_erased_from("events")}))
-            using (topic_id, "partition", "offset")
-            union all
-            select topic_id, "partition", "offset" from "{name}"
-            where exists (from erasures) and event_id in (select unnest(ids) from erasures)""",
-    }
+OF_ERASING: Final = ("nothing is there that was erased",)
+"""The checks that fail while an erasure is under way, or was killed: nothing is lost, but listed rows are there."""
 
 
 TABLES_THERE: Final = (
-    f"select 'no table ' || name as missing from (select unnest({list(TABLES)}) as name union all from {ROUTES}) "
+    f"select 'no table ' || name as missing from (select unnest({list(TABLES)}) as name) "
     "where name not in (select view_name from duckdb_views() where not internal)"
 )
 """The other checks need it."""
@@ -199,8 +178,7 @@ _NAMED: Final = 20  # most erasures that the proof names
 _ERASURES: Final = """
     select erasure, min(erased_at)::date as day, any_value(requested_by) as "by", any_value(reason) as reason,
         coalesce(sum("rows") filter ("table" = 'events'), 0)::bigint as events,
-        coalesce(sum("rows") filter ("table" = 'quarantine'), 0)::bigint as quarantined,
-        nullif(coalesce(sum("rows") filter ("table" not in ('events', 'quarantine')), 0), 0)::bigint as routed
+        coalesce(sum("rows") filter ("table" = 'quarantine'), 0)::bigint as quarantined
     from erasures group by erasure order by min(erased_at), erasure"""
 
 _TOTALS: Final = f"""
@@ -222,9 +200,7 @@ def exactly_once(lake: LakeAddress | str, *, content: bool = False) -> list[Row]
         there = checked(connection, "all tables are there", TABLES_THERE)
         if not there["ok"]:
             return [there, {"check": "all of it", "ok": False, "detail": ""}]
-        routes = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
-        checks = [*EXACTLY_ONCE.items(), *(check for name in routes for check in of_route(name).items())]
-        proof = [there, *(checked(connection, name, sql) for name, sql in checks)]
+        proof = [there, *(checked(connection, name, sql) for name, sql in EXACTLY_ONCE.items())]
         if content:
             from headrace_reader.content import proven  # only here: NumPy and pyarrow take a moment to load
 

@@ -3,8 +3,8 @@
 In a folder DuckDB reads the files. From an object store deltalake does, which hands their rows over.
 
 A connection sees one version of each table. `batches` is loaded first. So a query may see rows of an unfinished batch, but
-never a line in `batches` without its rows. The tables of routes come before `events`, which gets their rows first. `erasures`
-is loaded last: events that it lacks were not deleted from the others.
+never a line in `batches` without its rows. `erasures` is loaded last: events that it lacks
+were not deleted from the others.
 """
 
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
@@ -29,12 +29,9 @@ from headrace_lake.tables.properties import (
     ERASED_APP,
     RETAINED_APP,
     RETAINED_FROM,
-    ROUTE,
     STRAYS,
-    route_names,
     strange_features,
 )
-from headrace_lake.tables.properties import ROUTES as ROUTES_LISTED
 
 from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
@@ -69,7 +66,7 @@ _EMPTY: Final = {
 """The columns of tables that may be missing: in a lake of an older version, or before the first erasure."""
 
 _LATER: Final = {
-    "batches": (("number", "BIGINT"), ("routed", "VARCHAR"), ("digest", "VARCHAR")),
+    "batches": (("number", "BIGINT"), ("digest", "VARCHAR")),
     "erasures": (("digest", "VARCHAR"),),
 }
 """Columns that tables of older versions lack."""
@@ -85,11 +82,6 @@ TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table, or -1."""
 STRAYED: Final = "strays"
 """Our own table: (topic_id, partition, to), the ends of rows that a job left when it was shut out."""
-
-ROUTES: Final = "_routes"
-"""Our own table: (name), the routes that have a table, or had one. No route can have its name."""
-ROUTE_COLUMNS: Final = "_route_columns"
-"""Our own table: (table, name), the columns of routes that come from bodies."""
 
 _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
 """Columns of ours that SQL has as words."""
@@ -120,14 +112,7 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     connection.execute(f"comment on view {RETAINED} is 'not stored: since when retention has kept the rows of a table'")
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
-    connection.execute(f"create table {ROUTES} (name varchar)")
-    connection.execute(f'create table {ROUTE_COLUMNS} ("table" varchar, name varchar)')
-    found = [name for name in TABLES[:1] if _view(connection, place, name)]
-    if found:
-        _add_routes_of_batches(connection)
-    for (name,) in connection.execute(f"select name from {ROUTES} order by name").fetchall():
-        _view(connection, place, name)
-    found += [name for name in TABLES[1:] if _view(connection, place, name)]
+    found = [name for name in TABLES if _view(connection, place, name)]
     if not found:
         raise CommandError(f"There are no tables in {place}: the landing job has not run yet, or --lake is wrong.")
     for name, columns in _EMPTY.items():
@@ -143,15 +128,6 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection
-
-
-def _add_routes_of_batches(connection: duckdb.DuckDBPyConnection) -> None:
-    """Adds the routes to which batches have brought rows, whatever the property of the table says: it may have been lost."""
-    connection.execute(
-        f"insert into {ROUTES} select distinct name from (select unnest(json_keys(try_cast(routed as json))) as name"
-        f" from batches where routed is not null) where regexp_full_match(name, '[a-z0-9_]+')"
-        f" and name not in (select name from {ROUTES}) and name not in (select unnest({list(TABLES)}))"
-    )
 
 
 def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -> bool:
@@ -272,12 +248,6 @@ def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: De
             connection.execute(f"insert into {RETAINED_SAID} values (?, ?, false)", [name, f"{kept} 00:00:00+00"])
     if (days := table.transaction_version(RETAINED_APP)) is not None:
         connection.execute(f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?), true)", [name, days])
-    with read(ROUTES_LISTED):
-        for route in route_names(properties) if name == "batches" else ():
-            connection.execute(f"insert into {ROUTES} values (?)", [route])
-    with read(ROUTE) as said:
-        for column, *_ in json.loads(said or "{}").get("columns", ()):
-            connection.execute(f"insert into {ROUTE_COLUMNS} values (?, ?)", [name, column])
     last = table.transaction_version(ERASED_APP if name == "erasures" else APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
     with read(STRAYS) as said:

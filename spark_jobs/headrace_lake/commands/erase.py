@@ -29,19 +29,19 @@ from pyspark.sql import functions as sf
 
 from headrace_lake.commands.predicate import Predicate, hashed
 from headrace_lake.configuration.settings import LakeSettings, location
-from headrace_lake.landing import route_tables
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
 from headrace_lake.tables.append import Appender
-from headrace_lake.tables.digest import OF_EVENTS, OF_QUARANTINE, SEEDS, Covered, hashes_sql, of_route
+from headrace_lake.tables.digest import OF_EVENTS, OF_QUARANTINE, SEEDS, Covered, hashes_sql
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, QUARANTINE
 from headrace_lake.tables.properties import ERASED_APP
 from headrace_lake.tables.shape import BODY_VARIANT
 
 _KEY: Final = ("topic_id", "partition", "offset")
+_TABLES: Final = (EVENTS, QUARANTINE)
 _ID: Final = {EVENTS: "event_id", QUARANTINE: "id"}
 _RANGE: Final = ("epoch", "batch", "from", "to")
 _ATTEMPTS: Final = 20  # at a commit that another one overtakes
@@ -67,8 +67,6 @@ class ErasureResult:
 
     events: int = 0
     quarantined: int = 0
-    routed: int = 0
-    """In the tables of routes: the events, once more."""
     deleted: int = 0
     files: int = 0
     """Data files deleted at once."""
@@ -106,10 +104,6 @@ class Erase:
             raise HaltError(f"there are no tables in {self._lake}: nothing was landed that could be erased")
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # refuses logs that it does not understand: deletion vectors keep bytes
-        self._routes = fence.routes()
-        for name in self._routes:
-            fence.never_claimed(name)
-        self._tables = (EVENTS, QUARANTINE, *self._routes)
         if self._at_once:
             self._refuse_change_feeds()
         for _ in range(_ATTEMPTS):
@@ -125,25 +119,24 @@ class Erase:
             found = self._say(listed)
             left = 0
             if before:
-                left = sum(self._listed(table).count() for table in self._tables)
+                left = sum(self._listed(table).count() for table in _TABLES)
             if left:
                 self._log.warning("rows of an earlier erasure found", rows=left)
-            routed = sum(found[name] for name in self._routes)
             if not self._apply:
-                self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE], routed=routed)
-                return ErasureResult(found[EVENTS], found[QUARANTINE], routed)
+                self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE])
+                return ErasureResult(found[EVENTS], found[QUARANTINE])
             any_found = any(found.values())
             if (self._request.predicate or any_found) and not self._list(listed, any_found, before + 1):
                 return None
         finally:
             listed.unpersist()
-        deleted = sum(self._delete(table) for table in self._tables) if left or any_found else 0
-        files = sum(self._purge(table) for table in self._tables) if self._at_once else 0
+        deleted = sum(self._delete(table) for table in _TABLES) if left or any_found else 0
+        files = sum(self._purge(table) for table in _TABLES) if self._at_once else 0
         self._log.info(
-            "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE], routed=routed,
+            "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE],
             deleted=deleted, files_deleted=files,
         )  # fmt: skip
-        return ErasureResult(found[EVENTS], found[QUARANTINE], routed, deleted, files)
+        return ErasureResult(found[EVENTS], found[QUARANTINE], deleted, files)
 
     def _erasures(self) -> int:
         """Returns how many erasures the table has."""
@@ -153,7 +146,7 @@ class Erase:
         """Raises `HaltError` if a table has one: its files hold deleted rows until vacuum, and a reader of the feed
         needs them.
         """
-        for table in self._tables:
+        for table in _TABLES:
             (row,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._lake}/{table}`").select("properties").collect()
             if row["properties"].get(CHANGE_FEED) == "true":
                 raise HaltError(
@@ -184,11 +177,6 @@ class Erase:
         rows = of_rejects.unionByName(also).select(*columns, "id").dropDuplicates(list(_KEY))
         own_id = sf.when(sf.col("id").startswith(DETERMINISTIC.decode()), sf.col("id"))
         places.append(self._unlisted(rows.select(*columns, own_id.alias("own_id")), QUARANTINE))
-        no_id = sf.lit(None).cast("string").alias("own_id")  # it is listed with the event itself
-        for route in route_tables.load(self._spark, self._lake, self._routes):
-            name, gone = route.name, self._hashed(route.name, of_route(column.name for column in route.columns))
-            gone = gone.join(ids, gone["event_id"] == ids["gone"], "left_semi")
-            places.append(self._unlisted(gone.select(*columns, no_id), name))
         placed = self._with_batches(reduce(DataFrame.unionByName, places))
         return placed.groupBy("table", "topic", "topic_id", "partition", *_RANGE).agg(
             sf.count(sf.lit(1)).alias("rows"),
@@ -227,7 +215,7 @@ class Erase:
             sf.sum("rows").alias("rows"), sf.count(sf.lit(1)).alias("batches"),
             sf.min("landed_at").alias("first"), sf.max("landed_at").alias("last"),
         )  # fmt: skip
-        found = dict.fromkeys(self._tables, 0)
+        found = dict.fromkeys(_TABLES, 0)
         for row in summed.orderBy("table", "topic", "partition").collect():
             found[row["table"]] += row["rows"]
             self._log.info(

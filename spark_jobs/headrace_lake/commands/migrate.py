@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.promotion import merged, split
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
-from headrace_lake.landing import route_tables
-from headrace_lake.rows.routed import RouteTable
 from headrace_lake.spark.catalog import register
 from headrace_lake.spark.engine import running
 from headrace_lake.spark.halt import HaltError
@@ -78,16 +76,6 @@ def prepare(storage: Storage, settings: LakeSettings, fence: Fence | None = None
     if settings.catalog_schema:
         register(storage.spark, lake, settings.catalog_schema, SCHEMAS)
     return shape
-
-
-def prepare_routes(storage: Storage, settings: LakeSettings, fence: Fence) -> dict[str, RouteTable | None]:
-    """Returns the same for the tables of routes, after `prepare`; None for one whose columns the first batch decides."""
-    lake = location(settings.path)
-    tables = route_tables.prepare(storage, lake, settings.routes, fence, change_feed=settings.change_data_feed)
-    if settings.catalog_schema:
-        made = [name for name, table in tables.items() if table is not None]
-        register(storage.spark, lake, settings.catalog_schema, made)
-    return tables
 
 
 def migrate(spark: SparkSession, settings: LakeSettings, promote: Iterable[str], *, variant: bool) -> Shape:

@@ -11,7 +11,6 @@ A replay claims an epoch, so a running job stops. Each finished step is exact; i
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,9 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.commands import replay_plan, replay_rows
-from headrace_lake.commands.migrate import prepare, prepare_routes
+from headrace_lake.commands.migrate import prepare
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
-from headrace_lake.commands.replay_routes import RoutesReplay
 from headrace_lake.commands.replay_rows import RANGE, SOUND, WANTED, counted, inside
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
@@ -63,7 +61,6 @@ class ReplayResult:
     offsets: int = 0
     events: int = 0
     quarantined: int = 0
-    routed: int = 0
     corrected: int = 0  # rows of `batches` with new counts
 
     def __add__(self, other: ReplayResult) -> ReplayResult:
@@ -71,7 +68,6 @@ class ReplayResult:
             self.offsets + other.offsets,
             self.events + other.events,
             self.quarantined + other.quarantined,
-            self.routed + other.routed,
             self.corrected + other.corrected,
         )
 
@@ -135,7 +131,6 @@ class Replay:
     def _claim(self, topics: Mapping[str, TopicInfo]) -> None:
         """Shuts out every job. Voids the checkpoint first: after a kill in between, the next job claims an epoch itself."""
         self._shape = prepare(self._storage, self._settings.lake)
-        prepare_routes(self._storage, self._settings.lake, self._fence)
         checkpoint = Checkpoint(self._storage, location(self._settings.lake.checkpoint))
         try:
             marker = checkpoint.marker()
@@ -169,8 +164,7 @@ class Replay:
             self._log.warning("cannot replay", offsets=ranges)
         self._log.info(
             "would replay" if self._dry_run else "replayed all",
-            offsets=total.offsets, events=total.events, quarantined=total.quarantined, routed=total.routed,
-            corrected=total.corrected,
+            offsets=total.offsets, events=total.events, quarantined=total.quarantined, corrected=total.corrected,
         )  # fmt: skip
         return total
 
@@ -197,7 +191,7 @@ class Replay:
                     row["to"] if at is None else min(max(row["from"], at), row["to"]),
                     row["records"], row["events"], row["duplicates"], row["quarantined"], row["skipped"],
                     row["epoch"], row["batch"], row["landed_at"], row["number"],
-                    json.loads(row["routed"]) if row.asDict().get("routed") else None, row.asDict().get("digest"),
+                    row.asDict().get("digest"),
                 )  # fmt: skip
                 if kept is not None and batch_range.landed_at.astimezone(UTC) < kept:
                     self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _DROPPED)
@@ -274,7 +268,7 @@ class Replay:
         self._log.info(
             "would replay" if self._dry_run else "replayed",
             step=number, offsets=done.offsets, events=done.events, quarantined=done.quarantined,
-            routed=done.routed, corrected=done.corrected, seconds=round(time.monotonic() - began, 2),
+            corrected=done.corrected, seconds=round(time.monotonic() - began, 2),
         )  # fmt: skip
         return done
 
@@ -295,9 +289,6 @@ class Replay:
         found = {(row[RANGE], row[SOUND]): (row["n"], row[WANTED]) for row in counted(lacking)}
         has = there[0].unionAll(there[1]).join(sf.broadcast(range_frame), inside(), "inner")
         present = {(row[RANGE], row[SOUND]): row["n"] for row in counted(has.withColumn(WANTED, sf.lit(True)))}
-        names = self._fence.routes()
-        routes = RoutesReplay(self._spark, self._lake, names, step, spans, self._topics, self._erased)
-        routes.plan(events.where(WANTED), range_frame)
         corrected = []
         for index, batch_range in enumerate(step):
             (sound, landed), (faulty, kept) = (found.get((index, kind), (0, 0)) for kind in (True, False))
@@ -307,7 +298,6 @@ class Replay:
                 quarantined=present.get((index, False), 0) + kept,
                 duplicates=sound - landed,
                 skipped=faulty - kept,
-                routed=routes.counts(index),
                 digest=digest.forgotten(batch_range.digest),  # the line has other rows now
             )
             new = replace(new, records=new.events + new.quarantined + new.duplicates + new.skipped)
@@ -325,8 +315,7 @@ class Replay:
                 if count:
                     self._fence.write(table, frame.where(WANTED).select(*layout.columns(table, self._shape)), version)
                     self._log.debug("restored", table=table)
-            routes.write(self._fence, version)
-        return ReplayResult(events=adds[0], quarantined=adds[1], routed=routes.missing, corrected=len(corrected))
+        return ReplayResult(events=adds[0], quarantined=adds[1], corrected=len(corrected))
 
     def _check_topics(self) -> None:
         """Raises `HaltError` if a topic was recreated: the records just read may be of the new one."""

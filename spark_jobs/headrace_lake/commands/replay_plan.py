@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,7 +42,6 @@ class BatchRange:
     batch: int
     landed_at: datetime
     number: int | None = None  # of the row in the table
-    routed: Mapping[str, int] | None = None  # route -> rows in its table
     digest: str | None = None
 
     @property
@@ -57,9 +55,9 @@ class BatchRange:
         return self.whole or (self.first_held < self.end and not self.duplicates and not self.skipped)
 
     @property
-    def counts(self) -> tuple[int, int, int, int, int, Mapping[str, int]]:
-        """Records, events, duplicates, quarantined, skipped, and the rows of routes."""
-        return self.records, self.events, self.duplicates, self.quarantined, self.skipped, self.routed or {}
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Records, events, duplicates, quarantined, skipped."""
+        return self.records, self.events, self.duplicates, self.quarantined, self.skipped
 
     @property
     def place(self) -> TopicPartition:
@@ -164,7 +162,6 @@ def values_of(batch_ranges: Iterable[BatchRange]) -> str:
         f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
         f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
         f"{'null' if p.number is None else f'{p.number}L'}, "
-        f"{'null' if p.routed is None else quoted(json.dumps(dict(p.routed)))}, "
         f"{'null' if p.digest is None else quoted(p.digest)})"
         for p in batch_ranges
     )

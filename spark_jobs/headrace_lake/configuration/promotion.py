@@ -13,7 +13,7 @@ _PROMOTION: Final = re.compile(
 _STEP: Final = re.compile(r"\.([A-Za-z_$@][\w$@-]*)|\[(\d{1,9})\]|\['([^'\\]+)'\]")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OURS: Final = "_headrace_"
-"""Begins the names of columns that rows have on their way to a table. No column of a table begins so, also none of a route."""
+"""Begins the names of columns that rows have on their way to a table. No column of a table begins so."""
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _KINDS: Final = {
     "string": "string", "boolean": "boolean", "int": "int", "integer": "int", "bigint": "bigint", "long": "bigint",

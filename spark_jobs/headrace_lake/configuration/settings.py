@@ -15,7 +15,6 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from headrace_lake.configuration import promotion
 from headrace_lake.configuration.places import local_folder, unreadable, within
 from headrace_lake.configuration.policy import DEFAULT, REASONS, Policy, unknown
-from headrace_lake.configuration.routes import RouteSettings, check_names
 
 # the names of AWS's, Azure's and Google's secrets among Hadoop's options
 _SECRET: Final = re.compile(
@@ -74,12 +73,6 @@ class LakeSettings(Section):
         description="Parts of the body that become columns: a list of `body.path as name type`, separated by commas;"
         " default: what the table has, none for a new one.",
     )
-    routes: dict[str, RouteSettings] = Field(
-        {},
-        description="Streams that also get a table of their own with typed columns: a mapping (JSON in the environment) of the"
-        " table's name to `streams` (patterns, separated by commas) and, if wanted, `json_schema` (a file, or the schema itself)."
-        " One route in the environment: `HEADRACE_LAKE__ROUTES__<NAME>__STREAMS`.",
-    )
     catalog_schema: str = Field(
         "",
         pattern=r"^(\w+(\.\w+)?)?$",
@@ -130,7 +123,7 @@ class LakeSettings(Section):
     retention_days: int = Field(
         0,
         ge=0,
-        description="How many days of `events`, `quarantine` and the routes to keep before today, by the day of landing; 0: all.",
+        description="How many days of `events` and `quarantine` to keep before today, by the day of landing; 0: all.",
     )
     vacuum_age: WholeSeconds = Field(
         7 * 86_400,
@@ -161,12 +154,6 @@ class LakeSettings(Section):
     @classmethod
     def _memory(cls, value: Any) -> Any:
         return read_bytes(value)
-
-    @field_validator("routes")
-    @classmethod
-    def _routes(cls, routes: dict[str, RouteSettings]) -> dict[str, RouteSettings]:
-        check_names(routes)
-        return routes
 
     @field_validator("quarantine")
     @classmethod

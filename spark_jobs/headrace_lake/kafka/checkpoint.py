@@ -11,7 +11,6 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 
 _MARKER: Final = "headrace.json"
-_ROUTES: Final = "headrace.routes.json"  # a file of its own: older releases refuse a marker with more in it
 _VOID: Final = "headrace.void"
 
 
@@ -61,14 +60,6 @@ class Checkpoint:
             raise HaltError(
                 f"{self.path}/{_MARKER} cannot be read ({error}): delete the folder to take over"
             ) from error
-
-    def keep_routes(self, routes: Mapping[str, str]) -> bool:
-        """Writes down the job's `routes`, name -> streams, where none are yet. Returns false if others are there."""
-        path, text = f"{self.path}/{_ROUTES}", json.dumps(routes, sort_keys=True)
-        there = self._storage.read(path)
-        if there is None:
-            self._storage.write(path, text)
-        return there in {None, text}
 
     def mark(self, marker: CheckpointMarker) -> None:
         """Writes the marker into a new folder."""

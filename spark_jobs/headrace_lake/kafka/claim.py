@@ -26,17 +26,14 @@ class Claim:
         lake: str,
         checkpoint: Checkpoint,
         brokers: Brokers,
-        routes: Mapping[str, str],
         *,
         accept_loss: bool,
         log: Log,
     ) -> None:
-        """`routes`: name -> streams."""
         self._spark = spark
         self._lake = lake
         self._checkpoint = checkpoint
         self._brokers = brokers
-        self._routes = routes
         self._accept_loss = accept_loss
         self._log = log
 
@@ -56,8 +53,7 @@ class Claim:
         losses = gaps.find(there, self._brokers, topics, known, fence)
         if losses and not self._accept_loss:
             raise gaps.refuse(losses)
-        # With other routes a new epoch: a job that was not stopped may still write its routes' rows of this batch.
-        if marker is not None and not losses and self._checkpoint.keep_routes(self._routes):
+        if marker is not None and not losses:
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
             return marker.epoch, Position(there.ends, left, there.rows, latest, there.landed_at)
         if marker is not None:  # Spark would continue inside the gap
@@ -68,7 +64,6 @@ class Claim:
         left = position.strays
         by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
         self._checkpoint.mark(CheckpointMarker(epoch, fence.lake_id(), ids, by_topic))
-        self._checkpoint.keep_routes(self._routes)
         self._log.info("claimed the tables", epoch=epoch)
         return epoch, position
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,6 @@ from headrace_lake.landing.landing_events import DedupStatus, EventsLanding, Par
 from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.landing.quarantine import Quarantine, QuarantineCounts
 from headrace_lake.landing.recovered import check_rows
-from headrace_lake.landing.routes import RouteCounts, Routes
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.digest import OF_QUARANTINE, Sums
@@ -60,10 +58,6 @@ class BatchResult:
     """Quarantined rows, by reason, as far as they were counted."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Records left out by a policy, by reason."""
-    routed: Mapping[str, int] = field(default_factory=dict)
-    """Rows in the tables of routes, by route."""
-    misfits: Mapping[str, int] = field(default_factory=dict)
-    """Values that did not fit the columns of a route, by route."""
     dedup_status: DedupStatus | None = None
     """How well duplicates are recognised now."""
 
@@ -90,7 +84,6 @@ class Landing:
         policies: Policies,
         events: EventsLanding,
         markers: GapMarkers,
-        routes: Routes,
         stopping: Callable[[], bool],
         on_landed: Callable[[BatchResult], None],
     ) -> None:
@@ -102,7 +95,6 @@ class Landing:
             epoch.spark, epoch.lake, topics=epoch.topics, policies=policies, erased=events.erased
         )
         self._events = events
-        self._routes = routes
         self._stopping = stopping
         self._on_landed = on_landed
         self.failure: BaseException | None = None
@@ -136,17 +128,15 @@ class Landing:
         if not self._epoch.fence.written(QUARANTINE, version):
             self._quarantine.check(records, ranges, landed_at)
 
-        interrupted = self._routes.interrupted(version)
         found = self._events.land(records, ranges, version, landed_at)
         self._epoch.log.debug("events written", batch=batch)
         counts = {(self._epoch.topics.events, number): count for number, count in found.partitions.items()}
         self._markers.land(records, ranges, found.markers, version, landed_at)
         quarantined = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._epoch.log.debug("quarantine written", batch=batch)
-        routed = self._routes.land(ranges, version, batch, interrupted=interrupted)
         earliest = min(since for since in (landed_at, found.since, quarantined.since) if since is not None)
-        digests = {EVENTS: found.digests, QUARANTINE: quarantined.digests, **routed.digests}
-        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, routed, digests, earliest), version)
+        digests = {EVENTS: found.digests, QUARANTINE: quarantined.digests}
+        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, digests, earliest), version)
         self._epoch.log.debug("batch written", batch=batch)
         self._epoch.fence.check(version)
 
@@ -167,8 +157,6 @@ class Landing:
                 erased=found.erased,
                 reasons=quarantined.reasons,
                 skipped=quarantined.skipped,
-                routed=routed.rows,
-                misfits=routed.misfits,
                 dedup_status=self._events.dedup_status(),
             )
         )  # fmt: skip
@@ -253,7 +241,6 @@ class Landing:
         batch: int,
         ranges: list[Range],
         counts: dict[TopicPartition, PartitionCounts],
-        routed: RouteCounts,
         digests: Mapping[str, Sequence[Sums | None]],
         landed_at: datetime,
     ) -> pa.Table:
@@ -261,14 +248,12 @@ class Landing:
         slots = Slots(ranges, self._epoch.topics)
         for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1):
             records, sound, duplicates, skipped = counts[topic, partition]
-            by_route = routed.partitions.get(partition) if topic == self._epoch.topics.events else None
             rows.append(
                 {
                     "epoch": self._epoch.number, "batch": batch, "topic": topic, "topic_id": self._epoch.topics.ids[topic],
                     "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
                     "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
                     "landed_at": landed_at, "number": number,
-                    "routed": json.dumps(by_route) if by_route else None,
                     "digest": slots.line(topic, partition, digests),
                 }
             )  # fmt: skip

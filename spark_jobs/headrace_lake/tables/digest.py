@@ -50,17 +50,8 @@ UNCOVERED: Final = {
     "day": "it is that of landed_at",
 }
 """The other columns of these tables, and why they need no digest. A column that a later version adds can only stand here."""
-_OF_ROUTES: Final = (
-    *KEY, "topic", "event_id", "protocol", "source", "stream", "event_time", "received_time", "body", "misfits",
-)  # fmt: skip
 
 _WORD: Final = (1 << 64) - 1
-
-
-def of_route(columns: Iterable[str]) -> Covered:
-    """Returns the columns of a route's table that the hashes take in; `columns`: those that come from bodies, in any order."""
-    every = (*_OF_ROUTES, *sorted(columns))
-    return every, every
 
 
 def taken_in(columns: Sequence[str], seed: int) -> list[str | int]:

@@ -24,7 +24,7 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import APP_ID, route_names
+from headrace_lake.tables.properties import APP_ID
 from headrace_lake.tables.transaction_log import TransactionLog
 
 REPLAYED: Final = 1 << 31
@@ -57,7 +57,6 @@ class Fence:
         self._lake = lake
         self._appender = Appender(spark, APP_ID)
         self._logs = {name: TransactionLog(self._storage, f"{lake}/{name}") for name in SCHEMAS}
-        self._of_routes: dict[str, TransactionLog] = {}
 
     def epoch(self) -> int:
         """Returns the latest epoch of any table; 0 if none was claimed."""
@@ -85,18 +84,9 @@ class Fence:
         log.latest()
         return log.metadata
 
-    def routes(self) -> list[str]:
-        """Returns the tables of routes that are there, also of routes that the settings no longer have."""
-        names = route_names(self.properties(BATCHES))
-        return [name for name in names if self._storage.exists(f"{self._lake}/{name}/_delta_log")]
-
     def rows_of(self, name: str, version: int) -> int | None:
         """Returns how many rows the write `version` added to the table `name`; None if its log no longer has it."""
         return self._log(name).rows_of(version)
-
-    def files_of(self, name: str, version: int) -> list[str] | None:
-        """Returns the paths of the files that the write `version` added to the table `name`; None if its log no longer has it."""
-        return self._log(name).files_of(version)
 
     def claim(self, gaps: Callable[[int], DataFrame | None] = lambda _: None) -> int:
         """Claims the next epoch in every table, `batches` first, and returns it.
@@ -108,7 +98,7 @@ class Fence:
         """
         for _ in range(_CLAIM_ATTEMPTS):
             epoch = self.epoch() + 1
-            if all(self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE, *self.routes())):
+            if all(self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE)):
                 seen = self.latest(GAPS)
                 if self._claim_in(GAPS, epoch, gaps(epoch), seen):
                     return epoch
@@ -139,10 +129,7 @@ class Fence:
         return False
 
     def check(self, version: int) -> None:
-        """Raises `SupersededError` if a table is beyond `version`: another job lands on the tables. Blocks on storage.
-
-        It skips the tables of routes: a job that claims those has claimed the others.
-        """
+        """Raises `SupersededError` if a table is beyond `version`: another job lands on the tables. Blocks on storage."""
         for name, log in self._logs.items():
             _not_past(name, log.latest(), version)
 
@@ -201,9 +188,7 @@ class Fence:
             raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
 
     def _log(self, name: str) -> TransactionLog:
-        if name in self._logs:
-            return self._logs[name]
-        return self._of_routes.setdefault(name, TransactionLog(self._storage, f"{self._lake}/{name}"))
+        return self._logs[name]
 
 
 def _not_past(name: str, latest: int, version: int) -> None:

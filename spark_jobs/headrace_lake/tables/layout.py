@@ -116,7 +116,6 @@ SCHEMAS: Final = {
         ("skipped", LongType(), "left out because LAKE__QUARANTINE says skip for their reason"),
         ("landed_at", TimestampType(), "when the landing of the batch began: the earliest landed_at of its rows"),
         ("number", LongType(), "of this row in the table, from 1, without holes; null in rows of older versions"),
-        ("routed", StringType(), "JSON object: route -> rows in its table; null if there was no route"),
         (
             "digest", StringType(),
             "JSON object; its sums: table -> those of hashes of its rows, null if not known; null in rows of older versions",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,12 +22,6 @@ BEGUN: Final = "headrace.begun"
 
 JSON: topic id -> partition -> offset, if it is not 0. What Kafka had deleted before is no loss; what it deletes later is one.
 """
-
-ROUTES: Final = "headrace.routes"
-"""Of `batches`: the names of the routes' tables, as a list in JSON, also of routes that the settings no longer have."""
-
-ROUTE: Final = "headrace.route"
-"""Of a route's table: its streams and columns, as JSON."""
 
 APP_ID: Final = "headrace"
 """Our application in Delta's transaction identifiers."""
@@ -59,11 +52,6 @@ KNOWN_FEATURES: Final = frozenset(
     }
 )
 """Delta's table features that change neither the form of the log nor which rows the listed files hold."""
-
-
-def route_names(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the tables of routes; `properties`: of `batches`."""
-    return tuple(json.loads(properties.get(ROUTES, "[]")))
 
 
 def strange_features(protocol: Mapping[str, Any]) -> list[str]:

@@ -143,11 +143,6 @@ class TransactionLog:
         counts = [int(each["numRecords"]) for each in stats if "numRecords" in each]
         return sum(counts) if len(counts) == len(stats) else None
 
-    def files_of(self, version: int) -> list[str] | None:
-        """Returns the paths of the files that the commit of our transaction `version` added; None if the log no longer has it."""
-        added = self._added(version)
-        return None if added is None else [f"{self._table}/{unquote(file['path'])}" for file in added]
-
     def _added(self, version: int) -> list[Mapping[str, Any]] | None:
         """Looks from the newest commit backwards: for a transaction that is among the last ones."""
         number = self._next - 1

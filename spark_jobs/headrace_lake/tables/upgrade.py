@@ -25,7 +25,7 @@ from headrace_lake.tables.layout import (
 )  # fmt: skip
 from headrace_lake.tables.shape import Shape
 
-_LATER: Final = {BATCHES: ("number", "routed", "digest")}
+_LATER: Final = {BATCHES: ("number", "digest")}
 """Columns that tables of older versions lack."""
 
 

@@ -29,7 +29,6 @@ from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import epoch_of
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, SCHEMAS
-from headrace_lake.tables.properties import route_names
 from headrace_lake.tables.shape import Shape, of_table
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.inventory import Inventory
@@ -113,22 +112,12 @@ class Maintenance:
         self._cleaners: dict[str, retention.LogCleaner] = {}
         self._counted: dict[str, int] = {}  # files of each table that were added so far
         for name in SCHEMAS:
-            self._take_on(name)
+            path = self._paths[name] = f"{lake}/{name}"
+            table = self._tables[name] = Inventory(self._storage, path, settings.file_bytes)
+            self._cleaners[name] = retention.LogCleaner(self._storage, path, table, settings.log_age)
+            self._counted[name] = 0
         for name, value in _SESSION.items():
             spark.conf.set(name, value)
-
-    def _take_on(self, name: str) -> None:
-        """Maintains the table `name` from now on."""
-        path = self._paths[name] = f"{self._lake}/{name}"
-        table = self._tables[name] = Inventory(self._storage, path, self._settings.file_bytes)
-        self._cleaners[name] = retention.LogCleaner(self._storage, path, table, self._settings.log_age)
-        self._counted[name] = 0
-
-    def _take_on_routes(self) -> None:
-        """Takes on the tables of routes as well, also those that the settings no longer have; `batches` was read before."""
-        for name in route_names(self._tables[BATCHES].properties):
-            if name not in self._tables and self._storage.exists(f"{self._lake}/{name}/_delta_log"):
-                self._take_on(name)
 
     def _dropped_by_day(self) -> list[str]:
         return [name for name in self._tables if name not in (BATCHES, GAPS)]
@@ -136,8 +125,6 @@ class Maintenance:
     def begin(self) -> None:
         """Reads the logs for the first time, so that files landed from now on can be told from earlier ones. Blocks."""
         try:
-            self._tables[BATCHES].latest()
-            self._take_on_routes()
             for name, table in self._tables.items():
                 table.latest()
                 self._counted[name] = table.added
@@ -168,8 +155,6 @@ class Maintenance:
 
         Raises `SupersededError` if another job has taken over, `HaltError` if the table has other columns now.
         """
-        self._tables[BATCHES].latest()
-        self._take_on_routes()
         for name, table in self._tables.items():
             latest = epoch_of(table.latest())
             if latest > self._epoch:

@@ -44,14 +44,6 @@ class LakeMetrics(Catalogue):
             "lake_forgotten_ids",
             "Ids forgotten early because LAKE__DEDUP_MEMORY was full: resends of these events land again.",
         )
-        self.routed = self.counter(
-            "lake_routed", "Rows landed in the tables of routes since the start, by route.", ("route",)
-        )
-        self.route_misfits = self.counter(
-            "lake_route_misfits",
-            "Values since the start that did not fit their column of a route's table: that is null, and the body is kept.",
-            ("route",),
-        )
         self.records_quarantined = self.counter(
             "lake_quarantined",
             "Rows landed in the quarantine table since the start, by reason: what receivers and this job refused.",

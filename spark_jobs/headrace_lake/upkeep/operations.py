@@ -60,8 +60,6 @@ class LakeHealth(Health):
         metrics.erased_again.inc(result.erased)
         for counter, counts in (
             (metrics.duplicates, result.duplicates),
-            (metrics.routed, result.routed),
-            (metrics.route_misfits, result.misfits),
             (metrics.records_skipped, result.skipped),
             (
                 metrics.records_quarantined,

@@ -92,9 +92,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             records=result.records,
             events=result.events,
             quarantined=result.quarantined,
-            **_totals(
-                duplicates=result.duplicates, skipped=result.skipped, routed=result.routed, misfits=result.misfits
-            ),
+            **_totals(duplicates=result.duplicates, skipped=result.skipped),
             seconds=round(result.seconds, 2),
             **left,
         )

@@ -37,7 +37,9 @@ class Eraser(Erase):
 
     def _find(self) -> Rows:
         session: Any = self._spark
-        tables: dict[str, Rows] = {name: session.load(f"{self._lake}/{name}").read() for name in self._tables}
+        tables: dict[str, Rows] = {
+            name: session.load(f"{self._lake}/{name}").read() for name in ("events", "quarantine")
+        }
         gone = {name for row in session_ids(session, self._lake) for name in row["ids"]}
         gone |= {row["event_id"] for row in tables["events"] if place_of(row) in self._wanted}
         found: dict[tuple[str, str, int], dict[str, Any]] = {}

@@ -11,7 +11,7 @@ from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.layout import BATCHES, DAY, GAPS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
-from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, ROUTES, STRAYS, route_names
+from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS
 
 from tests.lake.model.frames import Rows
 from tests.lake.model.judge import in_range, place_of
@@ -33,9 +33,6 @@ class Damaged:
 
     def table(self, name: str) -> Table:
         return self.disk.tables[f"{self.lake}/{name}"]
-
-    def routes(self) -> list[str]:
-        return [*route_names(self.table(BATCHES).properties)]
 
     def erasures(self) -> Rows:
         return self.table(ERASURES).rows if f"{self.lake}/{ERASURES}" in self.disk.tables else []
@@ -66,13 +63,13 @@ class Damaged:
 
 
 def loses_a_row(lake: Damaged) -> bool:
-    if found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE, *lake.routes())):
+    if found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE)):
         lake.change(found[3], found[1])
     return bool(found)
 
 
 def doubles_a_row(lake: Damaged) -> bool:
-    if found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE, *lake.routes())):
+    if found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE)):
         lake.change(found[3], None, found[1])
     return bool(found)
 
@@ -190,16 +187,6 @@ def loses_a_gap(lake: Damaged) -> bool:
     return bool(inner)
 
 
-def forgets_a_route(lake: Damaged) -> bool:
-    named = [name for name in lake.routes() if any(name in json.loads(line["routed"] or "{}") for line in lake.lines)]
-    if named:
-        name = lake.chance.choice(named)
-        batches = lake.table(BATCHES)
-        batches.begin().commit(properties={ROUTES: json.dumps([each for each in lake.routes() if each != name])})
-        del lake.disk.tables[f"{lake.lake}/{name}"]
-    return bool(named)
-
-
 def says_that_days_were_dropped(lake: Damaged) -> bool:
     """By a property, which anybody can set."""
     found = lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE))
@@ -213,7 +200,7 @@ def says_that_days_were_dropped(lake: Damaged) -> bool:
 
 def restores_an_earlier_version(lake: Damaged) -> bool:
     """Of a table whose rows were others then. Delta keeps its transactions."""
-    name = lake.chance.choice((EVENTS_TABLE, QUARANTINE_TABLE, *lake.routes()))
+    name = lake.chance.choice((EVENTS_TABLE, QUARANTINE_TABLE))
     table, before = lake.table(name), {place_of(row) for _, row, _, _ in lake.rows(name)}
     files, now = dict[str, Rows](), table.files
     versions = []
@@ -234,6 +221,6 @@ def restores_an_earlier_version(lake: Damaged) -> bool:
 DAMAGES: tuple[Callable[[Damaged], bool], ...] = (
     loses_a_row, doubles_a_row, rewrites_an_id, loses_one_and_doubles_another, has_a_row_in_both_tables,
     brings_back_what_was_erased, loses_an_erasure, loses_a_line, doubles_a_line, counts_one_more, moves_an_end, forges_a_gap,
-    loses_a_gap, forgets_a_route, says_that_days_were_dropped, restores_an_earlier_version,
+    loses_a_gap, says_that_days_were_dropped, restores_an_earlier_version,
 )  # fmt: skip
 """What somebody does; each returns False if there was nothing to do it to."""

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from headrace_lake.commands.migrate import migrate
-from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
 from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.layout import BATCHES
@@ -22,7 +21,7 @@ from pyspark.errors import PySparkException
 from tests.contract.waiting import there
 from tests.lake.model.commands import Eraser, Place, Replayer
 from tests.lake.model.damage import DAMAGES, Damaged
-from tests.lake.model.job import HORIZON, ROUTES, SLACK, Run, World
+from tests.lake.model.job import HORIZON, SLACK, Run, World
 from tests.lake.model.judge import Judge, place_of
 from tests.lake.model.prover import contradictions
 from tests.lake.model.session import Spark
@@ -34,7 +33,7 @@ LAKE, COPY = "lake", "copy"
 STEP = 0.05
 """Seconds that a step takes."""
 MOST_STEPS = 20_000
-OF_ERASING = ("nothing is there that was erased", "nothing is in the route", "all of it")
+OF_ERASING = ("nothing is there that was erased", "all of it")
 """How contradictions begin that an unfinished erasure causes, and the line that sums up."""
 ATTEMPTS = 40
 """Starts of a job, by its supervisor or its operator, until it must have landed everything."""
@@ -87,7 +86,6 @@ class History:
             self.kafka.make(EVENTS, self.chance.randint(1, 3))
             self.kafka.make(QUARANTINE, self.chance.randint(1, 2))
             self.world.make_lake(LAKE)
-            self.world.routes[LAKE] = self.some_routes()
             self.produce()
             self.begin(LAKE)
             weights = [often * self.chance.choice((0, 1, 1, 5)) for often in ACTIONS.values()]
@@ -257,7 +255,7 @@ class History:
         if COPY + "-checkpoint" not in self.jobs:
             self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
             self.disk.copy(LAKE, COPY)
-            known: tuple[dict[str, Any], ...] = (self.world.routes, self.world.lost, self.world.migrated)
+            known: tuple[dict[str, Any], ...] = (self.world.lost, self.world.migrated)
             for of_lakes in known:
                 of_lakes[COPY] = copy(of_lakes[LAKE])
             self.world.began |= {(COPY, version): at for (_, version), at in self.world.began.items()}
@@ -289,17 +287,6 @@ class History:
         return (chance or self.chance).choice(
             [path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables]
         )
-
-    def some_routes(self) -> dict[str, RouteSettings]:
-        return {name: route for name, route in ROUTES.items() if self.chance.random() < 0.5}
-
-    def change_routes(self) -> None:
-        """Routes come or go with the next start of the jobs, which is now or later."""
-        lake = self.some_lake()
-        self.world.routes[lake] = self.some_routes()
-        if self.chance.random() < 0.8:
-            self.stage.kill(self.jobs[f"{lake}-checkpoint"])
-            self.begin(lake)
 
     def migrate(self) -> None:
         """A column is added to the events table; the migration before is killed."""
@@ -333,7 +320,7 @@ class History:
     def lose_rows(self, lake: str) -> None:
         """Somebody deletes rows of batches."""
         lines = self.disk.table(f"{lake}/{BATCHES}").rows
-        for name in (EVENTS_TABLE, QUARANTINE_TABLE, *ROUTES):
+        for name in (EVENTS_TABLE, QUARANTINE_TABLE):
             table = self.disk.tables.get(f"{lake}/{name}")
             for file, rows in list(table.files.items()) if table and self.chance.random() < 0.6 else ():
                 gone = [row for row in rows if self.chance.random() < 0.3 and any(covers(line, row) for line in lines)]
@@ -441,7 +428,6 @@ ACTIONS: dict[Callable[[History], None], int] = {
     History.add_partition: 2,
     History.idle: 4,
     History.move_clock: 3,
-    History.change_routes: 4,
     History.migrate: 2,
     History.replay: 3,
 }

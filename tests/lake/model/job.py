@@ -16,10 +16,9 @@ from typing import Any
 from unittest import mock
 from zlib import crc32
 
-from headrace_lake.commands import erase, migrate, replay, replay_routes, replay_rows
+from headrace_lake.commands import erase, migrate, replay, replay_rows
 from headrace_lake.configuration import policy
 from headrace_lake.configuration.policy import Policies
-from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka import gaps, start, watermarks
@@ -29,15 +28,13 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.gaps import Loss
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Position
-from headrace_lake.landing import digests, landing, landing_events, quarantine, route_tables, routes
+from headrace_lake.landing import digests, landing, landing_events, quarantine
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import BatchResult, Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.recovered import EARLIEST
-from headrace_lake.landing.routes import Routes
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
-from headrace_lake.rows.routed import RouteTable, matches
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables import altered, erasures, layout, transaction_log
 from headrace_lake.tables import fence as fences
@@ -50,7 +47,6 @@ from headrace_lake.tables.digest import (
     Sums,
     added,
     hashes_sql,
-    of_route,
 )
 from headrace_lake.tables.erasures import ERASED
 from headrace_lake.tables.fence import Fence, transaction
@@ -65,7 +61,7 @@ from headrace_lake.upkeep.merging import compaction
 from pyspark.errors import PySparkException
 
 from tests.lake.model.frames import AGGREGATES, BODY, CONDITIONS, Expression, Frame, Functions, Observed, Rows
-from tests.lake.model.session import Appender, Spark, Stored, merged, of_files, opened
+from tests.lake.model.session import Appender, Spark, Stored, merged, opened
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import ROW_BYTES, Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers, Kafka
@@ -78,27 +74,17 @@ SLACK = 60.0
 TABLES = (BATCHES, EVENTS_TABLE, QUARANTINE_TABLE, GAPS)
 COLUMNS = dict.fromkeys((*KEY, "topic", "event_id", "protocol", "stream", "received_time", "landed_at", DAY), "string")
 """Those of the events table that the model fills."""
-SCHEMA = {"properties": {"v": {"type": "integer"}}}
-ROUTES = {
-    "one": RouteSettings(streams="s0", json_schema=SCHEMA),
-    "all": RouteSettings(streams="s*", json_schema=None),
-    "two": RouteSettings(streams="s1,s2", json_schema=None),
-}
-"""What a lake may have as routes. One has a JSON schema; the tables of the others are made by a batch."""
-OF_ROUTES = of_route(("v",))
 CONDITIONS |= {
     replay_rows._INSIDE: lambda row: (
         (row["topic_id"], row["partition"]) == (row[replay_rows._TOPIC_ID], row[replay_rows._PARTITION])
         and row[replay_rows._FIRST] <= row["offset"] < row[replay_rows._BEYOND]
     ),
     replay_rows.WANTED: lambda row: row[replay_rows.WANTED],
-    f"length(text) <= {routes._SAMPLE_CHARACTERS}": lambda _: True,
     landing_events._WANTED: lambda row: row["event_id"] != "" and not row[DUPLICATE],
     landing_events._SOUND: lambda row: row["event_id"] != "",
     lookup.TIME: lambda row: row["received_time"],
 }
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
-AGGREGATES[routes._COUNT] = lambda _: 0
 AGGREGATES[EARLIEST] = lambda rows: (min(row["landed_at"] for row in rows) - _1970) // timedelta(microseconds=1)
 
 
@@ -129,8 +115,6 @@ class World:
         self.retention_days = 0
         self.began: dict[tuple[str, int], float] = {}
         """(lake, transaction version) -> when a batch began first."""
-        self.routes: defaultdict[str, dict[str, RouteSettings]] = defaultdict(dict)
-        """Lake -> routes in the settings of its jobs, as of their next start."""
         self.lost: defaultdict[str, set[tuple[str, Any]]] = defaultdict(set)
         """Lake -> (table, place) of rows that somebody deleted."""
         self.migrated: defaultdict[str, set[str]] = defaultdict(set)
@@ -150,7 +134,7 @@ class World:
         """Those of a job, and of the commands."""
         own = SimpleNamespace(
             path=lake, checkpoint=f"{lake}-checkpoint", promote="", body=None, catalog_schema="", change_data_feed=False,
-            routes=self.routes[lake], quarantine={}, horizon=HORIZON, batch_records=20,
+            quarantine={}, horizon=HORIZON, batch_records=20,
         )  # fmt: skip
         return SimpleNamespace(lake=own, kafka=SimpleNamespace(events_topic=EVENTS, quarantine_topic=QUARANTINE))
 
@@ -194,16 +178,14 @@ class World:
         replaced: list[tuple[Any, str, Any]] = [
             *((module, "Storage", lambda _: self.disk) for module in (fences, erasures, erase, maintenance)),
             *((module, "Appender", Appender) for module in (fences, erase)),
-            *((module, "Storage", Stored) for module in (migrate, replay, routes)),
+            *((module, "Storage", Stored) for module in (migrate, replay)),
             *((module, "location", str) for module in (migrate, replay)),
-            *((module, "time", clock) for module in (transaction_log, maintenance, retention, route_tables, replay)),
+            *((module, "time", clock) for module in (transaction_log, maintenance, retention, replay)),
             (layout, "create", lambda *_, **__: ()),
             (replay, "Brokers", lambda *_: self.brokers()),
             (replay, "condition", lines_to_replay),
             (replay, "range_options", lambda _, ranges: {"ranges": [Range(*at, *pair) for at, pair in ranges.items()]}),
             (replay_rows, "without_resends", without_resends),
-            (RouteTable, "rows", rows_of_route),
-            (routes, "plain_parquet", of_files),
             (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (erasures, "create", lambda _, lake: self.disk.make(f"{lake}/{erasures.ERASURES}")),
             (altered, "_opened", opened),
@@ -217,12 +199,12 @@ class World:
             (retention, "cancelled_if", lambda *_: contextlib.nullcontext()),
             (landing, "gathered", lambda records, _: records),
             *((module, "datetime", moment) for module in (landing, replay)),
-            *((module, "Slots", ModelSlots) for module in (landing, landing_events, routes)),
-            *((module, "Observation", Observed) for module in (landing, landing_events, routes)),
+            *((module, "Slots", ModelSlots) for module in (landing, landing_events)),
+            *((module, "Observation", Observed) for module in (landing, landing_events)),
             (landing_events, "selected", lambda rows, *texts: rows.select(*texts)),
             (landing_events, "_measures", lambda **_: [measure_events]),
-            *((module, "counts", Counter) for module in (landing_events, quarantine, routes)),
-            *((module, "keyed_counts", functions.keyed) for module in (quarantine, routes)),
+            *((module, "counts", Counter) for module in (landing_events, quarantine)),
+            (quarantine, "keyed_counts", functions.keyed),
             *((decode, name, decoded) for name, decoded in DECODED.items()),
             *((module, "sf", functions) for module in SPOKEN),
         ]
@@ -278,13 +260,6 @@ def _landed(records: Frame, landed_at: datetime, wanted: Callable[[Any], bool], 
     return Frame(lambda: [{**row, **own} for row in records.read() if wanted(row)], columns=[*COLUMNS, *more])
 
 
-def rows_of_route(table: RouteTable, rows: Frame) -> Frame:
-    """In place of `RouteTable.rows`."""
-    return rows.where(matches(table.streams))._then(
-        lambda found: [{name: row.get(name) for name in table.kinds} for row in found], list(table.kinds)
-    )
-
-
 def lines_to_replay(
     _: object, topics: Mapping[str, TopicInfo], __: object, starts: Mapping[Any, int], ___: object
 ) -> Any:
@@ -321,7 +296,7 @@ def without_resends(spark: Spark, lake: str, given: Frame, horizon: float) -> Fr
 
 DECODED = {"events": events, "rejects": rejects, "faults": faults}
 SPOKEN = (
-    start, landing, landing_events, quarantine, policy, erasures, erase, digests, routes, replay, replay_rows, replay_routes
+    start, landing, landing_events, quarantine, policy, erasures, erase, digests, replay, replay_rows
 )  # fmt: skip
 """Modules that speak to Spark's functions."""
 
@@ -371,7 +346,7 @@ def hashed(row: Mapping[str, Any], covered: Covered) -> Sums:
     return crc32(named.encode()), crc32(named[::-1].encode())
 
 
-for _covered in (OF_EVENTS, OF_QUARANTINE, OF_ROUTES):
+for _covered in (OF_EVENTS, OF_QUARANTINE):
     for _place, _hash in enumerate(hashes_sql(_covered)):
         AGGREGATES[f"sum({_hash})"] = lambda rows, covered=_covered, place=_place: sum(  # type: ignore[misc]
             hashed(row, covered)[place] for row in rows
@@ -452,10 +427,8 @@ class Run:
         storage: Any = Stored(self._spark)
         shape = migrate.prepare(storage, settings, fence)
         assert migrated <= shape.columns.keys(), f"the events table has lost columns: {migrated - shape.columns.keys()}"
-        tables = migrate.prepare_routes(storage, settings, fence)
         claiming = Claim(
             self._spark, self._lake, self._checkpoint, self._brokers,
-            {name: route.streams for name, route in settings.routes.items()},
             accept_loss=self._accept_loss, log=Ignored(),  # type: ignore[arg-type]
         )  # fmt: skip
         epoch, found = claiming.begin(fence, topics)
@@ -469,10 +442,6 @@ class Run:
         job = Landing(
             this, checkpoint=self._checkpoint, brokers=self._brokers, policies=Policies({}), events=events,
             markers=Ignored(), stopping=lambda: False,  # type: ignore[arg-type]
-            routes=Routes(
-                this, erased=events.erased, routes=settings.routes, tables=tables, shape=shape, change_feed=False,
-                on_new=lambda _: None,
-            ),
             on_landed=lambda result: self._landed(result, epoch),
         )  # fmt: skip
         try:

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Any
 
 from headrace_lake.tables.digest import KEY, NOTHING, OF_EVENTS, OF_QUARANTINE, Sums, added, hexadecimal
@@ -19,18 +18,13 @@ from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_F
 from headrace_lake.upkeep.clocks import TOLERANCE
 
 from tests.lake.model.frames import Rows
-from tests.lake.model.job import HORIZON, OF_ROUTES, ROUTES, World, hashed
+from tests.lake.model.job import HORIZON, World, hashed
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import Topic
 
 Place = tuple[str, int, int]
 _1970 = date(1970, 1, 1)
 COVERED = {EVENTS_TABLE: OF_EVENTS, QUARANTINE_TABLE: OF_QUARANTINE}
-
-
-def fits(route: str, row: Mapping[str, Any]) -> bool:
-    """Whether an event belongs to a route."""
-    return any(fnmatchcase(row["stream"], pattern) for pattern in ROUTES[route].streams.split(","))
 
 
 def in_range(place: Place, line: Mapping[str, Any], topic_id: str) -> bool:
@@ -56,8 +50,7 @@ class Judge:
         self.days = world.retention_days
         self.began = {version: at for (path, version), at in world.began.items() if path == lake}
         self.batches, self.gaps = (disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS))
-        self.routes = {name: disk.tables[f"{lake}/{name}"] for name in ROUTES if f"{lake}/{name}" in disk.tables}
-        self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED} | self.routes
+        self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED}
         self.landed = {name: {place_of(row): row for row in table.landed()} for name, table in self.tables.items()}
         """All that transactions of the job, or of a replay, have brought."""
         self.there = {name: {place_of(row) for row in table.rows} for name, table in self.tables.items()}
@@ -84,11 +77,6 @@ class Judge:
         self.holds(numbers == list(range(1, len(numbers) + 1)), "batches are not numbered from 1 on")
         there = [place_of(row) for name in COVERED for row in self.tables[name].rows]
         self.once(there, "landed twice")
-        for name, table in self.routes.items():
-            self.once([place_of(row) for row in table.rows], f"{name}: landed twice")
-            for place, row in self.landed[name].items():
-                right = place in self.landed[EVENTS_TABLE] and fits(name, row)
-                self.holds(right, f"{name}: {row} is none of its events")
         self.no_event_twice()
         self.gone()
         by_place: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -156,7 +144,7 @@ class Judge:
                 elif row[DAY] >= kept_from and not ((name, place) in self.lost and self.beyond_replay(name, place)):
                     self.holds(place in there, f"{name}: {place} is missing, of {row[DAY]}, and {kept_from} is kept")
 
-        for change in (change for name in (EVENTS_TABLE, *self.routes) for change in self.tables[name].changes):
+        for change in self.tables[EVENTS_TABLE].changes:
             for event in change.rows:
                 late = self.listed_at.get(event["event_id"], change.at) < self.began.get(change.version, 0)
                 self.holds(not late, f"the event {event['event_id']} was erased and landed again")
@@ -176,8 +164,6 @@ class Judge:
             return True
         if line["landed_at"].date().isoformat() < kept_from:
             return True
-        if name in self.routes:
-            return place not in self.there[EVENTS_TABLE] or name not in json.loads(line["routed"] or "{}")
         event_id = self.landed[name][place].get("event_id")
         return any(row["event_id"] == event_id for row in self.tables[EVENTS_TABLE].rows)
 
@@ -221,22 +207,13 @@ class Judge:
                 self.holds(events[place]["event_id"] == record.id != "", f"{what}: {record} landed as {events[place]}")
             else:
                 self.holds(record.id in ids and record.id != "", f"{what}: {record} is lost")
-        routed = json.loads(row["routed"] or "{}")
         lost = False
         for table in self.tables:
             sums: Sums | None = NOTHING
             here = {place: each for place, each in self.landed[table].items() if in_range(place, row, topic.id)}
             lost = lost or any((table, place) in self.lost for place in here)
             for each in here.values():
-                sums = added(sums, hashed(each, COVERED.get(table, OF_ROUTES)))
-            if table in self.routes:
-                if table not in routed:
-                    self.holds(not here, f"{what}: {len(here)} rows of {table}, which the line does not name")
-                    continue
-                there = [each for place, each in self.landed[EVENTS_TABLE].items() if in_range(place, row, topic.id)]
-                wanted = sum(fits(table, each) and each["event_id"] not in self.listed_at for each in there)
-                right = lost or wanted <= routed[table] == len(here)
-                self.holds(right, f"{what}: {routed} of routes, {len(here)} rows of {table}, {wanted} events")
+                sums = added(sums, hashed(each, COVERED[table]))
             digest = json.loads(row["digest"])["sums"]
             if digest is None:
                 continue

@@ -17,7 +17,6 @@ from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.erasures import SCHEMA as OF_ERASURES
 from headrace_lake.tables.layout import DAY, SCHEMAS
-from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_reader import content, proof, tables
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -25,8 +24,6 @@ from tests.lake.model.job import hashed
 from tests.lake.model.tables import Disk, Table
 
 _STORE: Final = "s3://model/"
-_ADDED: Final = ("misfits", "v")
-"""Columns of routes that the events table has not."""
 
 
 class Opened:
@@ -64,12 +61,7 @@ class Opened:
 
 @cache
 def _schema(name: str) -> pa.Schema:
-    schema: pa.Schema = to_arrow_schema(
-        OF_ERASURES if name == ERASURES else SCHEMAS.get(name, SCHEMAS[EVENTS_TABLE]), timezone="UTC"
-    )
-    for each in _ADDED if name not in (*SCHEMAS, ERASURES) else ():
-        schema = schema.append(pa.field(each, pa.string()))
-    return schema
+    return to_arrow_schema(OF_ERASURES if name == ERASURES else SCHEMAS[name], timezone="UTC")
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -188,8 +188,6 @@ class Spark:
         match text.split():
             case ["select", "*", "from", "values", *_]:
                 return self._values(text)
-            case ["CREATE", *_]:
-                self._create(path, text)
             case ["ALTER", *_]:
                 self._add_columns(path, dict(re.findall(r"`(\w+)` (\w+) COMMENT", text)))
             case ["DELETE", *_]:
@@ -218,18 +216,6 @@ class Spark:
         frame = Frame(lambda: lines, columns=columns)
         frame.write = Writer(self, frame)
         return frame
-
-    def _create(self, path: str, text: str) -> None:
-        """Makes the table of a route, unless it is there."""
-        properties = dict(re.findall(r"'([\w.]+)' = '((?:[^'\\]|\\.)*)'", text.partition("TBLPROPERTIES")[2]))
-        columns = dict(re.findall(r"`(\w+)` (\w+) COMMENT", text))
-
-        def act() -> None:
-            self.world.disk.make(
-                path, columns, {name: value.replace("\\\\", "\\") for name, value in properties.items()}
-            )
-
-        commit(self.world, act)
 
     def _add_columns(self, path: str, columns: Mapping[str, str]) -> None:
         table = self.world.disk.table(path)
@@ -279,16 +265,6 @@ def merged(spark: Any, files: Files, form: object, statistics: object, *, there:
         return 0
     commit(world, lambda: transaction.commit(rows, removed=files.sizes, moves=True, moment=world.now()))
     return sum(files.sizes.values())
-
-
-def of_files(spark: Spark, files: Sequence[str]) -> Frame:
-    """In place of `plain_parquet`: the rows of files by their paths."""
-
-    def read() -> Rows:
-        spark.world.step()
-        return [row for path in files for row in spark.world.disk.stored(path)]
-
-    return Frame(read)
 
 
 def opened(spark: Any, path: str) -> tuple[Mapping[str, str], Callable[[Mapping[str, str]], object]]:

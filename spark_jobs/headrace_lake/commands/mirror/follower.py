@@ -18,7 +18,6 @@ from headrace_lake.commands.mirror.source import DeltaSource, Tables
 from headrace_lake.commands.mirror.target import COMMIT, IDENTITY, PATH, IcebergTarget
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.properties import route_names
 
 _BATCHES: Final = "batches"
 _TABLES: Final = ("events", "quarantine", "gaps", "erasures")
@@ -60,13 +59,11 @@ class Follower(Health):
     def once(self) -> None:
         """Brings every Iceberg table to the newest version of its Delta table.
 
-        `batches` is read first and written last, so that a reader of one of its lines finds the line's rows; routes are read
-        before `events`, and written after it.
+        `batches` is read first and written last, so that a reader of one of its lines finds the line's rows.
         """
         catalog = self._catalog
         batches = self._tables.newest(_BATCHES)
-        routes = route_names(batches.metadata().configuration) if batches is not None else ()
-        there = [name for name in (_BATCHES, *routes, *_TABLES) if name == _BATCHES or self._tables.newest(name)]
+        there = [name for name in (_BATCHES, *_TABLES) if name == _BATCHES or self._tables.newest(name)]
         if batches is None:
             raise FileNotFoundError(f"there are no tables in {self._tables.lake} yet")
         for name in there:
