@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_lake.commands.migrate import prepare
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup import lookup
@@ -36,12 +35,12 @@ from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.rows.decode import Topics
+from headrace_lake.spark.catalog import register
 from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import EVENTS
-from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.progress import RunProgress
 from headrace_lake.upkeep.upkeep import Upkeep
@@ -153,15 +152,16 @@ class Job:
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
-        shape = prepare(Storage(self._spark), self._settings.lake, fence)
-        if shape.taken:
-            self._log.warning("columns left out", table=EVENTS, columns=sorted(shape.taken))
+        settings = self._settings.lake
+        layout.create(Storage(self._spark), self._lake, change_feed=settings.change_data_feed)
+        if settings.catalog_schema:
+            register(self._spark, self._lake, settings.catalog_schema, layout.SCHEMAS)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         this = Epoch(self._spark, self._lake, epoch, known, fence, found, self._log)
-        events = self._events_landing(index, this, topics, shape)
+        events = self._events_landing(index, this, topics)
         self._health.set_waiting("reading the ids of what landed lately")
         self._run_with_heartbeats(events.rebuild_index)
         upkeep = Upkeep(
@@ -214,9 +214,7 @@ class Job:
                 self._health.heartbeat()
             done.result()
 
-    def _events_landing(
-        self, index: DedupIndex, epoch: Epoch, topics: Mapping[str, TopicInfo], shape: Shape
-    ) -> EventsLanding:
+    def _events_landing(self, index: DedupIndex, epoch: Epoch, topics: Mapping[str, TopicInfo]) -> EventsLanding:
         kafka = self._settings.kafka
         watermarks = None
         if not isinstance(index, NoIndex):
@@ -231,7 +229,6 @@ class Job:
         return EventsLanding(
             epoch,
             index=index,
-            shape=shape,
             watermarks=watermarks,
             horizon=self._settings.lake.horizon,
             slack=kafka.ack_deadline,

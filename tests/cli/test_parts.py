@@ -108,5 +108,5 @@ def test_the_tables_of_a_stack_that_does_not_run(ran: Ran, tmp_path: Path) -> No
     state = StateFolder(tmp_path)
     state.lake.mkdir()
     with pytest.raises(SystemExit, match="7"):
-        parts.run(["migrate"], tmp_path)
+        parts.run(["erase"], tmp_path)
     assert ran[0][1]["HEADRACE_LAKE__PATH"] == str(state.lake)

@@ -214,7 +214,7 @@ REFUSED = [
     ("LIMITS__IDLE_TIME", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
     ("LIMITS__IDLE_TIME", "-5s", "expected a number"),
     ("LAKE__DRIVER_MEMORY", "many", "expected something like 1g or 512m$"),
-    ("LAKE__BODY", "text", "expected 'string' or 'variant'$"),
+    ("LAKE__DEDUP", "text", "expected 'auto', 'map', 'arrays' or 'off'$"),
     ("LAKE__CHANGE_DATA_FEED", "perhaps", "expected true or false$"),
     ("LAKE__BATCH_RECORDS", "0", "expected 1 or more$"),
     ("LAKE__BATCH_RECORDS", "many", "expected a whole number$"),

@@ -119,7 +119,7 @@ def test_a_variable_without_a_value_is_refused(name: str) -> None:
 @pytest.mark.requires("docker", "compose")
 @pytest.mark.parametrize(
     ("part", "setting", "value"),
-    [("forward", "HEADRACE_LIMITS__CONNECTIONS", "many"), ("lake", "HEADRACE_LAKE__BODY", "xml")],
+    [("forward", "HEADRACE_LIMITS__CONNECTIONS", "many"), ("lake", "HEADRACE_LAKE__DEDUP", "xml")],
 )
 def test_a_wrong_setting_ends_up_and_the_log_names_it(part: str, setting: str, value: str, tmp_path: Path) -> None:
     built()

@@ -14,15 +14,16 @@ from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
 from headrace_cli.verbs.query import QUERIES
-from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comments
-from headrace_lake.tables.shape import Shape
+from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS
 from headrace_reader import written
 from headrace_reader.address import located, trouble
 from headrace_reader.proof import exactly_once
 from headrace_reader.written import TableFormat
 
 from tests.lake.s3 import BUCKET, S3
-from tests.lake.test_query import MOMENT, append, batch, columns_of, event, make
+from tests.lake.test_query import MOMENT, batch, event, make
+
+MEANING = SCHEMAS[EVENTS]["event_id"].metadata["comment"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make(folder, events=[event(n) for n in range(3)], batches=[batch(0, 3, 3, number=1)])
     events = DeltaTable(str(folder / EVENTS))
     events.alter.set_table_description(ABOUT[EVENTS])
-    events.alter.set_column_metadata("event_id", {"comment": comments(EVENTS, Shape())["event_id"]})
+    events.alter.set_column_metadata("event_id", {"comment": MEANING})
     return folder
 
 
@@ -116,7 +117,7 @@ def test_what_a_store_said_is_one_sentence_without_secrets() -> None:
 def test_columns_are_shown_with_what_they_mean(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = {(row["table"], row["column"]): (row["type"], row["meaning"]) for row in query.run(QUERIES["schema"], lake)}
     assert found[EVENTS, ""] == ("", ABOUT[EVENTS])
-    assert found[EVENTS, "event_id"] == ("varchar", comments(EVENTS, Shape())["event_id"])
+    assert found[EVENTS, "event_id"] == ("varchar", MEANING)
     assert [column for table, column in found if table == BATCHES][1:] == SCHEMAS[BATCHES].names
     assert query.query(lake=str(lake), as_json=True, named="schema") == 0
     assert len(json.loads(capsys.readouterr().out)) == len(found)
@@ -173,11 +174,3 @@ class TestStore:
         with pytest.raises(CommandError, match=said) as caught:
             query.run("select 1", lake_)
         assert "\n" not in str(caught.value)
-
-    def test_files_of_older_versions(self, s3: S3, tmp_path: Path) -> None:
-        columns = [column for column in columns_of(SCHEMAS[BATCHES]) if column[0] != "number"]
-        append(tmp_path / BATCHES, columns, [batch(0, 3, 3)])
-        s3.copy(tmp_path, "old")
-        lake = f"s3://{BUCKET}/old"
-        assert query.run("select number, records from batches", lake) == [{"number": None, "records": 3}]
-        assert query.run("select * from gaps", lake) == []

@@ -20,12 +20,8 @@ from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.landing.digests import Slots
-from headrace_lake.landing.landing import Landing
-from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
-from headrace_lake.tables import upgrade
 from headrace_lake.tables.digest import (
-    OF_EVENTS,
     OF_TABLE,
     SLOTS,
     UNCOVERED,
@@ -42,7 +38,6 @@ from headrace_reader.content import _AT_ONCE, _hashes
 from headrace_reader.proof import exactly_once
 from pyarrow import parquet
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.lake.runs import Runs
@@ -224,77 +219,3 @@ def test_damage_is_named(lake: Path, table: str, name: str) -> None:
     DAMAGES[table][name](lake)
     wrong = [row["check"] for row in exactly_once(lake, content=True)[:-1] if not row["ok"]]
     assert f"each range of {table} holds what landed" in wrong, wrong
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-def test_rows_from_before_events_got_a_column_stay_proven(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A digest that took the column in would contradict them."""
-    runs.send(200)
-    runs.run()
-    events = decode.events
-    with monkeypatch.context() as newer:
-        newer.setitem(
-            SCHEMAS,
-            EVENTS,
-            StructType([*SCHEMAS[EVENTS], StructField("later", StringType(), metadata={"comment": "x"})]),
-        )
-        newer.setattr(upgrade, "_LATER", {EVENTS: ("later",)})
-        newer.setattr(decode, "events", lambda *given: events(*given).selectExpr("*", "'x' as later"))
-        runs.send(200, mark="b")
-        runs.run()
-    runs.check()
-    assert runs.proven()
-    (row,) = runs.query("select count(*) - count(later) as before, count(later) as since from events")
-    assert row["before"] == row["since"] > 0
-    every, some = OF_EVENTS
-    monkeypatch.setitem(OF_TABLE, EVENTS, ((*every, "later"), some))
-    assert not runs.proven()
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-def test_a_lake_of_a_version_without_digests_goes_on_and_one_may_go_back(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What landed without a digest is neither proven nor contradicted, before and after; nor are lines without numbers missed."""
-
-    def older(context: pytest.MonkeyPatch) -> None:
-        before = [field for field in SCHEMAS[BATCHES].fields if field.name != "digest"]
-        context.setitem(SCHEMAS, BATCHES, StructType(before))
-        context.setattr(upgrade, "_LATER", {})
-        context.setattr(Landing, "_summary", without_numbers)
-
-    summary = Landing._summary
-
-    def without_numbers(*given: Any) -> pa.Table:
-        lines = summary(*given)
-        at = lines.schema.get_field_index("number")
-        return lines.set_column(at, "number", pa.nulls(lines.num_rows, pa.int64()))
-
-    shutil.rmtree(runs.lake)
-    runs.send(200)
-    with monkeypatch.context() as context:
-        older(context)
-        runs.run()
-    runs.check()
-    runs.send(200, mark="b")
-    runs.run()
-    runs.check()
-    assert said(runs, "digest is not null") == said(runs, "digest is null") == 7
-    runs.send(200, mark="c")
-    with monkeypatch.context() as context:
-        older(context)
-        runs.run()
-    runs.check()
-    assert said(runs, "digest is null") == said(runs, "number is null") == 14
-    runs.send(200, mark="d")
-    runs.run()
-    runs.check()
-    DeltaTable(str(runs.lake / EVENTS)).update({"body": "null"}, predicate='"partition" = 1')
-    assert not runs.proven()
-
-
-def said(runs: Runs, where: str) -> int:
-    """How many lines of `batches` meet a condition."""
-    return int(runs.query(f"select count(*) as n from batches where {where}")[0]["n"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,11 +141,10 @@ class TestOnKafka:
         gone(runs)
 
     def test_the_bytes_go_at_once_if_asked(self, runs: Runs) -> None:
-        """With the body as VARIANT and a promoted column: whatever the shape, all other rows stay as they were."""
-        shutil.rmtree(runs.lake)
+        """All other rows stay as they were."""
         runs.send(400)
-        runs.run(batch_records=250, body="variant", promote="body.index as number int")
-        kept = "select event_id, body, number, body_variant from events where source <> '/forward/host-1' order by all"
+        runs.run(batch_records=250)
+        kept = "select event_id, body from events where source <> '/forward/host-1' order by all"
         said = runs.query(kept)
         runs.sql(EVENTS, "optimize TABLE")  # the small files stay until vacuum
         before = len(files(runs.lake / EVENTS))
@@ -263,13 +261,13 @@ def test_a_wrong_condition(text: str, said: str) -> None:
 
 
 def test_a_value_cannot_leave_its_quotes() -> None:
-    sql = Predicate((Condition.parse("body['a\"b']=it's \\"),)).events(variant=False)
+    sql = Predicate((Condition.parse("body['a\"b']=it's \\"),)).events()
     assert sql == "coalesce(get_json_object(body, '$[\\'a\"b\\']') = 'it\\'s \\\\', false)"
 
 
 def test_a_predicate_without_conditions_names_nothing() -> None:
     assert not Predicate()
-    assert Predicate().events(variant=True) == Predicate().quarantine() == "false"
+    assert Predicate().events() == Predicate().quarantine() == "false"
 
 
 def test_the_predicate_is_kept_as_a_salted_hash() -> None:

@@ -1,4 +1,4 @@
-"""What the tables say of themselves: their protocol, statistics and comments, on new tables and on those of older versions."""
+"""What the tables say of themselves: their protocol, statistics and comments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from deltalake import DeltaTable
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
 from headrace_common.operations.errors import ConfigError
-from headrace_lake.commands import migrate
 from headrace_lake.configuration.places import within
 from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark.catalog import register
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import altered, layout
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
 from headrace_lake.tables.properties import strange_features
-from headrace_lake.tables.shape import Shape
-from headrace_lake.tables.upgrade import _LATER
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
@@ -40,6 +38,10 @@ def said(lake: Path, name: str) -> dict[str, str | None]:
     return {field.name: field.metadata.get("comment") for field in DeltaTable(str(lake / name)).schema().fields}
 
 
+def comments(name: str) -> dict[str, str]:
+    return {field.name: field.metadata["comment"] for field in SCHEMAS[name].fields}
+
+
 def statistics(lake: Path, name: str) -> str:
     return DeltaTable(str(lake / name)).metadata().configuration[STATISTICS]
 
@@ -47,31 +49,6 @@ def statistics(lake: Path, name: str) -> str:
 @pytest.fixture
 def lake(tmp_path: Path, empty_tables: Path) -> Path:
     return Path(shutil.copytree(empty_tables, tmp_path / "lake"))
-
-
-FIRST = {
-    EVENTS: "event_id string, protocol string, source string, stream string, event_time timestamp, event_time_text string,"
-    " received_time timestamp, content_type string, body string, payload binary, attributes string, topic string,"
-    " topic_id string, partition int, offset bigint, landed_at timestamp, day date",
-    QUARANTINE: "raw binary, reason string, detail string, protocol string, source string, stream string, id string, part int,"
-    " parts int, sha256 string, attributes string, received_time timestamp, topic string, topic_id string, partition int,"
-    " offset bigint, landed_at timestamp, day date",
-    BATCHES: "epoch bigint, batch bigint, topic string, topic_id string, partition int, from bigint, to bigint,"
-    " records bigint, events bigint, duplicates bigint, quarantined bigint, skipped bigint, landed_at timestamp",
-    GAPS: "reason string, topic string, topic_id string, partition int, offset bigint, from bigint, to bigint, rows bigint,"
-    " source string, consumer string, device bigint, from_sequence bigint, to_sequence bigint, covered boolean,"
-    " covered_at timestamp, detail string, received_time timestamp, epoch bigint, landed_at timestamp",
-}
-"""The columns of the tables that the first version made."""
-
-
-def test_the_first_tables_have_every_column_but_those_that_an_upgrade_adds() -> None:
-    """A new one that it does not add would be missing from every table that is there; one that is gone is in all of them."""
-    for name, columns in FIRST.items():
-        now = {field.name: field.dataType.simpleString() for field in SCHEMAS[name]}
-        assert {c: kind for c, kind in now.items() if c not in _LATER.get(name, ())} == dict(
-            column.split() for column in columns.split(", ")
-        )
 
 
 def test_every_column_has_a_comment_that_fits_into_a_table() -> None:
@@ -92,35 +69,8 @@ def test_new_tables_need_the_oldest_readers_and_writers_only(lake: Path) -> None
         assert not protocol.reader_features
         assert not protocol.writer_features
         assert table.metadata().description == ABOUT[name]
-        assert said(lake, name) == layout.comments(name, Shape())
+        assert said(lake, name) == comments(name)
     assert statistics(lake, EVENTS).startswith("stream,source,event_time,")
-
-
-@pytest.mark.spark
-def test_a_start_changes_nothing_twice_and_brings_older_tables_up_to_date(spark: SparkSession, lake: Path) -> None:
-    settings = LakeSettings(path=str(lake))
-    before = commits(lake)
-    migrate.prepare(Storage(spark), settings)
-    assert commits(lake) == before, "nothing differs: no commit"
-
-    events, gaps = (f"delta.`{lake / name}`" for name in (EVENTS, GAPS))
-    older = "event_time,received_time,topic_id,partition,offset"
-    spark.sql(f"alter table {events} set tblproperties ('{STATISTICS}' = '{older}', 'comment' = '')")
-    spark.sql(f"alter table {events} alter column `offset` comment '', stream comment 'another'")
-    spark.sql(f"alter table {gaps} set tblproperties ('{STATISTICS}' = 'device,source')")
-    before = commits(lake)
-    migrate.prepare(Storage(spark), settings)
-    assert commits(lake) == {**before, EVENTS: before[EVENTS] + 2}
-    assert statistics(lake, EVENTS) == "stream,source," + older
-    assert said(lake, EVENTS) == layout.comments(EVENTS, Shape())
-    assert DeltaTable(str(lake / EVENTS)).metadata().description == ABOUT[EVENTS]
-    assert statistics(lake, GAPS) == "device,source", "somebody has chosen them"
-    protocol = DeltaTable(str(lake / EVENTS)).protocol()
-    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
-    migrate.prepare(Storage(spark), settings)
-    DeltaTable(str(lake / EVENTS)).create_checkpoint()
-    migrate.prepare(Storage(spark), settings)
-    assert commits(lake) == {**before, EVENTS: before[EVENTS] + 2}
 
 
 @pytest.mark.spark
@@ -140,11 +90,9 @@ def test_only_properties_that_differ_are_set(
 
 @pytest.mark.spark
 def test_the_change_data_feed_is_on_if_asked_for_and_changes_no_reader(spark: SparkSession, lake: Path) -> None:
-    asked = LakeSettings(path=str(lake), change_data_feed=True)
     before = commits(lake)
-    migrate.prepare(Storage(spark), asked)
-    migrate.prepare(Storage(spark), asked)
-    migrate.prepare(Storage(spark), LakeSettings(path=str(lake)))
+    for change_feed in (True, True, False):
+        layout.create(Storage(spark), str(lake), change_feed=change_feed)
     assert commits(lake) == {name: count + 1 for name, count in before.items()}, "it stays on, without more commits"
     layout.create(Storage(spark), str(lake / "new"), change_feed=True)
     for name in (*NAMES, *(f"new/{name}" for name in NAMES)):
@@ -176,18 +124,18 @@ def test_a_catalog_that_spark_does_not_have_is_refused(spark: SparkSession, lake
         ("unity.logs", "the catalog unity, which Spark does not"),
     ):
         with pytest.raises(ConfigError, match=reason):
-            migrate.prepare(Storage(spark), LakeSettings(path=str(lake), catalog_schema=name))
+            register(spark, str(lake), name, SCHEMAS)
 
 
 IN_A_METASTORE = """
 import json, sys
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import LogSettings
-from headrace_lake.commands.migrate import prepare
 from headrace_lake.configuration.places import within
 from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark.catalog import register
 from headrace_lake.spark.engine import session
-from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.layout import SCHEMAS
 from tests.lake.lander import CLASSES
 
 lake, elsewhere, folder, jars = sys.argv[1:]
@@ -203,7 +151,7 @@ spark.sql("create view viewed.events as select 1 as n")
 said = []
 for path, schema in ((lake, "logs"), (lake, "logs"), (elsewhere, "logs"), (lake, "mixed"), (lake, "viewed")):
     try:
-        prepare(Storage(spark), LakeSettings(path=path, catalog_schema=schema))
+        register(spark, path, schema, SCHEMAS)
         said.append("")
     except ConfigError as error:
         said.append(str(error))
@@ -233,6 +181,6 @@ def test_names_in_a_metastore(lake: Path, empty_tables: Path, tmp_path: Path) ->
     assert "mixed.gaps in the catalog is a table of the format parquet" in mixed
     assert "viewed.events in the catalog is something that cannot be read" in viewed
     assert found["names"] == sorted(NAMES)
-    assert found["comment"] == layout.comments(EVENTS, Shape())["stream"]
+    assert found["comment"] == comments(EVENTS)["stream"]
     assert commits(lake) == before, "a name is no commit"
     assert DeltaTable(str(lake / EVENTS)).version() == 0

@@ -29,7 +29,6 @@ from headrace_cli.machine.java import java_home
 from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_lake import __main__
-from headrace_lake.commands import migrate
 from headrace_lake.commands.mirror import catalog as mirror_catalog
 from headrace_lake.commands.mirror import target
 from headrace_lake.commands.mirror.follower import Follower
@@ -738,7 +737,7 @@ def test_it_shows_what_the_job_writes(runs: Runs, tmp_path: Path) -> None:
     runs.send(300)
     runs.run()
     mirrored()
-    migrate.migrate(runs.spark, runs.settings().lake, ["body.mark as mark string"], variant=False)
+    runs.sql("events", "alter table TABLE add columns (mark string)")
     runs.send(300, mark="b")
     runs.run(batch_records=200)
     mirrored()

@@ -461,14 +461,6 @@ def test_what_only_looks_like_a_damage(lake: Path) -> None:
     assert wrong(lake) == []
 
 
-def test_an_older_version_may_go_on_without_numbers_and_this_one_after_it(lake: Path) -> None:
-    for number, start in ((4, 4), (None, 5), (None, 6), (7, 7), (None, 8)):
-        make(lake, batches=[{**batch(start, start + 1, 0, records=0), "number": number}])
-        assert wrong(lake) == [], start
-    DeltaTable(str(lake / BATCHES)).delete("batch = 5")
-    assert "no row of batches is missing, and none is there twice" in wrong(lake)
-
-
 def empty(start: int, end: int, partition: int = 0, **values: object) -> dict[str, Any]:
     """A line of `batches` without records."""
     return {**batch(start, end, 0, partition=partition), "records": 0, **values}

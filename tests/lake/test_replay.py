@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-import shutil
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_lake.commands import replay_command
 from headrace_lake.commands.replay import ReplayResult
-from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, merged, steps
+from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
@@ -168,104 +164,3 @@ class TestOnKafka:
         }  # fmt: skip
         assert done.corrected == 0
         assert not runs.proven(), "and the proof says so"
-
-    def test_columns_may_have_the_names_that_the_job_gave_to_its_own(self, runs: Runs) -> None:
-        """A promotion called `first`: the job stopped at a batch, an erasure or a replay, for ever.
-
-        One called `duplicate` got whether the event was one.
-        """
-        names = [
-            "fault", "gap", "looked_up", "duplicate", "erased", "erased_id", "wanted", "sound", "resend", "range_index", "first",
-            "beyond", "of_partition", "copy_id", "copy_time", "copy_place",
-        ]  # fmt: skip
-        shutil.rmtree(runs.lake)
-        columns = {"promote": ", ".join(f"body.index as {name} int" for name in names)}
-        runs.send(200, resend_every=10)
-        runs.run(**columns)
-        assert runs.erase("source=/forward/host-1").events > 0
-        runs.send(40, mark="b")
-        runs.run(**columns)
-        runs.sql(EVENTS, "delete from TABLE where partition = 0")
-        assert runs.replay().events > 0
-        same = " and ".join(f"\"{name}\" = (body->>'$.index')::int" for name in names)
-        assert runs.query(f"select bool_and({same}) as same, count(*) > 0 as any from events") == [
-            {"same": True, "any": True}
-        ]
-        assert runs.proven(), runs.proof()
-
-
-def batch_range(
-    start: int, end: int, partition: int = 0, first_held: int | None = None, duplicates: int = 0
-) -> BatchRange:
-    first_held = start if first_held is None else first_held
-    records = end - start
-    landed = (records, records - duplicates, duplicates, 0, 0)
-    return BatchRange("t", "id", partition, start, end, first_held, *landed, 1, start, LONG_AGO)
-
-
-def test_steps_take_pieces_in_order_up_to_the_limit() -> None:
-    pieces = [batch_range(*place) for place in ((0, 10), (0, 10, 1), (10, 20), (20, 120), (120, 121))]
-    assert list(steps(pieces, 20)) == [pieces[:2], pieces[2:3], pieces[3:4], pieces[4:]]
-    assert list(steps(pieces, 10_000)) == [pieces]
-    assert list(steps([], 10)) == []
-
-
-def test_a_part_of_a_range_is_replayed_only_if_all_of_the_range_had_landed() -> None:
-    """What was left out on purpose looks like what is missing."""
-    part = batch_range(0, 10, first_held=5)
-    assert part.replayable
-    assert not batch_range(0, 10, first_held=5, duplicates=1).replayable
-    assert not replace(part, skipped=1).replayable
-    assert replace(part, skipped=1, first_held=0).replayable
-    assert not batch_range(0, 10, first_held=10).replayable
-
-
-def test_a_step_has_no_hole_in_a_partition() -> None:
-    pieces = [batch_range(*place) for place in ((0, 10), (0, 5, 1), (15, 20), (5, 10, 1), (20, 30))]
-    assert list(steps(pieces, 10_000)) == [pieces[:2], pieces[2:]]
-    assert merged(pieces[2:]) == {("t", 0): (15, 30), ("t", 1): (5, 10)}
-    cut = [batch_range(0, 10, first_held=4), batch_range(10, 20)]
-    assert list(steps(cut, 10_000)) == [cut]
-    assert merged(cut) == {("t", 0): (4, 20)}
-
-
-def test_absent_ranges_are_joined() -> None:
-    unreplayable = Unreplayable()
-    for start, end in ((0, 5), (5, 9), (20, 30)):
-        unreplayable.add(batch_range(start, end), start, end, "gone")
-    unreplayable.add(batch_range(9, 12), 9, 12, "else")
-    assert list(unreplayable) == ["t/0: 9 to 11 (else)", "t/0: 0 to 8 (gone)", "t/0: 20 to 29 (gone)"]
-
-
-def parse(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    replay_command.add(parser.add_subparsers())
-    return parser.parse_args(["replay", *arguments])
-
-
-def test_the_command_line_takes_times_and_offsets() -> None:
-    parsed = parse("--from-time", "2026-05-06T12:00:00+02:00", "--to-offsets", '{"t": {"0": 5, "1": 6}}', "--dry-run")
-    assert parsed.from_time == datetime(2026, 5, 6, 10, tzinfo=UTC)
-    assert (parsed.from_offsets, parsed.to_time, parsed.dry_run) == (None, None, True)
-    assert parsed.to_offsets == {("t", 0): 5, ("t", 1): 6}
-    assert parse("--from-time", "2026-05-06").from_time == datetime(2026, 5, 6, tzinfo=UTC), (
-        "UTC unless it says otherwise"
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "one of the arguments --from-time --from-offsets is required"),
-        (("--from-time", "yesterday"), "'yesterday' is not a time in ISO 8601"),
-        (("--from-offsets", "5"), 'expected JSON like {"topic": {"0": 5}}'),
-        (("--from-offsets", '{"t": {"x": 1}}'), 'expected JSON like {"topic": {"0": 5}}'),
-        (("--from-time", "2026-05-06", "--from-offsets", "{}"), "not allowed with argument"),
-    ],
-)
-def test_a_wrong_command_line_is_refused(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
-    with pytest.raises(SystemExit):
-        parse(*arguments)
-    assert said in capsys.readouterr().err

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.spark.halt import SupersededError
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS
-from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
@@ -38,7 +37,7 @@ def maintenance(monkeypatch: pytest.MonkeyPatch, *, agree: bool = True, **tables
     settings = SimpleNamespace(retention_days=30, file_bytes=1, vacuum_every=DAY, vacuum_age=DAY)
     made._tables = {BATCHES: table(), EVENTS: table(), **tables}
     for name, value in {
-        "_spark": None, "_epoch": 1, "_shape": None, "_agree": lambda _: agree, "_settings": settings, "_metrics": metrics,
+        "_spark": None, "_epoch": 1, "_agree": lambda _: agree, "_settings": settings, "_metrics": metrics,
         "_counted": dict.fromkeys(made._tables, 0), "_paths": dict.fromkeys(made._tables, "/lake"), "_not_before": {},
         "_cleaners": {EVENTS: SimpleNamespace(due=lambda: True, clean=lambda _: None)}, "_stopping": lambda: False,
         "_shrinkage": dict.fromkeys(made._tables, SimpleNamespace(ratio=1.0)),
@@ -58,15 +57,6 @@ def test_maintenance_stops_when_another_job_has_claimed_any_table(monkeypatch: p
     maintenance(monkeypatch)._look()
     with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
         maintenance(monkeypatch, events=table(transaction(2, 0) - 1))._look()
-
-
-def test_the_job_stops_when_the_events_table_was_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = maintenance(monkeypatch)
-    made._look()
-    made._look()
-    made._tables[EVENTS] = table(**Shape(variant=True).properties)
-    with pytest.raises(HaltError, match="was migrated: start the job again"):
-        made._look()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from headrace_cli.ground import module as command_of
 
 LAKE: Final = {
     "replay": "Land again what the tables have lost.",
-    "migrate": "Change the tables' columns.",
     "erase": "Erase records on request; without --apply, count them.",
     "mirror": "Keep Iceberg tables that show the same rows.",
 }
@@ -45,7 +44,7 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
     elif variable("kafka", "bootstrap_servers") not in os.environ and not {"-h", "--help"} & {*arguments}:
         if not state.lake.is_dir():
             raise state.nothing_runs("say by HEADRACE_… where Kafka is")
-        base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # migrate and erase do without Kafka
+        base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # erase does without Kafka
     if base:
         become("headrace_lake", arguments, lake_environment(state, base), without=of_another_spark())
     become("headrace_lake", arguments)

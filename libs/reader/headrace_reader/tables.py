@@ -63,13 +63,7 @@ _EMPTY: Final = {
         topic_id varchar, digest varchar, "partition" bigint, epoch bigint, batch bigint, "from" bigint, "to" bigint,
         "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz, erased_at timestamptz""",
 }
-"""The columns of tables that may be missing: in a lake of an older version, or before the first erasure."""
-
-_LATER: Final = {
-    "batches": (("number", "BIGINT"), ("digest", "VARCHAR")),
-    "erasures": (("digest", "VARCHAR"),),
-}
-"""Columns that tables of older versions lack."""
+"""The columns of tables that may be missing: before the first erasure, or where they were deleted."""
 
 RETAINED: Final = "kept_from"
 """Our own table: (table, from), the first moment whose rows retention has kept; of `RETAINED_SAID`, what can be."""
@@ -143,7 +137,6 @@ def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -
     _refuse_strange(path, table)
     _note_properties(connection, name, table)
     columns = [(field.name, _type(field.type)) for field in table.schema().fields]
-    columns += [column for column in _LATER.get(name, ()) if column not in columns]
     if isinstance(place, Path):
         selected = _of_files(columns, _files(place / name, table), table.metadata().partition_columns)
     else:
@@ -173,13 +166,11 @@ def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: 
 def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table: DeltaTable) -> str:
     """Returns a query for the rows that deltalake reads."""
     _refuse_clone(path, table.file_uris())
-    there = {field.name for field in table.schema().fields}
     try:
         connection.register(f"{name}_in_the_store", table.to_pyarrow_dataset())
     except Exception as error:
         raise CommandError(f"The table {path} cannot be read: {trouble(path, error).rstrip('.')}.") from error
-    later = "".join(f", null::{kind} as {column}" for column, kind in _LATER.get(name, ()) if column not in there)
-    return f"select *{later} from {name}_in_the_store"
+    return f"select * from {name}_in_the_store"
 
 
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:

@@ -1,1 +1,1 @@
-"""Commands that an operator runs: replay and migrate while no job runs, erase at any time."""
+"""Commands that an operator runs: replay while no job runs, erase at any time."""

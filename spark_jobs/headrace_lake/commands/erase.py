@@ -38,7 +38,6 @@ from headrace_lake.tables.digest import OF_EVENTS, OF_QUARANTINE, SEEDS, Covered
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, QUARANTINE
 from headrace_lake.tables.properties import ERASED_APP
-from headrace_lake.tables.shape import BODY_VARIANT
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _TABLES: Final = (EVENTS, QUARANTINE)
@@ -163,8 +162,7 @@ class Erase:
         Copies of a named event go with it, wherever they are: they have its id. So do events with a listed id.
         """
         events, rejects = self._hashed(EVENTS, OF_EVENTS), self._hashed(QUARANTINE, OF_QUARANTINE)
-        variant = BODY_VARIANT in events.columns
-        named = events.where(self._request.predicate.events(variant=variant)).select(sf.col("event_id").alias("gone"))
+        named = events.where(self._request.predicate.events()).select(sf.col("event_id").alias("gone"))
         of_rejects = rejects.where(self._request.predicate.quarantine())
         # ids without content ("u.") may be shared by what was refused together
         same = of_rejects.where(sf.col("id").startswith(DETERMINISTIC.decode())).select(sf.col("id").alias("gone"))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
-from headrace_lake.configuration.promotion import check_path, json_path
 from headrace_lake.spark.literals import quoted
 
 _CONDITION: Final = re.compile(
     r"(?P<field>[a-z_]+)(?P<path>(?:\.[^.=\[\]]+|\[\d+\]|\['[^'\\]+'\])*)\s*=(?P<value>.*)", re.DOTALL
 )
+_STEP: Final = re.compile(r"\.([A-Za-z_$@][\w$@-]*)|\[(\d{1,9})\]|\['([^'\\]+)'\]")
 _PLAIN: Final = ("id", "source", "stream", "protocol")
 _WITHIN: Final = ("body", "attributes")
 
@@ -44,8 +44,7 @@ class Condition:
             )
         if not value:
             raise ValueError(f"{text!r} has no value")
-        check_path(path)
-        return cls(field, json_path(path) if path else "", value)
+        return cls(field, _json_path(path) if path else "", value)
 
     def __str__(self) -> str:
         return f"{self.field}{self.path.removeprefix('$')}={self.value}"
@@ -77,10 +76,9 @@ class Predicate:
         said = [str(condition) for condition in self.conditions]
         return json.dumps([*said, *(f"{name}{time.isoformat()}" for name, time in times.items() if time)])
 
-    def events(self, *, variant: bool) -> str:
-        """Returns SQL over the events table; `variant`: it has the column `body_variant`."""
-        body = "coalesce(body, to_json(body_variant))" if variant else "body"
-        return self._sql({"id": "event_id", "body": body})
+    def events(self) -> str:
+        """Returns SQL over the events table."""
+        return self._sql({"id": "event_id"})
 
     def quarantine(self) -> str:
         """Returns SQL over the quarantine table, where a body can be looked into only if the bytes are JSON."""
@@ -98,6 +96,16 @@ class Predicate:
 def parse(texts: Iterable[str], since: datetime | None, until: datetime | None) -> Predicate:
     """Returns the predicate of the command line. Raises `ValueError`; its text says what is wrong."""
     return Predicate(tuple(map(Condition.parse, texts)), since, until)
+
+
+def _json_path(path: str) -> str:
+    """Returns `path` as Spark's `get_json_object` takes it. Raises `ValueError` if Spark cannot look for it."""
+    if _STEP.sub("", path):
+        raise ValueError(f"`body{path}` is not a path: use .name, ['any name'] and [0]")
+    if "['*']" in path:
+        raise ValueError(f"`body{path}`: nothing finds the name *")
+    steps = (f"[{index}]" if index else f"['{name or other}']" for name, index, other in _STEP.findall(path))
+    return "$" + "".join(steps)
 
 
 def hashed(text: str, salt: str | None = None) -> str:

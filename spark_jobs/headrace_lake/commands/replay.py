@@ -24,7 +24,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.commands import replay_plan, replay_rows
-from headrace_lake.commands.migrate import prepare
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
 from headrace_lake.commands.replay_rows import RANGE, SOUND, WANTED, counted, inside
 from headrace_lake.configuration.policy import Policies
@@ -43,7 +42,6 @@ from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import REPLAYED, Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import RETAINED_FROM
-from headrace_lake.tables.shape import Shape
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _PAGE: Final = 5_000  # rows of `batches` that the driver reads at once
@@ -97,7 +95,6 @@ class Replay:
         self._fence = Fence(spark, self._lake)
         self._unreplayable = Unreplayable()
         self._epoch = 0
-        self._shape = Shape()
 
     def run(self) -> ReplayResult:
         """Replays, logs one line per step and one at the end, and returns the sum.
@@ -130,7 +127,7 @@ class Replay:
 
     def _claim(self, topics: Mapping[str, TopicInfo]) -> None:
         """Shuts out every job. Voids the checkpoint first: after a kill in between, the next job claims an epoch itself."""
-        self._shape = prepare(self._storage, self._settings.lake)
+        layout.create(self._storage, self._lake, change_feed=self._settings.lake.change_data_feed)
         checkpoint = Checkpoint(self._storage, location(self._settings.lake.checkpoint))
         try:
             marker = checkpoint.marker()
@@ -301,8 +298,8 @@ class Replay:
                 digest=digest.forgotten(batch_range.digest),  # the line has other rows now
             )
             new = replace(new, records=new.events + new.quarantined + new.duplicates + new.skipped)
-            # before a migration, body had what body_variant has now; and of copies another one may have landed
-            other_rows = bool(landed or kept) and (self._shape.variant or batch_range.duplicates > 0)
+            # of copies another one may have landed
+            other_rows = bool(landed or kept) and batch_range.duplicates > 0
             if batch_range.whole and (new.counts != batch_range.counts or other_rows):
                 corrected.append(new)
         adds = [sum(wanted for (_, kind), (_, wanted) in found.items() if kind is sound) for sound in (True, False)]
@@ -313,7 +310,7 @@ class Replay:
                 self._fence.replace(BATCHES, self._summary(corrected), replay_plan.rows_of(corrected), version)
             for table, frame, count in ((EVENTS, events, adds[0]), (QUARANTINE, rejects, adds[1])):
                 if count:
-                    self._fence.write(table, frame.where(WANTED).select(*layout.columns(table, self._shape)), version)
+                    self._fence.write(table, frame.where(WANTED).select(*SCHEMAS[table].names), version)
                     self._log.debug("restored", table=table)
         return ReplayResult(events=adds[0], quarantined=adds[1], corrected=len(corrected))
 
@@ -333,7 +330,7 @@ class Replay:
         range_frame: DataFrame,
     ) -> tuple[DataFrame, DataFrame]:
         """Returns the missing records as rows of the two tables, with `RANGE` and `WANTED`."""
-        events = decode.events(missing, self._topics, landed_at, self._shape).where(f"{FAULT} is null")
+        events = decode.events(missing, self._topics, landed_at).where(f"{FAULT} is null")
         events = self._erased.marked(events, "event_id").join(sf.broadcast(range_frame), inside(), "inner")
         horizon = self._settings.lake.horizon
         if horizon:

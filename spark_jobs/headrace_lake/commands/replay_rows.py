@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.commands.replay_plan import BatchRange
-from headrace_lake.configuration.promotion import OURS
 from headrace_lake.rows.decode import quoted
+from headrace_lake.spark.literals import OURS
 from headrace_lake.tables.layout import EVENTS
 
 RANGE: Final = f"{OURS}range"

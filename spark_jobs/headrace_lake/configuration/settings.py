@@ -12,7 +12,6 @@ from headrace_common.operations.settings import MIB, KafkaSettings, OpsSettings,
 from headrace_common.operations.variables import Seconds, WholeSeconds, read_bytes
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headrace_lake.configuration import promotion
 from headrace_lake.configuration.places import local_folder, unreadable, within
 from headrace_lake.configuration.policy import DEFAULT, REASONS, Policy, unknown
 
@@ -62,16 +61,6 @@ class LakeSettings(Section):
         "headrace-lake",
         description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"
         " job itself never reads them.",
-    )
-    body: Literal["string", "variant"] | None = Field(
-        None,
-        description="`variant`: the body goes to the column `body_variant`, and its text to `body` only if VARIANT cannot"
-        " hold it; default: what the table has, `string` for a new one.",
-    )
-    promote: str = Field(
-        "",
-        description="Parts of the body that become columns: a list of `body.path as name type`, separated by commas;"
-        " default: what the table has, none for a new one.",
     )
     catalog_schema: str = Field(
         "",
@@ -194,12 +183,6 @@ class LakeSettings(Section):
         if secret:
             raise ValueError(f"{secret[0]} is a secret: give it in SPARK_SECRETS, or in AWS's own variables")
         return self
-
-    @field_validator("promote")
-    @classmethod
-    def _promotions(cls, text: str) -> str:
-        promotion.parse(promotion.split(text))
-        return text
 
     @model_validator(mode="after")
     def _maintained(self) -> Self:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from typing_extensions import override
 
-from headrace_lake.configuration.promotion import OURS
+from headrace_lake.spark.literals import OURS
 
 DUPLICATE: Final = f"{OURS}duplicate"
 """Column of checked rows: the event is a duplicate. False for a row with a fault: that is not an event."""

@@ -6,7 +6,7 @@ Never at "earliest" or "latest" for a partition that was landed before: the firs
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -143,7 +143,7 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], cl
             EVENTS: sum(row["events"] or 0 for row in of_batches),
             QUARANTINE: sum(row["quarantined"] or 0 for row in of_batches),
         },
-        tuple(_faults(rows, lambda: _without_number(spark, lake))),
+        tuple(_faults(rows)),
         {
             (names[row["topic_id"]], row["partition"]): row["time"]
             for row in of_batches
@@ -158,18 +158,8 @@ def _partitions_of(spark: SparkSession, lake: str, topic_id: str) -> set[tuple[s
     return {tuple(row) for rows in found for row in rows.select("topic", "partition").distinct().collect()}
 
 
-def _without_number(spark: SparkSession, lake: str) -> int:
-    """Returns how many rows of `batches` a version without numbers wrote after the last row with one. Blocks: one query."""
-    rows = _read(spark, lake, BATCHES).withColumn("at", sf.struct("epoch", "batch"))
-    last = rows.where("number is not null").agg(sf.max("at").alias("last"))
-    return rows.where("number is null").join(sf.broadcast(last), sf.expr("at > last")).count()
-
-
-def _faults(rows: Iterable[Row], without_number: Callable[[], int]) -> Iterator[str]:
-    """Returns the faults of `batches`; `rows`: by partition and reason, as `coverage` sums them up.
-
-    `without_number`: how many rows have none and come after the last that has one.
-    """
+def _faults(rows: Iterable[Row]) -> Iterator[str]:
+    """Returns the faults of `batches`; `rows`: by partition and reason, as `coverage` sums them up."""
     by_place: dict[tuple[str, str, int], list[Row]] = {}
     count = last = 0
     for row in rows:
@@ -177,14 +167,14 @@ def _faults(rows: Iterable[Row], without_number: Callable[[], int]) -> Iterator[
             by_place.setdefault((row["topic"], row["topic_id"], row["partition"]), []).append(row)
         if not row["reason"]:
             count += row["rows"]
-            last = max(last, row["number"] or 0)
+            last = max(last, row["number"])
     for (topic, _, number), parts in sorted(by_place.items()):
         start, end = min(row["start"] for row in parts), max(row["end"] for row in parts)
         length = sum(row["length"] for row in parts)
         if length != end - start:
             what = f"{end - start - length} offsets are missing" if length < end - start else "ranges overlap"
             yield f"{topic}/{number}: {what} between {start} and {end}"
-    if last and last != count and last != (count := count - without_number()):
+    if last != count:
         yield f"it has {count} rows, and the last one has the number {last}"
 
 

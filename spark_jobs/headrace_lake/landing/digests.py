@@ -18,7 +18,6 @@ from headrace_lake.tables.digest import NOTHING, SEEDS, Covered, LineDigest, Sum
 _HASH: Final = "_headrace?digest_"
 _SLOT: Final = "_headrace?digest_slot"
 _SUMS: Final = "_headrace?digest_sums"
-"""No promoted column has a question mark."""
 
 
 class Slots:

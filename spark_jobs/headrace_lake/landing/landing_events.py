@@ -27,11 +27,9 @@ from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts_sql
 from headrace_lake.spark.jvm import selected
-from headrace_lake.tables import layout
 from headrace_lake.tables.digest import OF_EVENTS, Sums
 from headrace_lake.tables.erasures import ERASED, ErasedIds, with_erased
-from headrace_lake.tables.layout import EVENTS
-from headrace_lake.tables.shape import Shape
+from headrace_lake.tables.layout import EVENTS, SCHEMAS
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _OTHER: Final = "other"
@@ -110,7 +108,6 @@ class EventsLanding:
         epoch: Epoch,
         *,
         index: DedupIndex,
-        shape: Shape,
         watermarks: Watermarks | None,
         horizon: float,
         slack: float,
@@ -118,7 +115,6 @@ class EventsLanding:
         """`horizon` and `slack` in seconds: ids are kept for their sum before the watermark."""
         self._epoch = epoch
         self._index = index
-        self._shape: Final = shape
         self._watermarks = watermarks
         self._horizon = horizon
         self._id_retention: Final = round((horizon + slack) * 1000)
@@ -165,13 +161,13 @@ class EventsLanding:
         mine = self._epoch.of_events(ranges)
         if not mine:
             return EventCounts({})
-        decoded = self.erased.marked(decode.events(records, self._epoch.topics, landed_at, self._shape), "event_id")
+        decoded = self.erased.marked(decode.events(records, self._epoch.topics, landed_at), "event_id")
         strays = self._epoch.among_strays(mine)
         slots = Slots(ranges, self._epoch.topics)
         counted_again = partial(self._counted_again, decoded, mine, version, slots, strays=strays)
         if self._epoch.fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
             return counted_again()
-        columns = layout.columns(EVENTS, self._shape)
+        columns = SCHEMAS[EVENTS].names
         chosen = [f"`{name}`" for name in columns]
         if strays:
             self._epoch.log.info("rows of an interrupted job left out", table=EVENTS)

@@ -28,11 +28,10 @@ from headrace_common.record.contract import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from headrace_lake.configuration.promotion import CALENDAR, OURS
 from headrace_lake.spark.jvm import selected
+from headrace_lake.spark.literals import OURS
 from headrace_lake.spark.literals import quoted as quoted
 from headrace_lake.tables.layout import DAY
-from headrace_lake.tables.shape import Shape
 
 FAULT: Final = f"{OURS}fault"
 """Column of decoded rows: a `RecordFault`; null if the record is sound."""
@@ -45,8 +44,8 @@ GAP: Final = f"{OURS}gap"
 
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _TEXT: Final = "if(json, string(value), null)"
-_PARSED: Final = "parsed"
-_PLAIN: Final = Shape()
+_CALENDAR: Final = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
+"""The limits of other readers' calendars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +57,14 @@ class Topics:
     ids: Mapping[str, str]
 
 
-def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape = _PLAIN) -> DataFrame:
+def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
     """Returns the rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT`, `LOOKED_UP` and
     `GAP`.
 
     A row with a fault is not an event: `faults` turns its record into a row for the quarantine table.
     """
-    frame = _event_texts(records, topics)
-    if shape.variant:
-        frame = frame.selectExpr("*", f"try_parse_json({_TEXT}) as {_PARSED}")
-    body, *more = shape.body(_TEXT, _PARSED)
-    own = (
+    return selected(
+        _event_texts(records, topics),
         f"{_fault(_EVENT_RULES)} as {FAULT}",
         LOOKED_UP,
         f"coalesce(ce_type = '{GAP_TYPE}', false) as {GAP}",
@@ -76,17 +72,15 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
         f"{_PROTOCOL} as protocol",
         "ce_source as source",
         "ce_subject as stream",
-        f"if(time {CALENDAR['timestamp']}, time, null) as event_time",
+        f"if(time {_CALENDAR}, time, null) as event_time",
         "ce_time as event_time_text",
         "timestamp as received_time",
         "`content-type` as content_type",
-        body,
+        "if(json, string(value), null) as body",
         "if(json, null, value) as payload",
         "ce_attributes as attributes",
         *_position(topics.events, topics, landed_at),
     )
-    kept = (text for text in own if text.rpartition(" ")[2] not in shape.taken)
-    return selected(frame, *kept, *more)
 
 
 def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:

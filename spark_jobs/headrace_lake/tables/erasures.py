@@ -22,8 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace_lake.configuration.promotion import OURS
-from headrace_lake.spark.literals import quoted
+from headrace_lake.spark.literals import OURS, quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.layout import PROPERTIES, make
 from headrace_lake.tables.transaction_log import TransactionLog
@@ -51,7 +50,7 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "ids": ArrayType(StringType(), containsNull=False),  # that must not land again
     "landed_at": TimestampType(),  # the earliest of the erased rows
     "erased_at": TimestampType(),  # when the list was written: rows are deleted after that
-    "digest": StringType(),  # of the erased rows; null in rows of older versions
+    "digest": StringType(),  # of the erased rows
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
 _KEY: Final = ("topic_id", "partition", "offset")
@@ -60,16 +59,11 @@ MOST_BROADCAST: Final = 20_000
 
 
 def create(storage: Storage, lake: str) -> None:
-    """Creates the table if it is missing, and adds what one of an older version lacks. Blocks on storage.
-
-    Another command may create it at the same time.
-    """
+    """Creates the table if it is missing. Blocks on storage. Another command may create it at the same time."""
     path = f"{lake}/{ERASURES}"
     kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMA.fields)
     listed = ", ".join(f"'{name}' = {quoted(value)}" for name, value in PROPERTIES.items())
     make(storage, path, f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({kinds}) USING delta TBLPROPERTIES ({listed})")
-    if "digest" not in storage.spark.read.format("delta").load(path).columns:
-        storage.spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (digest string)")
 
 
 def exists(spark: SparkSession, lake: str) -> bool:
@@ -155,7 +149,3 @@ class ErasedIds:
         listed = sf.broadcast(ids.withColumn(ERASED, sf.lit(True)))
         joined = rows.join(listed, sf.col(column) == sf.col(_LISTED), "left").drop(_LISTED)
         return joined.withColumn(ERASED, sf.coalesce(ERASED, sf.lit(False)))
-
-    def left_out(self, rows: DataFrame, column: str) -> DataFrame:
-        """Returns `rows` of a table without those whose id in `column` is listed: an erasure may not have deleted them yet."""
-        return self.marked(rows, column).where(~sf.col(ERASED)).drop(ERASED) if self.any() else rows

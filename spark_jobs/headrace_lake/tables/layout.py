@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -23,8 +22,8 @@ from pyspark.sql.types import (
 
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.altered import set_properties
 from headrace_lake.tables.properties import VACUUMED_AT
-from headrace_lake.tables.shape import Shape
 
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
@@ -173,75 +172,37 @@ PROPERTIES: Final = {
 
 CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 
-_PLAIN: Final = Shape()
 SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
 """Columns with statistics: readers and this job skip files by them. Statistics of a body would cost CPU for nothing."""
-_SKIPPED_BEFORE: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
-"""The columns that tables of older versions have instead."""
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
-def statistics(name: str, shape: Shape) -> dict[str, str]:
-    """Returns the property that lists the columns of the table `name` that have statistics."""
-    return _statistics(name, shape, SKIPPED_BY)
-
-
-def statistics_before(name: str, shape: Shape) -> dict[str, str]:
-    """Returns the same, as older versions made it."""
-    return _statistics(name, shape, _SKIPPED_BEFORE)
-
-
-def _statistics(name: str, shape: Shape, skipped_by: Iterable[str]) -> dict[str, str]:
-    kept = (promotion.name for promotion in shape.promoted if promotion.kind != "boolean")  # of these Delta keeps none
-    promoted = kept if name == EVENTS else ()
-    own = [column for column in skipped_by if column in SCHEMAS[name].names]
-    return {STATISTICS: ",".join(dict.fromkeys([*own, *promoted]))}
-
-
-def comments(name: str, shape: Shape) -> dict[str, str]:
-    """Returns column -> comment, of the columns of the table `name` that landing fills."""
-    own = {field: str(SCHEMAS[name][field].metadata["comment"]) for field in _own(name, shape)}
-    return own | shape.comments if name == EVENTS else own
-
-
-def columns(name: str, shape: Shape) -> list[str]:
-    """Returns the names of the columns of the table `name` that landing fills."""
-    return [*_own(name, shape), *(shape.columns if name == EVENTS else ())]
-
-
-def _own(name: str, shape: Shape) -> list[str]:
-    return [column for column in SCHEMAS[name].names if name != EVENTS or column not in shape.taken]
-
-
-def create(storage: Storage, lake: str, shape: Shape = _PLAIN, *, change_feed: bool = False) -> set[str]:
-    """Creates the missing tables; returns the names of those that were there. Blocks on storage.
+def create(storage: Storage, lake: str, *, change_feed: bool = False) -> None:
+    """Creates the missing tables, and turns the change data feed of all on, if asked for. Blocks on storage.
 
     Another job may do the same at the same time.
     """
-    there = {name for name in SCHEMAS if storage.exists(f"{lake}/{name}/_delta_log")}
     for name, schema in SCHEMAS.items():
-        if name in there:
-            continue
         path = f"{lake}/{name}"
+        if storage.exists(f"{path}/_delta_log"):
+            if change_feed:
+                set_properties(storage.spark, path, {CHANGE_FEED: "true"})
+            continue
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
-        kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-        properties = {**PROPERTIES, VACUUMED_AT: str(int(time.time())), **statistics(name, shape)}
-        if name == EVENTS:
-            kinds |= shape.columns
-            properties |= shape.properties
+        skipped_by = ",".join(column for column in SKIPPED_BY if column in schema.names)
+        properties = {**PROPERTIES, VACUUMED_AT: str(int(time.time())), STATISTICS: skipped_by}
         if change_feed:
             properties[CHANGE_FEED] = "true"
-        said = comments(name, shape)
-        listed_columns = ", ".join(
-            f"`{column}` {kind} COMMENT {quoted(said[column])}" for column, kind in kinds.items()
+        columns = ", ".join(
+            f"`{field.name}` {field.dataType.simpleString()} COMMENT {quoted(field.metadata['comment'])}"
+            for field in schema.fields
         )
         listed = ", ".join(f"'{key}' = {quoted(value)}" for key, value in properties.items())
         statement = (
-            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({listed_columns}) USING delta {partitioned} "
+            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta {partitioned} "
             f"COMMENT {quoted(ABOUT[name])} TBLPROPERTIES ({listed})"
         )
         make(storage, path, statement)
-    return there
 
 
 def make(storage: Storage, path: str, statement: str) -> None:

@@ -47,8 +47,6 @@ KNOWN_FEATURES: Final = frozenset(
         "invariants",
         "timestampNtz",
         "vacuumProtocolCheck",
-        "variantType",
-        "variantType-preview",
     }
 )
 """Delta's table features that change neither the form of the log nor which rows the listed files hold."""

@@ -25,11 +25,10 @@ from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.causes import root_cause
-from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.spark.halt import SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import epoch_of
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, SCHEMAS
-from headrace_lake.tables.shape import Shape, of_table
+from headrace_lake.tables.layout import BATCHES, GAPS, SCHEMAS
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging import choice, compaction
@@ -103,7 +102,6 @@ class Maintenance:
         self._budget = TimeBudget(settings.maintenance_share)
         self._shrinkage: defaultdict[str, choice.Shrinkage] = defaultdict(choice.Shrinkage)  # by table
         self._looked = 0.0
-        self._shape: Shape | None = None
         self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
         self._storage = Storage(spark)
         self._lake = lake
@@ -136,7 +134,7 @@ class Maintenance:
 
         Blocks for some pieces. For one thread at a time.
 
-        Raises `HaltError` like `_look`. Any other failure is logged, counted, and tried again later.
+        Raises `SupersededError` like `_look`. Any other failure is logged, counted, and tried again later.
         """
         if time.monotonic() - self._looked < _LOOK and not at_once:
             return
@@ -151,10 +149,7 @@ class Maintenance:
             self._looked = time.monotonic()
 
     def _look(self) -> None:
-        """Updates the inventories.
-
-        Raises `SupersededError` if another job has taken over, `HaltError` if the table has other columns now.
-        """
+        """Updates the inventories. Raises `SupersededError` if another job has taken over."""
         for name, table in self._tables.items():
             latest = epoch_of(table.latest())
             if latest > self._epoch:
@@ -167,10 +162,6 @@ class Maintenance:
             self._metrics.files.labels(name).set(sum(day_files.files for day_files in table.days.values()))
             self._metrics.small_files.labels(name).set(table.small_files())
             self._metrics.table_bytes.labels(name).set(sum(day_files.size for day_files in table.days.values()))
-        shape = of_table(self._tables[EVENTS].properties)
-        if self._shape not in (None, shape):
-            raise HaltError("the events table was migrated: start the job again, so that it fills the new columns")
-        self._shape = shape
 
     def _next(self) -> MaintenancePiece | None:
         return next((piece for piece in self._pieces() if self._may(*piece[:2])), None)

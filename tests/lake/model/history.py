@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from headrace_lake.commands.migrate import migrate
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
 from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.layout import BATCHES
@@ -24,7 +23,6 @@ from tests.lake.model.damage import DAMAGES, Damaged
 from tests.lake.model.job import HORIZON, SLACK, Run, World
 from tests.lake.model.judge import Judge, place_of
 from tests.lake.model.prover import contradictions
-from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record
@@ -74,7 +72,7 @@ class History:
         self.erased = 0
         """Erasers that have ended well."""
         self.commands: list[Process] = []
-        """Migrations and replays."""
+        """Replays."""
         self.most = self.chance.choice((3, 10, 40))
         self.late = self.chance.choice((0.01, 0.05, 0.3))
         """How soon a dead job's write is committed: the chance in each step."""
@@ -255,9 +253,7 @@ class History:
         if COPY + "-checkpoint" not in self.jobs:
             self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
             self.disk.copy(LAKE, COPY)
-            known: tuple[dict[str, Any], ...] = (self.world.lost, self.world.migrated)
-            for of_lakes in known:
-                of_lakes[COPY] = copy(of_lakes[LAKE])
+            self.world.lost[COPY] = copy(self.world.lost[LAKE])
             self.world.began |= {(COPY, version): at for (_, version), at in self.world.began.items()}
             if self.chance.random() < 0.7:
                 self.disk.copy(f"{LAKE}-checkpoint", f"{COPY}-checkpoint")
@@ -287,17 +283,6 @@ class History:
         return (chance or self.chance).choice(
             [path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables]
         )
-
-    def migrate(self) -> None:
-        """A column is added to the events table; the migration before is killed."""
-        lake, name = self.some_lake(), self.chance.choice(("first", "second", "third"))
-
-        def body() -> None:
-            spark, settings = Spark(self.world), self.world.settings(lake).lake
-            migrate(spark, settings, (f"body.v as {name} int",), variant=False)  # type: ignore[arg-type]
-            self.world.migrated[lake].add(name)
-
-        self.command("migrate", body)
 
     def replay(self) -> None:
         """What the tables lack lands again; mostly the job stands still before, and goes on afterwards."""
@@ -428,7 +413,6 @@ ACTIONS: dict[Callable[[History], None], int] = {
     History.add_partition: 2,
     History.idle: 4,
     History.move_clock: 3,
-    History.migrate: 2,
     History.replay: 3,
 }
 """What may happen, and how often. Each history prefers some of it, and leaves some out."""

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 from zlib import crc32
 
-from headrace_lake.commands import erase, migrate, replay, replay_rows
+from headrace_lake.commands import erase, replay, replay_rows
 from headrace_lake.configuration import policy
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.dedup import lookup
@@ -53,14 +53,13 @@ from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, GAPS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
-from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import compaction
 from pyspark.errors import PySparkException
 
-from tests.lake.model.frames import AGGREGATES, BODY, CONDITIONS, Expression, Frame, Functions, Observed, Rows
+from tests.lake.model.frames import AGGREGATES, CONDITIONS, Expression, Frame, Functions, Observed, Rows
 from tests.lake.model.session import Appender, Spark, Stored, merged, opened
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import ROW_BYTES, Disk
@@ -117,8 +116,6 @@ class World:
         """(lake, transaction version) -> when a batch began first."""
         self.lost: defaultdict[str, set[tuple[str, Any]]] = defaultdict(set)
         """Lake -> (table, place) of rows that somebody deleted."""
-        self.migrated: defaultdict[str, set[str]] = defaultdict(set)
-        """Lake -> columns of the events table that a migration has added."""
         self.beside: Callable[[Callable[[], None]], Process]
         """Begins what a job does besides landing: it ends with the job's process."""
 
@@ -133,8 +130,7 @@ class World:
     def settings(self, lake: str) -> Any:
         """Those of a job, and of the commands."""
         own = SimpleNamespace(
-            path=lake, checkpoint=f"{lake}-checkpoint", promote="", body=None, catalog_schema="", change_data_feed=False,
-            quarantine={}, horizon=HORIZON, batch_records=20,
+            path=lake, checkpoint=f"{lake}-checkpoint", change_data_feed=False, quarantine={}, horizon=HORIZON, batch_records=20,
         )  # fmt: skip
         return SimpleNamespace(lake=own, kafka=SimpleNamespace(events_topic=EVENTS, quarantine_topic=QUARANTINE))
 
@@ -178,10 +174,10 @@ class World:
         replaced: list[tuple[Any, str, Any]] = [
             *((module, "Storage", lambda _: self.disk) for module in (fences, erasures, erase, maintenance)),
             *((module, "Appender", Appender) for module in (fences, erase)),
-            *((module, "Storage", Stored) for module in (migrate, replay)),
-            *((module, "location", str) for module in (migrate, replay)),
+            (replay, "Storage", Stored),
+            (replay, "location", str),
             *((module, "time", clock) for module in (transaction_log, maintenance, retention, replay)),
-            (layout, "create", lambda *_, **__: ()),
+            (layout, "create", lambda *_, **__: None),
             (replay, "Brokers", lambda *_: self.brokers()),
             (replay, "condition", lines_to_replay),
             (replay, "range_options", lambda _, ranges: {"ranges": [Range(*at, *pair) for at, pair in ranges.items()]}),
@@ -191,7 +187,6 @@ class World:
             (altered, "_opened", opened),
             (compaction, "stepwise", lambda _: True),
             (compaction, "by_arrow", merged),
-            (start, "_without_number", lambda *_: 0),
             (start, "live_rows", lambda spark, table, _: spark.read.format("delta").load(table)),
             (gaps, "rows", self.gap_rows),
             (watermarks, "_now", lambda: int(self.now() * 1000)),
@@ -239,10 +234,9 @@ class World:
         )
 
 
-def events(records: Frame, topics: Topics, landed_at: datetime, shape: Shape) -> Frame:
+def events(records: Frame, topics: Topics, landed_at: datetime) -> Frame:
     """In place of `decode.events`: a record without an id has a fault."""
-    promoted = dict.fromkeys(shape.columns, BODY)
-    return _landed(records, landed_at, lambda row: row["topic"] == topics.events, protocol="forward", **promoted)
+    return _landed(records, landed_at, lambda row: row["topic"] == topics.events, protocol="forward")
 
 
 def rejects(records: Frame, topics: Topics, landed_at: datetime) -> Frame:
@@ -423,10 +417,6 @@ class Run:
         topics = self._brokers.topics((EVENTS, QUARANTINE))
         fence = Fence(self._spark, self._lake)
         fence.epoch()
-        settings, migrated = self._world.settings(self._lake).lake, set(self._world.migrated[self._lake])
-        storage: Any = Stored(self._spark)
-        shape = migrate.prepare(storage, settings, fence)
-        assert migrated <= shape.columns.keys(), f"the events table has lost columns: {migrated - shape.columns.keys()}"
         claiming = Claim(
             self._spark, self._lake, self._checkpoint, self._brokers,
             accept_loss=self._accept_loss, log=Ignored(),  # type: ignore[arg-type]
@@ -435,7 +425,7 @@ class Run:
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
         try:
             this = Epoch(self._spark, self._lake, epoch, known, fence, found, Ignored())  # type: ignore[arg-type]
-            events = self._events(this, topics, shape)
+            events = self._events(this, topics)
         except DataLossError as error:
             raise HaltError("Spark: data were lost") from error
         events.rebuild_index()
@@ -469,7 +459,7 @@ class Run:
         upkeep.begin()
         upkeep.run_due(at_once=True)
 
-    def _events(self, epoch: Epoch, topics: Mapping[str, TopicInfo], shape: Shape) -> EventsLanding:
+    def _events(self, epoch: Epoch, topics: Mapping[str, TopicInfo]) -> EventsLanding:
         """As `Job._events_landing`."""
         pairs = [(EVENTS, number) for number in range(topics[EVENTS].partitions)]
         first = self._brokers.offsets(pairs, earliest=True)
@@ -477,7 +467,7 @@ class Run:
         kafka: Any = SimpleNamespace(events_topic=EVENTS)
         marks = watermarks.at_start(self._spark, self._brokers, kafka, following, self._newest)
         return EventsLanding(
-            epoch, index=Ids(self._world, self._lake, epoch.topics.ids[EVENTS]), shape=shape, watermarks=marks,
+            epoch, index=Ids(self._world, self._lake, epoch.topics.ids[EVENTS]), watermarks=marks,
             horizon=HORIZON, slack=SLACK,
         )  # fmt: skip
 

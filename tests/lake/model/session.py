@@ -16,7 +16,6 @@ from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.upkeep.merging.rewrite import Check, Files
-from pyspark.errors import PySparkException
 
 from tests.lake.model.frames import Frame, Rows, condition
 from tests.lake.model.stage import Killed
@@ -188,8 +187,6 @@ class Spark:
         match text.split():
             case ["select", "*", "from", "values", *_]:
                 return self._values(text)
-            case ["ALTER", *_]:
-                self._add_columns(path, dict(re.findall(r"`(\w+)` (\w+) COMMENT", text)))
             case ["DELETE", *_]:
                 self._delete_days(path, text.rpartition("'")[0].rpartition("'")[2])
             case ["MERGE", *_]:
@@ -216,14 +213,6 @@ class Spark:
         frame = Frame(lambda: lines, columns=columns)
         frame.write = Writer(self, frame)
         return frame
-
-    def _add_columns(self, path: str, columns: Mapping[str, str]) -> None:
-        table = self.world.disk.table(path)
-        transaction = table.begin()
-        self.world.step()
-        if there := columns.keys() & table.columns.keys():
-            raise PySparkException(message=f"FIELD_ALREADY_EXISTS: {there}")
-        commit(self.world, lambda: transaction.commit(properties={}, columns=columns, moment=self.world.now()))
 
     def _delete_days(self, path: str, first: str) -> None:
         table = self.world.disk.table(path)

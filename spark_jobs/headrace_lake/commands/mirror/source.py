@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from headrace_common.operations.errors import ConfigError
 
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import strange_features
@@ -89,8 +88,6 @@ class Tables:
         ):
             raise HaltError(f"the table {path} has the feature {', '.join(strange)}, which the mirror does not know")
         columns = {each["name"]: each["type"] for each in json.loads(table.schema().to_json())["fields"]}
-        if "variant" in columns.values():
-            raise ConfigError(f"the table {path} has a VARIANT column (LAKE__BODY), which has no mirror in Iceberg")
         keys = tuple(about.partition_columns)
         listed = table.get_add_actions(flatten=True)
         paths = listed.column("path").to_pylist()

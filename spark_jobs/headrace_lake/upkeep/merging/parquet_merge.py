@@ -83,7 +83,7 @@ class Statistics:
 def unsupported(files: Sequence[Path]) -> str | None:
     """Returns why `files` cannot be merged here; None if they can.
 
-    Arrow would not give back nested columns (VARIANT) or old kinds of times as they were, and holds a row group as a whole.
+    Arrow would not give back nested columns or old kinds of times as they were, and holds a row group as a whole.
     """
     try:
         schema = _schema(files)
