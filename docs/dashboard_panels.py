@@ -278,10 +278,9 @@ LAKE: Final = (
         (
             Panel(
                 "Quarantine",
-                "Rows a second in the table quarantine, by reason, and what a policy left out.",
+                "Rows a second in the table quarantine, by reason.",
                 [
                     (f"sum by (reason) ({_rate('headrace_lake_quarantined_total', OF_RELEASE)}) > 0", "{{reason}}"),
-                    (f"sum by (reason) ({_rate('headrace_lake_skipped_total', OF_RELEASE)}) > 0", "skipped {{reason}}"),
                 ],
                 "cps",
             ),

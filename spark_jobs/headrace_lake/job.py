@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.choose import open_index
@@ -179,7 +178,6 @@ class Job:
             this,
             checkpoint=self._checkpoint,
             brokers=self._brokers,
-            policies=Policies.of(self._settings.lake.quarantine),
             events=events,
             markers=GapMarkers(this, every=self._settings.lake.gaps_every),
             stopping=self._stop.is_set,

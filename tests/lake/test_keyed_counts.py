@@ -120,7 +120,7 @@ def test_a_batch_is_counted_in_the_metrics() -> None:
     health = LakeHealth(metrics)
     result = BatchResult(
         batch=3, records=12, events=7, quarantined=3, looked_up=1, seconds=2.0, ends={("t", 0): 12},
-        ages=Ages([(1, 3, 8), (100, 200, 1)]), duplicates={"forward": 2}, reasons={"bad_json": 2}, skipped={},
+        ages=Ages([(1, 3, 8), (100, 200, 1)]), duplicates={"forward": 2}, reasons={"bad_json": 2},
     )  # fmt: skip
     health.landed(result)
     text = metrics.exposition().decode()

@@ -68,23 +68,23 @@ def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
 _list = Erase._list
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "a write of an earlier run is not noticed": (Fence, "written", lambda *_: False, 1),
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 10),
-    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 6),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 23),
+    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 20),
     "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 36),
     "a batch is not counted": (Position, "add", _only_landed, 2),
     "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 23),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
     "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 6),
-    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 7),
-    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 10),
-    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 58),
-    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 36),
-    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 71),
-    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 10),
-    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 10),
-    "a replay keeps the digests": (digest, "forgotten", lambda text: text, 378),
-    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 71),
-    "two erasures list the same": (Erase, "_list", _listed_anyway, 342),
+    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 8),
+    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 18),
+    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 18),
+    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 116),
+    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 22),
+    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 174),
+    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 59),
+    "a replay keeps the digests": (digest, "forgotten", lambda text: text, 59),
+    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 22),
+    "two erasures list the same": (Erase, "_list", _listed_anyway, 605),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 
@@ -270,7 +270,7 @@ SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], in
     woken_while_another_accepts_a_loss: (
         Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 92,
     ),
-    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 83),
+    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 82),
     erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 36),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""

@@ -102,19 +102,6 @@ class TestOnKafka:
         runs.run()
         runs.check()
 
-    @pytest.mark.full
-    def test_what_a_policy_left_out_lands_when_the_policy_has_changed(self, runs: Runs) -> None:
-        runs.send(1_200)
-        runs.run(quarantine={"default": "skip"})
-        assert runs.query("select count(*) as n from quarantine") == [{"n": 0}]
-        with pytest.raises(HaltError, match="suspends the job for missing_header"):
-            runs.replay(quarantine={"missing_header": "suspend", "default": "skip"})
-        done = runs.replay()
-        assert (done.events, done.quarantined) == (0, len(runs.sent.quarantined))
-        assert done.corrected == len(runs.query("select * from batches"))
-        runs.check()
-        assert runs.query("select sum(skipped)::int as n from batches") == [{"n": 0}]
-
     def test_resends_stay_out_while_a_copy_is_there(self, runs: Runs) -> None:
         runs.send(400)
         kept = dict(runs.sent.events)

@@ -1,10 +1,9 @@
 """Replay: lands again the records that the tables lack within ranges that were landed before.
 
 Not a stream: each step reads the ranges of a few rows of `batches`. A record whose (topic_id, partition, offset) is in a table
-is never touched. A missing record lands as a batch would land it today: a deleted row comes back, and a record that a policy
-left out lands if the policy has changed. A resend stays left out while a copy of it is in the table. An erased record never
-comes back (`tables.erasures`). Before the rows the step writes its own rows of `batches` again, in one commit: with the counts
-that it leaves, and without the digests of ranges whose rows become others.
+is never touched. A missing record lands as a batch would land it today: a deleted row comes back. A resend stays left out while
+a copy of it is in the table. An erased record never comes back (`tables.erasures`). Before the rows the step writes its own rows
+of `batches` again, in one commit: with the counts that it leaves, and without the digests of ranges whose rows become others.
 
 A replay claims an epoch, so a running job stops. Each finished step is exact; if a replay was killed, run it again.
 """
@@ -26,7 +25,6 @@ from pyspark.sql import functions as sf
 from headrace_lake.commands import replay_plan, replay_rows
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
 from headrace_lake.commands.replay_rows import RANGE, SOUND, WANTED, counted, inside
-from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range_options
@@ -147,10 +145,7 @@ class Replay:
         ids = {name: topic.id for name, topic in topics.items()}
         self._topics = Topics(kafka.events_topic, kafka.quarantine_topic, ids)
         self._erased = ErasedIds(self._spark, self._lake)
-        policies = Policies.of(self._settings.lake.quarantine)
-        self._quarantine = Quarantine(
-            self._spark, self._lake, topics=self._topics, policies=policies, erased=self._erased
-        )
+        self._quarantine = Quarantine(self._spark, self._lake, topics=self._topics, erased=self._erased)
         total = ReplayResult()
         for number, step in enumerate(steps(self._batch_ranges(topics), self._settings.lake.batch_records)):
             if self._stopping():
@@ -341,7 +336,6 @@ class Replay:
             events = events.withColumn(WANTED, sf.col(WANTED) & ~sf.col(ERASED))
         rows = self._quarantine.rows(missing, spans, landed_at, faults=True)
         assert rows is not None
-        self._quarantine.check(missing, spans, landed_at)
         rejects = rows.join(sf.broadcast(range_frame), inside(), "inner").withColumn(WANTED, self._quarantine.wanted)
         return events, rejects
 

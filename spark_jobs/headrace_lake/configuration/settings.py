@@ -13,7 +13,6 @@ from headrace_common.operations.variables import Seconds, WholeSeconds, read_byt
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_lake.configuration.places import local_folder, unreadable, within
-from headrace_lake.configuration.policy import DEFAULT, REASONS, Policy, unknown
 
 # the names of AWS's, Azure's and Google's secrets among Hadoop's options
 _SECRET: Final = re.compile(
@@ -132,24 +131,10 @@ class LakeSettings(Section):
     """Seconds that a table's commits stay in its log after the next checkpoint: how far a reader that follows the table commit by
     commit may lag. Well above the pause after which `fence` reads a log again from its checkpoint."""
 
-    quarantine: dict[str, Policy] = Field(
-        {},
-        description="Policy for records that could not be understood, by reason; a mapping (JSON in the environment): `log` lands"
-        " the record in the quarantine table, `skip` leaves it out and counts it, `suspend` stops the job before its batch"
-        " lands. `default` is the policy of all other reasons; without it, `log`.",
-    )
-
     @field_validator("dedup_memory", mode="before")  # as `Bytes`, whose schema would lose the minimum beside None
     @classmethod
     def _memory(cls, value: Any) -> Any:
         return read_bytes(value)
-
-    @field_validator("quarantine")
-    @classmethod
-    def _reasons(cls, policies: dict[str, Policy]) -> dict[str, Policy]:
-        if wrong := unknown(policies):
-            raise ValueError(f"there is no reason {', '.join(wrong)}; there is: {', '.join((*REASONS, DEFAULT))}")
-        return policies
 
     spark: dict[str, str] = Field(
         {},

@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
-from headrace_lake.configuration.policy import Policies, Policy
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicPartition
@@ -56,8 +55,6 @@ class BatchResult:
     """How many of the resends were erased before."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Quarantined rows, by reason, as far as they were counted."""
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Records left out by a policy, by reason."""
     dedup_status: DedupStatus | None = None
     """How well duplicates are recognised now."""
 
@@ -81,7 +78,6 @@ class Landing:
         *,
         checkpoint: Checkpoint,
         brokers: Brokers,
-        policies: Policies,
         events: EventsLanding,
         markers: GapMarkers,
         stopping: Callable[[], bool],
@@ -91,9 +87,7 @@ class Landing:
         self._checkpoint = checkpoint
         self._brokers = brokers
         self._markers = markers
-        self._quarantine = Quarantine(
-            epoch.spark, epoch.lake, topics=epoch.topics, policies=policies, erased=events.erased
-        )
+        self._quarantine = Quarantine(epoch.spark, epoch.lake, topics=epoch.topics, erased=events.erased)
         self._events = events
         self._stopping = stopping
         self._on_landed = on_landed
@@ -125,8 +119,6 @@ class Landing:
         self._events.begin_batch()
         records = gathered(records, ranges)
         landed_at = datetime.now(UTC)
-        if not self._epoch.fence.written(QUARANTINE, version):
-            self._quarantine.check(records, ranges, landed_at)
 
         found = self._events.land(records, ranges, version, landed_at)
         self._epoch.log.debug("events written", batch=batch)
@@ -156,7 +148,6 @@ class Landing:
                 duplicates=found.duplicates,
                 erased=found.erased,
                 reasons=quarantined.reasons,
-                skipped=quarantined.skipped,
                 dedup_status=self._events.dedup_status(),
             )
         )  # fmt: skip
@@ -194,18 +185,13 @@ class Landing:
             )
         for place, (records_there, skipped) in self._quarantine.measured(places, seen).items():
             count = counts.get(place, PartitionCounts(records_there))
-            if not whole:  # an earlier run may have had another policy: count what it landed
+            if not whole:  # an erasure may have come in between: count what an earlier run landed
                 skipped = count.records - count.sound - there.get(place, 0)
             counts[place] = count._replace(skipped=skipped)
         if not whole:  # of what reasons the rows are that landed was not counted
             digests = slots.there(self._epoch.spark, self._epoch.lake, QUARANTINE, OF_QUARANTINE, ranges)
             return QuarantineCounts(since=since, digests=digests)
-        return QuarantineCounts(
-            self._quarantine.by_reason(seen, Policy.LOG),
-            self._quarantine.by_reason(seen, Policy.SKIP),
-            since,
-            slots.read(seen, topics=2),
-        )
+        return QuarantineCounts(self._quarantine.by_reason(seen), since, slots.read(seen, topics=2))
 
     def _write(
         self, decoded: DataFrame, measures: list[Column], ranges: list[Range], version: int

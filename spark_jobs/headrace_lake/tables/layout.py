@@ -112,7 +112,7 @@ SCHEMAS: Final = {
         ("events", LongType(), "rows in events"),
         ("duplicates", LongType(), "left out because the same event had landed before"),
         ("quarantined", LongType(), "rows in quarantine"),
-        ("skipped", LongType(), "left out because LAKE__QUARANTINE says skip for their reason"),
+        ("skipped", LongType(), "left out because a record for quarantine with the same id was erased"),
         ("landed_at", TimestampType(), "when the landing of the batch began: the earliest landed_at of its rows"),
         ("number", LongType(), "of this row in the table, from 1, without holes; null in rows of older versions"),
         (

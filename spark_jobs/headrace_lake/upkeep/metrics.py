@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace_common.operations.metrics import Catalogue
 
-from headrace_lake.configuration.policy import OTHER, REASONS
+from headrace_lake.configuration.reasons import OTHER, REASONS
 
 TASKS: Final = ("compact", "retain", "vacuum", "clean_log")
 """The tasks of maintenance; a label of metrics."""
@@ -47,12 +47,6 @@ class LakeMetrics(Catalogue):
         self.records_quarantined = self.counter(
             "lake_quarantined",
             "Rows landed in the quarantine table since the start, by reason: what receivers and this job refused.",
-            ("reason",),
-            (*REASONS, OTHER),
-        )
-        self.records_skipped = self.counter(
-            "lake_skipped",
-            "Records left out since the start by the policy of their reason.",
             ("reason",),
             (*REASONS, OTHER),
         )

@@ -13,7 +13,7 @@ from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override
 
-from headrace_lake.configuration.policy import OTHER
+from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.landing_events import DedupStatus
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -60,7 +60,6 @@ class LakeHealth(Health):
         metrics.erased_again.inc(result.erased)
         for counter, counts in (
             (metrics.duplicates, result.duplicates),
-            (metrics.records_skipped, result.skipped),
             (
                 metrics.records_quarantined,
                 {OTHER: result.quarantined - sum(result.reasons.values()), **result.reasons},

@@ -92,7 +92,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             records=result.records,
             events=result.events,
             quarantined=result.quarantined,
-            **_totals(duplicates=result.duplicates, skipped=result.skipped),
+            **_totals(duplicates=result.duplicates),
             seconds=round(result.seconds, 2),
             **left,
         )

@@ -17,8 +17,6 @@ from unittest import mock
 from zlib import crc32
 
 from headrace_lake.commands import erase, replay, replay_rows
-from headrace_lake.configuration import policy
-from headrace_lake.configuration.policy import Policies
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka import gaps, start, watermarks
@@ -130,7 +128,7 @@ class World:
     def settings(self, lake: str) -> Any:
         """Those of a job, and of the commands."""
         own = SimpleNamespace(
-            path=lake, checkpoint=f"{lake}-checkpoint", change_data_feed=False, quarantine={}, horizon=HORIZON, batch_records=20,
+            path=lake, checkpoint=f"{lake}-checkpoint", change_data_feed=False, horizon=HORIZON, batch_records=20,
         )  # fmt: skip
         return SimpleNamespace(lake=own, kafka=SimpleNamespace(events_topic=EVENTS, quarantine_topic=QUARANTINE))
 
@@ -290,7 +288,7 @@ def without_resends(spark: Spark, lake: str, given: Frame, horizon: float) -> Fr
 
 DECODED = {"events": events, "rejects": rejects, "faults": faults}
 SPOKEN = (
-    start, landing, landing_events, quarantine, policy, erasures, erase, digests, replay, replay_rows
+    start, landing, landing_events, quarantine, erasures, erase, digests, replay, replay_rows
 )  # fmt: skip
 """Modules that speak to Spark's functions."""
 
@@ -430,7 +428,7 @@ class Run:
             raise HaltError("Spark: data were lost") from error
         events.rebuild_index()
         job = Landing(
-            this, checkpoint=self._checkpoint, brokers=self._brokers, policies=Policies({}), events=events,
+            this, checkpoint=self._checkpoint, brokers=self._brokers, events=events,
             markers=Ignored(), stopping=lambda: False,  # type: ignore[arg-type]
             on_landed=lambda result: self._landed(result, epoch),
         )  # fmt: skip
