@@ -34,7 +34,6 @@ from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.rows.decode import Topics
-from headrace_lake.spark.catalog import register
 from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.spark.storage import Storage
@@ -151,10 +150,7 @@ class Job:
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
-        settings = self._settings.lake
-        layout.create(Storage(self._spark), self._lake, change_feed=settings.change_data_feed)
-        if settings.catalog_schema:
-            register(self._spark, self._lake, settings.catalog_schema, layout.SCHEMAS)
+        layout.create(Storage(self._spark), self._lake, change_feed=self._settings.lake.change_data_feed)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)

@@ -142,9 +142,3 @@ def test_a_start_deletes_the_checksums_of_commits_and_no_other_file(session: Ses
 def test_a_collector_is_chosen_unless_the_user_has_chosen_one(given: list[str], chosen: bool) -> None:
     """Java does not start with two."""
     assert bool(engine.collector(*given)) == chosen
-
-
-def test_spark_makes_no_folder_where_it_is_started_unless_a_catalog_keeps_names() -> None:
-    (made,) = engine.warehouse(SETTINGS).values()
-    assert Path(made).is_dir()
-    assert engine.warehouse(SETTINGS.model_copy(update={"catalog_schema": "logs"})) == {}

@@ -61,13 +61,6 @@ class LakeSettings(Section):
         description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"
         " job itself never reads them.",
     )
-    catalog_schema: str = Field(
-        "",
-        pattern=r"^(\w+(\.\w+)?)?$",
-        examples=["lake", "catalog.lake"],
-        description="Schema (database) in which the tables get names: `lake`, or `catalog.schema`; it is made if there is none."
-        " SPARK says which catalog Spark uses. Empty: the tables have no names.",
-    )
     change_data_feed: bool = Field(
         False,
         description="Turns on Delta's change data feed in all tables, for readers that follow updates and deletes. It is a table"

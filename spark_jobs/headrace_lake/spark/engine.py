@@ -130,7 +130,8 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
         check_user()
     given = _given() if submitted else {}
     role = web_identity(os.environ, {*given, *settings.spark, *settings.spark_secrets})
-    wanted = settings.spark if submitted else {**warehouse(settings), **settings.spark}
+    # a folder that is there: Spark would make `spark-warehouse` where it was started
+    wanted = settings.spark if submitted else {"spark.sql.warehouse.dir": tempfile.gettempdir(), **settings.spark}
     options = {**role, **session_options(given, wanted, settings.master)}
     builder = SparkSession.Builder().appName("headrace-lake")
     for name, value in options.items():
@@ -170,13 +171,6 @@ def driver_options(settings: LakeSettings, log: LogSettings, logging: Path, *, o
         own,
     ]
     return " ".join(filter(None, options))
-
-
-def warehouse(settings: LakeSettings) -> dict[str, str]:
-    """Returns the option that names a folder that is there: Spark makes `spark-warehouse` where it was started, and nothing is
-    ever in it. A catalog's own stays.
-    """
-    return {} if settings.catalog_schema else {"spark.sql.warehouse.dir": tempfile.gettempdir()}
 
 
 def collector(*given: str) -> str:
