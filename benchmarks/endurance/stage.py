@@ -53,7 +53,7 @@ class Stage:
 
     def start(self, *, once: bool = False, **lake_settings: Any) -> Lander:
         """Starts the unmodified job."""
-        options = {"trigger": 0, "classes": None, **lake_settings}
+        options = {"trigger": 0, **lake_settings}
         job = Lander(self.kafka, self.lake, self.checkpoint, once=once, variables=_as_it_ships(), **options)
         self.jobs.append(job)
         return job

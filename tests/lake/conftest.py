@@ -15,7 +15,6 @@ from headrace_cli.machine.java import java_home
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.landing import gathered
-from headrace_lake.spark import classes
 from headrace_lake.spark.engine import session
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
@@ -23,7 +22,7 @@ from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
 from pyspark.sql import SparkSession
 
-from tests.lake.lander import CLASSES, Bench
+from tests.lake.lander import Bench
 from tests.lake.runs import Runs
 from tests.tiers import sized
 
@@ -68,7 +67,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options = {"spark.driver.extraJavaOptions": LONG_LIFE, **GENERATED, **SMALL_PAGES}
-    settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", classes=CLASSES, spark=options)
+    settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", spark=options)
     running = session(settings, LogSettings(), once=sized(True, False, False))  # the quick tier's JVM lives a minute
     yield running
     running.stop()
@@ -99,7 +98,6 @@ def runs(
     made = Runs(spark, topics, tmp_path)
     shutil.copytree(empty_tables, made.lake)
     yield made
-    classes.keep(spark, CLASSES, jars("spark"))
     # Delta keeps what it knows of each test's tables for an hour.
     java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
 

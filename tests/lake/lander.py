@@ -28,15 +28,12 @@ TIMEOUT = 1200.0
 """Seconds that a test waits for a line at most; it continues as soon as the line is there."""
 
 
-CLASSES = Path(sys.prefix) / "headrace-classes"
-"""Spark's classes, parsed once for all JVMs of the tests: the first run of the shared Spark keeps them."""
-
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 """For JVMs that live for seconds: a start spends half of its CPU on optimising code that does not run long. The options leave
 48 MB for code by default; within a minute they are full, and the JVM discards code and compiles it again: hence the 240 MB. The
 whole heap is collected when 21 MB of classes are loaded, and again with some more: hence the 256 MB."""
 
-QUICK = {"JDK_JAVA_OPTIONS": QUICK_START, **environment("lake", classes=CLASSES)}
+QUICK = {"JDK_JAVA_OPTIONS": QUICK_START}
 """The variables of a process that starts such a JVM."""
 
 
@@ -61,7 +58,7 @@ class Lander:
     ) -> None:
         settings = {
             "path": lake, "checkpoint": checkpoint, "jars": jars("spark"), "master": "local[2]", "trigger": 0,
-            "batch_records": batch_records, "classes": CLASSES, **lake_settings,
+            "batch_records": batch_records, **lake_settings,
         }  # fmt: skip
         variables = {
             **environment(

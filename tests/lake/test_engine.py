@@ -98,7 +98,7 @@ def test_java_loads_its_libraries_from_the_folder_for_temporary_files_and_paths_
     mine = tmp_path / "It's mine"
     mine.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(mine))
-    own = LakeSettings(classes=mine, spark={"spark.driver.extraJavaOptions": "-Da=1"})
+    own = LakeSettings(spark={"spark.driver.extraJavaOptions": "-Da=1"})
     options = shlex.split(engine.driver_options(own, LogSettings(), mine / "log", once=True))
     assert {f"-Djava.io.tmpdir={mine}", f"-Dlog4j2.configurationFile={mine}/log"} <= set(options)
     assert all(option.startswith("-") for option in options)

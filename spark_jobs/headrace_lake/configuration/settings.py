@@ -51,11 +51,6 @@ class LakeSettings(Section):
         examples=["1g", "512m"],
         description="Heap of the JVM that the job starts; under spark-submit its own option counts.",
     )
-    classes: Path | None = Field(
-        None,
-        description="Folder in which a run with `--once` keeps Spark's parsed classes, those of the last two sets of jars"
-        " (some 170 MB each), so that each later start costs less. Nobody else may write to it. Default: it keeps none.",
-    )
     group: str = Field(
         "headrace-lake",
         description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"

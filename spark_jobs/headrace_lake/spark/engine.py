@@ -23,7 +23,6 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings, location
-from headrace_lake.spark import classes
 from headrace_lake.spark.jvm import CompilerError, define, java_class
 from headrace_lake.spark.log_store import install
 from headrace_lake.spark.storage import Storage, local_path
@@ -167,7 +166,6 @@ def driver_options(settings: LakeSettings, log: LogSettings, logging: Path, *, o
         f"-Dheadrace.jvm.level={'warn' if log.level == 'debug' else 'off'}",
         collector(own, *(os.environ.get(name, "") for name in _JAVA_OPTIONS)),
         _JIT_OF_ONCE if once else "",
-        "" if settings.classes is None else classes.options(settings.classes, settings.jars),
         own,
     ]
     return " ".join(filter(None, options))
@@ -286,8 +284,6 @@ def running(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
         install(spark, location(settings.path))
         drop_checksums(location(settings.path))
         yield spark
-        if once and process is not None and settings.classes is not None:
-            classes.keep(spark, settings.classes, settings.jars)
     except Exception as error:
         if process is None or (status := _end_of(process, error)) is None:
             raise
