@@ -49,15 +49,13 @@ def settings() -> str:
         "# Settings",
         "",
         "Environment variables, or a YAML file (`--config`) with the sections as mappings; the environment wins. Durations are",
-        "seconds, sizes bytes; both may have a unit: `5s`, `90m`, `1h`, `7d`, `16MiB` (1024²), `16MB` (1000²). A secret may come",
-        "from a file: `…_FILE`. An unknown name in a part's own sections, a value out of range or a contradiction ends the",
-        "process with status 78 and one line for each problem. So does a `HEADRACE_…` variable that nobody reads, if its name is",
-        "nearly that of a secret or of a setting that says who may connect. The log names others that nobody reads.",
+        "seconds, sizes bytes; both may have a unit: `5s`, `90m`, `7d`, `16MiB` (1024²), `16MB` (1000²). A secret may come from",
+        "a file: `…_FILE`. An unknown name in a part's own sections, a value out of range or a contradiction ends the process",
+        "with status 78 and one line for each problem; so does a variable whose name is nearly that of a secret or of a setting",
+        "that says who may connect. The log names others that nobody reads.",
         "",
-        "`HEADRACE_NATIVE` says whether a receiver encodes plain events with the native core: `auto` (the default: where it is",
-        "installed), `off`, or `require` (without it the process does not start). The line `starting` in the log,",
-        "`headrace_build_info`, `./headrace status` and the live page tell which it is. The receivers' images have it, and say",
-        "`require`. In a checkout `.venv/bin/python -m headrace_cli.machine.native` builds it where there is cargo.",
+        "`HEADRACE_NATIVE` says whether a receiver uses the native core: `auto` (the default: where it is installed), `off`, or",
+        "`require`, which the receivers' images say. In a checkout `.venv/bin/python -m headrace_cli.machine.native` builds it.",
     ]
     seen: dict[str, object] = {}
     for title, cls in PARTS:
@@ -129,7 +127,7 @@ def lake() -> str:
 
 
 def clients() -> str:
-    """The configurations of all clients, for a receiver of an example's name."""
+    """The configurations of all clients, for a receiver of an example's name: with TLS, if they speak it."""
     lines = [
         "# Clients",
         "",
@@ -164,7 +162,6 @@ PAGES = {
     ROOT / "cli" / "headrace_cli" / "verbs.txt": verbs,
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,
-    CHART / "README.md": chart_pages.readme(CHART / "README.md"),
     CHART / "files" / "units.json": chart_pages.units,
     **{CHART / "dashboards" / f"{name}.json": page for name, page in DASHBOARDS.items()},
 }
