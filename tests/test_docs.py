@@ -1,4 +1,4 @@
-"""The generated pages are what the declarations say, and the README names only what exists."""
+"""The generated pages are what the declarations say, and pages name only what exists."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ def _pages() -> dict[Path, Callable[[], str]]:
 @pytest.mark.parametrize("path", sorted(_pages()), ids=lambda path: str(path.relative_to(ROOT)))
 def test_generated_pages_are_up_to_date(path: Path) -> None:
     assert path.read_text() == _pages()[path](), "run: python docs/generate.py"
-
-
-@pytest.mark.parametrize("verb", ["demo", "test"])
-def test_readme_names_the_first_two_commands(verb: str) -> None:
-    assert re.search(rf"^    \./headrace {verb}( |$)", (ROOT / "README.md").read_text(), re.MULTILINE)
 
 
 WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -161,12 +156,10 @@ def test_alerts_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_is_about_metrics_that_exist_and_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_is_about_metrics_that_exist(rule: dict[str, Any]) -> None:
     check_query(rule["expr"])
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert rule["annotations"]["summary"]
-    heading = f"### {rule['alert']}\n"
-    assert heading in (ROOT / "docs" / "runbooks.md").read_text(), f"runbooks.md says nothing of {rule['alert']}"
 
 
 def test_every_runbook_belongs_to_an_alert() -> None:

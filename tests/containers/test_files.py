@@ -177,11 +177,6 @@ def test_the_three_dockerfiles_begin_alike() -> None:
     assert len(stages) == 1
 
 
-def test_the_page_names_every_image() -> None:
-    page = (ROOT / "docs" / "deploy.md").read_text()
-    assert {f"headrace-{name}" for name in NAMES} <= set(re.findall(r"`(headrace-\w+)`", page))
-
-
 UNITS = ROOT / "deploy" / "systemd"
 PROGRAM = "/opt/headrace/bin/python"
 
