@@ -183,7 +183,8 @@ class Broker:
     def _sequenced(self, batch: Request) -> Exception | None:
         """Stores a batch that is the next of its producer, or knows it."""
         known = self._known.setdefault((batch.producer, batch.epoch, batch.where), deque(maxlen=REMEMBERED))
-        if known and batch.sequence <= known[-1].sequence and self.chance.random() < FENCES:
+        again = known and batch.sequence <= known[-1].sequence
+        if again and self.weather.unheard < 1 and self.chance.random() < FENCES:
             self._fenced.add(batch.producer)
         if batch.producer in self._fenced:
             return errors.InvalidProducerEpoch()

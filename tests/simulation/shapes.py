@@ -255,8 +255,16 @@ def refused(seed: int, protocol: str, chance: random.Random) -> Scenario:
     """Kafka ends each producer, or is silent for longer than anybody waits, while frames come that are given up one after the
     other; some of them wait for memory.
     """
-    kind = chance.choices(("silent", "unheard", "final", "quarantine_ends"), (1, 1, 3, 2))[0]
+    kind = chance.choices(("silent", "unheard", "final", "quarantine_ends"), (1, 3, 3, 2))[0]
     at, silent = chance.uniform(0, 3), kind in ("silent", "unheard")
+    if kind == "unheard":  # batches of one event, which could be taken for one another
+        single = ClientPlan(0, frames=1, events=1, window=1, pause=1.0)
+        one, other = (
+            replace(single, seed=chance.getrandbits(32), start=at + begin) for begin in (0, chance.uniform(5, 25))
+        )
+        fault = Fault(kind, at, chance.uniform(25, 100), 1.0)
+        deadline = {"ack_deadline": chance.choice((20, 20, 300)), "request_timeout": 5}
+        return Scenario(seed, protocol, (one, other), (fault,), kafka=deadline, partitions=1)
     clients = [
         ClientPlan(
             chance.getrandbits(32),
@@ -280,7 +288,7 @@ def refused(seed: int, protocol: str, chance: random.Random) -> Scenario:
         tuple(clients),
         (Fault(kind, at, lasts, 1.0), Fault("errors", at, lasts, chance.choice((FATAL, STRANGE)))),
         dict(SMALL_LIMITS) if chance.random() < 0.5 else {},
-        {"ack_deadline": 300 if silent else 5, "request_timeout": 5},
+        {"ack_deadline": chance.choice((20, 300)) if silent else 5, "request_timeout": 5},
         partitions=1,
     )
 

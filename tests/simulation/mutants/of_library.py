@@ -59,7 +59,6 @@ LIBRARY: Final = (
     Mutant("the identity of a batch in doubt is used again", _PRODUCER, "                        if not (in_doubt or is_lost):\n", "                        if not is_lost:\n"),
     Mutant("a lost answer leaves nothing in doubt", _PRODUCER, "                    in_doubt |= bool(data) and not isinstance(error, NOT_STORED)\n", "                    in_doubt |= bool(data) and not isinstance(error, (*NOT_STORED, errors.RequestTimedOutError))\n"),
     Mutant("an error after which a batch may be stored leaves nothing in doubt", _PRODUCER, "                    in_doubt |= bool(data) and not isinstance(error, NOT_STORED)\n", "                    in_doubt |= bool(data) and not isinstance(error, errors.BrokerResponseError)\n"),
-    Mutant("a refused batch takes numbers", _PRODUCER, "                            lane.identity = identity\n", "                            lane.identity, lane.sequence = identity, lane.sequence + batch.record_count()\n"),
     Mutant("a stored batch takes no numbers", _PRODUCER, "(lane.sequence + batch.record_count()) & LARGEST", "lane.sequence"),
     Mutant("a new identity goes on counting", _PRODUCER, "identity, lane.sequence = await self._identify(), 0", "identity = await self._identify()"),
     Mutant("a batch that is sent again has new numbers", _PRODUCER, "                    data = data or batch.stamped(*identity, lane.sequence)\n", "                    lane.sequence += batch.record_count() * bool(data)\n                    data = batch.stamped(*identity, lane.sequence)\n"),
