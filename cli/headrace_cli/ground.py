@@ -112,10 +112,7 @@ def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
     there = list(known)
     for name in names:
         if name not in there:
-            from headrace_common.operations.variables import did_you_mean
-
-            meant = did_you_mean(name, there) or "."
-            raise CommandError(f"{what} {name}: it is one of {', '.join(there)}{meant}", status=2)
+            raise CommandError(f"{what} {name}: it is one of {', '.join(there)}.", status=2)
 
 
 def check_checkout(verb: str) -> None:

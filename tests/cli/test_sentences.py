@@ -76,7 +76,7 @@ FILES = {
         ),
         ("smoke carrier=host:1", 2, "protocol carrier: it is one of courier"),
         ("snippet nginx", 2, "client nginx: it is one of"),
-        ("snippet fluentbit", 2, "; did you mean fluent-bit?"),
+        ("snippet fluentbit", 2, ", pravega."),
         ("tap", 3, "Nothing runs on"),
         ("tap --protocol http", 2, "--protocol http: it is one of courier, forward, logjam, lumberjack, segment."),
         ("tap --kafka localhost", 2, "expected HOST:PORT"),

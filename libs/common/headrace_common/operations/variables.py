@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args, get_origin
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
+from typing_extensions import override
 
 from headrace_common.operations.errors import ConfigError
 
@@ -71,14 +70,14 @@ def sections() -> frozenset[str]:
     return frozenset((*SECTIONS, *named_protocols()))
 
 
-def _stranger(section: str) -> str | None:
-    """Says that no section is called so; None if one is, or may be where other protocols are installed.
+def _is_strange(section: str) -> bool:
+    """Returns whether no section is called so, nor may be where other protocols are installed.
 
     An image has one protocol, and its file or environment may configure all.
     """
     known = sections()
     alone = len(named_protocols()) < 2 and not get_close_matches(section, known, cutoff=_NEAR)
-    return None if section in known or alone else f"no section is called {section}{did_you_mean(section, known)}"
+    return section not in known and not alone
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
@@ -89,14 +88,10 @@ def misspelt(environment: Mapping[str, str]) -> list[str]:
         if rest == name.upper() or rest in _OF_TOOLS or rest.startswith("TEST_"):
             continue
         section, separator, _ = rest.lower().partition("__")
-        if separator:
-            if (problem := _stranger(section)) is not None:
-                said.append(f"{name}: {problem}")
-        elif not _LINK.search(rest) or value.isdecimal():  # a port as `tcp://…` is Kubernetes', as a number somebody's
-            meant = [
-                variable(each, rest[len(each) + 1 :]) for each in sections() if rest.lower().startswith(f"{each}_")
-            ]
-            said.append(f"{name}: nobody reads it" + (f"; did you mean {meant[0]}?" if meant else ""))
+        if separator and _is_strange(section):
+            said.append(f"{name}: no section is called {section}")
+        elif not separator and (not _LINK.search(rest) or value.isdecimal()):  # a port as `tcp://…` is Kubernetes'
+            said.append(f"{name}: nobody reads it")
     return said
 
 
@@ -116,17 +111,6 @@ def refuse_near_guards(cls: type[BaseSettings], names: Iterable[str]) -> None:
             near = get_close_matches(_UNDERSCORES.sub("_", name.upper()), guards, n=1, cutoff=0.9)
             if near:
                 raise ConfigError(f"{name.upper()}: nobody reads it; did you mean {guards[near[0]]}?")
-
-
-def did_you_mean(name: str, names: Collection[str]) -> str:
-    """Returns the middle of a sentence about an unknown name: the name that was probably meant; empty if none is near.
-
-    `names` may map each to the text that proposes it.
-    """
-    near = get_close_matches(name, names, n=1)
-    if not near:
-        return ""
-    return f"; did you mean {names[near[0]] if isinstance(names, Mapping) else near[0]}?"
 
 
 def each_setting(cls: type[BaseSettings]) -> list[tuple[str, str, FieldInfo]]:
@@ -168,12 +152,19 @@ class Environment(EnvSettingsSource):
         refuse_near_guards(self.settings_cls, values)
         return read_secrets(self.settings_cls, values)
 
+    @override
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError as error:  # pydantic-settings would name the section alone
+            named = (
+                variable(section, name) for section, name, info in each_setting(self.settings_cls) if info is field
+            )
+            raise ConfigError(f"{next(named, field_name)}: not JSON") from error
 
-def read_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Returns the file's sections as mappings, names in lower case, and a sentence for each that no part has, without it.
 
-    Raises `ConfigError` where there is no such mapping.
-    """
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Returns the file's sections as mappings, names in lower case. Raises `ConfigError`, for a section that no part has, too."""
     import yaml  # a megabyte that most processes do not need
 
     try:
@@ -187,66 +178,17 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(document, dict) or not all(isinstance(value, dict) for value in document.values()):
         raise ConfigError(f"{path}: expected a mapping of sections, each a mapping of settings")
     document = {str(name).lower(): {str(k).lower(): v for k, v in value.items()} for name, value in document.items()}
-    problems = []
-    for name in sorted(document):
-        if (problem := _stranger(name)) is not None:
-            del document[name]
-            problems.append(f"{path}: {problem}")
-    return document, problems
+    if strange := sorted(filter(_is_strange, document)):
+        raise ConfigError(f"{path}: no section is called {' or '.join(strange)}")
+    return document
 
 
-def explain_json(cls: type[BaseSettings]) -> str:
-    """Names the variables that must hold JSON and do not; pydantic-settings names only their section."""
-    bad = []
-    for name, value in read_secrets(cls, {key.lower(): value for key, value in os.environ.items()}).items():
-        for section, setting, info in each_setting(cls):
-            if name == variable(section, setting).lower() and get_origin(info.annotation) in (dict, tuple):
-                try:
-                    json.loads(value or "")
-                except ValueError:
-                    bad.append(f"{name.upper()}: not JSON")
-    return "\n".join(bad) or "a section's value is not JSON"
-
-
-def explain(cls: type[BaseSettings], problem: Any) -> str:
+def explain(problem: Mapping[str, Any]) -> str:
     """Returns one sentence for a problem that pydantic found: the variable and what is wrong with it."""
     location = [str(part) for part in problem["loc"]]
-    name = variable(location[0], "__".join(location[1:])) if len(location) > 1 else "__".join(location).upper()
-    if problem["type"] == "extra_forbidden":
-        rows = sorted(
-            each_setting(cls), key=lambda row: row[0] == location[0]
-        )  # of two with one name: that of this section
-        known = {setting: variable(section, setting) for section, setting, _ in rows}
-        return f"{name}: there is no such setting{did_you_mean(location[-1], known)}"
-    message = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(
-        **problem.get("ctx", {})
-    )
-    if problem["type"] == "string_pattern_mismatch":
-        for section, setting, info in each_setting(cls):
-            if [section, setting] == location and info.examples:
-                message = f"expected something like {' or '.join(map(str, info.examples))}"
-    return f"{name}: {message}" if len(location) > 1 else message
-
-
-_EXPECTED: Final[Mapping[str, str]] = {
-    "bool_parsing": "expected true or false",
-    "bool_type": "expected true or false",
-    "dict_type": "expected a mapping of names to values",
-    "finite_number": "expected a number that is not infinite",
-    "float_parsing": "expected a number",
-    "float_type": "expected a number",
-    "greater_than": "expected more than {gt}",
-    "greater_than_equal": "expected {ge} or more",
-    "int_from_float": "expected a whole number",
-    "int_parsing": "expected a whole number",
-    "int_type": "expected a whole number",
-    "less_than": "expected less than {lt}",
-    "less_than_equal": "expected {le} or less",
-    "literal_error": "expected {expected}",
-    "missing": "it is missing, and has no default",
-    "string_type": "expected text",
-}
-"""pydantic's types of problems, in our words; `ctx` of a problem has the names in braces."""
+    unknown = problem["type"] == "extra_forbidden"
+    message = "there is no such setting" if unknown else problem["msg"].removeprefix("Value error, ")
+    return f"{variable(location[0], '__'.join(location[1:]))}: {message}" if len(location) > 1 else message
 
 
 def _holds_secret(annotation: Any) -> bool:

@@ -13,7 +13,6 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    SettingsError,
 )
 
 from headrace_common.operations.errors import ConfigError
@@ -30,7 +29,6 @@ from headrace_common.operations.variables import (
     Environment,
     each_setting,
     explain,
-    explain_json,
     read_yaml,
     variable,
 )
@@ -83,16 +81,11 @@ def load(cls: type[S], config: Path | None = None) -> S:
 
     Raises `ConfigError` with one line per problem: unknown names, values out of range, contradictions.
     """
-    document, problems = read_yaml(config) if config is not None else ({}, [])
+    document = {} if config is None else read_yaml(config)
     try:
-        found = cls(**document)
+        return cls(**document)
     except ValidationError as error:
-        raise ConfigError("\n".join([*problems, *(explain(cls, each) for each in error.errors())])) from error
-    except SettingsError as error:
-        raise ConfigError("\n".join([*problems, explain_json(cls)])) from error
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return found
+        raise ConfigError("\n".join(map(explain, error.errors()))) from error
 
 
 def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence[str] | None = None) -> S:
