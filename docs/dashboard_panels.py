@@ -55,9 +55,9 @@ RECEIVERS: Final = (
         "Is the promise kept?",
         (
             Panel(
-                "Acknowledged events",
-                "Events a second that are stored in Kafka and whose clients were told so.",
-                [(f"sum by (job) ({_rate('headrace_events_acknowledged_total')})", "{{job}}")],
+                "Acknowledgeable events",
+                "Events a second of frames that are stored in Kafka and whose clients wait to be told so.",
+                [(f"sum by (job) ({_rate('headrace_events_acknowledgeable_total')})", "{{job}}")],
                 "cps",
             ),
             Panel(

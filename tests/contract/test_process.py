@@ -49,14 +49,14 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     assert limits >= {*LIMITS, *OWN_LIMITS.get(dialect.module, ())}
     before = {
         name: await receiver.metric(name)
-        for name in ("events_stored_total", "events_acknowledged_total", "received_bytes_total")
+        for name in ("events_stored_total", "events_acknowledgeable_total", "received_bytes_total")
     }
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(values(7)))
         assert await receiver.metric("connections") >= 1
     after = {name: await receiver.metric(name) for name in before}
     assert after["events_stored_total"] == before["events_stored_total"] + 7
-    assert after["events_acknowledged_total"] == before["events_acknowledged_total"] + 7
+    assert after["events_acknowledgeable_total"] == before["events_acknowledgeable_total"] + 7
     assert after["received_bytes_total"] > before["received_bytes_total"]
     for held in ("frames_pending", "budget_used_bytes"):
         await receiver.shows(0, held)

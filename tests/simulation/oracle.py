@@ -346,8 +346,8 @@ class Oracle:
             self.fails(f"metrics count {said} stored events, and Kafka confirmed {life.confirmed}")
         if (said := total("events_quarantined")) > life.quarantined:
             self.fails(f"metrics count {said} events in quarantine, and Kafka confirmed {life.quarantined}")
-        said, heard = total("events_acknowledged"), sum(self._heard[end.address] for end in life.ends)
+        said, heard = total("events_acknowledgeable"), sum(self._heard[end.address] for end in life.ends)
         if said < heard:
-            self.fails(f"metrics count {said} acknowledged events, and clients have heard of {heard}")
+            self.fails(f"metrics count {said} events to acknowledge, and clients have heard of {heard}")
         if self._world.spoken.messages and (said := total("logjam_answers")) < heard:
             self.fails(f"metrics count {said} answers, and clients have heard {heard}")

@@ -37,7 +37,7 @@ LIBRARY: Final = (
     Mutant("an abandoned frame is reported", _PUMP, "            if frame.abandoned:\n                continue\n            if frame.exhausted:", "            if frame.exhausted:"),
     Mutant("refused records are forgotten", _PUMP, "            for record, owner in refused:\n                cycle.rejects.append((owner, refusal(record)))\n", ""),
     Mutant("no deadline of a frame is watched", _PUMP, "            pending.watch(frame.deadline)\n", "            pass\n"),
-    Mutant("acknowledged events are counted by frames", _DRIVER, "metrics.events_acknowledged.inc(stored)", "metrics.events_acknowledged.inc(1)"),
+    Mutant("acknowledged events are counted by frames", _DRIVER, "            counter.inc(stored)", "            counter.inc(1)"),
     Mutant("an event in quarantine is counted twice", _REJECTS, "metrics.events_quarantined.labels(reject.reason.value).inc()", "metrics.events_quarantined.labels(reject.reason.value).inc(2)"),
     Mutant("a stored frame stays pending", _PUMP, "                del self._pending[frame]\n            frame.listener", "            frame.listener"),
     Mutant("the growth's reservation is kept", _PUMP, "        frame.abandoned = True\n        frame.shrink(0)\n", "        frame.abandoned = True\n"),

@@ -100,8 +100,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
-        self.answers = True
-        """Acknowledgements can still be written."""
         self.clocks = ConnectionTimes.at(clock())
         self.unparsed = 0
         """Bytes that the transport keeps until they are parsed, as the budgets count them."""
@@ -230,10 +228,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             receiver.budget.release(self, size)
             metrics = receiver.metrics
             metrics.ack_seconds.observe(self._clock() - arrived)
-            if not acknowledged:
-                metrics.events_unacknowledgeable.inc(stored)
-            elif self.answers:
-                metrics.events_acknowledged.inc(stored)
+            counter = metrics.events_acknowledgeable if acknowledged else metrics.events_unacknowledgeable
+            counter.inc(stored)
         try:
             self._transport.speak()
         except Exception:

@@ -225,7 +225,6 @@ class Lifetime:
     def advance(self, phase: Phase) -> None:
         """Enters `phase`, unless it is in a later one."""
         self.phase = max(self.phase, phase)
-        self._driver.answers = self.phase < Phase.DRAINING
 
     def enter(self, phase: Phase, seconds: float | None) -> None:
         """Enters `phase` like `advance`, for `seconds` at most; None: without a limit."""

@@ -192,8 +192,9 @@ class ReceiverMetrics(Catalogue):
             ("peer", "idle", "age", "drain", "handshake", "protocol_error", "deaf", "silent", "abandoned", "internal"),
         )
         self.bytes_received = self.loop_counter("received_bytes", "Bytes read from clients.")
-        self.events_acknowledged = self.loop_counter(
-            "events_acknowledged", "Events stored in Kafka and covered by an acknowledgement that was written."
+        self.events_acknowledgeable = self.loop_counter(
+            "events_acknowledgeable",
+            "Events of stored frames whose client asked for an acknowledgement. It leaves in the order of the frames.",
         )
         self.events_stored = self.loop_counter("events_stored", "Events stored on the events topic.")
         self.events_quarantined = self.counter(
@@ -204,7 +205,7 @@ class ReceiverMetrics(Catalogue):
         )
         self.events_unacknowledgeable = self.loop_counter(
             "events_unacknowledgeable",
-            "Events whose client asked for no acknowledgement: it would not notice a loss.",
+            "Events of stored frames whose client asked for no acknowledgement: it would not notice a loss.",
         )
         self.frames_abandoned = self.counter(
             "frames_abandoned",
