@@ -147,11 +147,7 @@ def test_rooms_import_one_way(package: str) -> None:
 def test_the_front_door_opens_on_what_lies_behind_and_decides_nothing() -> None:
     door = importlib.import_module("headrace_common.receiver")
     _, *statements = ast.parse(MODULES[door.__name__].read_text()).body
-    *imported, names = statements
-    assert all(isinstance(each, ast.ImportFrom) for each in imported)
-    assert isinstance(names, ast.Assign)
-    given = {alias.name for each in imported if isinstance(each, ast.ImportFrom) for alias in each.names}
-    assert set(door.__all__) == given - {"annotations"}
+    assert all(isinstance(each, ast.ImportFrom) for each in statements)
 
 
 PURE = sorted(

@@ -6,121 +6,72 @@ the names of `session` and `record` from there: these rooms know no socket, cloc
 
 from __future__ import annotations
 
-from headrace_common.connection.backend import Backend, Caller
-from headrace_common.connection.messages import MessageConnection, MessageSocket
-from headrace_common.listening.endpoint import Endpoint
-from headrace_common.operations.errors import ConfigError, DeliveryError, HeadraceError, ProtocolError
-from headrace_common.operations.log import Log
-from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
-from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
-from headrace_common.operations.variables import Bytes, Seconds
-from headrace_common.protocol import Port, Protocol, run
-from headrace_common.record.contract import JSON, OCTETS, Reason
-from headrace_common.record.event import (
-    Envelope,
-    Event,
-    FieldHash,
-    Part,
-    Reject,
-    deterministic_frame_ids,
-    deterministic_id,
-    rfc3339,
-    rfc3339_ms,
-    source,
-    unique_frame_ids,
-    unique_id,
-)
-from headrace_common.record.json_object import Fault, JsonObject
-from headrace_common.service.parts import OwnParts, Parts, Runtime
-from headrace_common.service.service import stream_listeners
-from headrace_common.session.client import Answer, Client, Compression, KeyedClient, OrderedClient, Remark
-from headrace_common.session.inflate import InflateLimits, inflate_gzip, inflate_stream, inflate_zlib
-from headrace_common.session.interface import (
-    PAUSE,
-    ByteSession,
-    Frame,
-    Message,
-    MessageSession,
-    Pause,
-    Peer,
-    Question,
-    Reply,
-    Session,
-    Status,
-    Ticket,
-    paused,
-)
-from headrace_common.session.ledger import Ledger, LedgerEntry
-from headrace_common.session.memory import Memory
-
-__all__ = [
-    "JSON",
-    "KIB",
-    "MIB",
-    "OCTETS",
-    "PAUSE",
-    "Answer",
-    "Backend",
-    "ByteSession",
-    "Bytes",
-    "Caller",
-    "Catalogue",
-    "Client",
-    "Compression",
-    "ConfigError",
-    "DeliveryError",
-    "Endpoint",
-    "Envelope",
-    "Event",
-    "Fault",
-    "FieldHash",
-    "Frame",
-    "HeadraceError",
-    "InflateLimits",
-    "JsonObject",
-    "KeyedClient",
-    "Ledger",
-    "LedgerEntry",
-    "LimitSettings",
-    "Log",
-    "Memory",
-    "Message",
-    "MessageConnection",
-    "MessageSession",
-    "MessageSocket",
-    "OrderedClient",
-    "OwnParts",
-    "Part",
-    "Parts",
-    "Pause",
-    "Peer",
-    "Port",
-    "Protocol",
-    "ProtocolError",
-    "Question",
-    "Reason",
-    "ReceiverMetrics",
-    "Reject",
-    "Remark",
-    "Reply",
-    "Runtime",
-    "Seconds",
-    "Section",
-    "ServiceSettings",
-    "Session",
-    "Status",
-    "Ticket",
-    "deterministic_frame_ids",
-    "deterministic_id",
-    "inflate_gzip",
-    "inflate_stream",
-    "inflate_zlib",
-    "paused",
-    "rfc3339",
-    "rfc3339_ms",
-    "run",
-    "source",
-    "stream_listeners",
-    "unique_frame_ids",
-    "unique_id",
-]
+from headrace_common.connection.backend import Backend as Backend
+from headrace_common.connection.backend import Caller as Caller
+from headrace_common.connection.messages import MessageConnection as MessageConnection
+from headrace_common.connection.messages import MessageSocket as MessageSocket
+from headrace_common.listening.endpoint import Endpoint as Endpoint
+from headrace_common.operations.errors import ConfigError as ConfigError
+from headrace_common.operations.errors import DeliveryError as DeliveryError
+from headrace_common.operations.errors import HeadraceError as HeadraceError
+from headrace_common.operations.errors import ProtocolError as ProtocolError
+from headrace_common.operations.log import Log as Log
+from headrace_common.operations.metrics import Catalogue as Catalogue
+from headrace_common.operations.metrics import ReceiverMetrics as ReceiverMetrics
+from headrace_common.operations.settings import KIB as KIB
+from headrace_common.operations.settings import MIB as MIB
+from headrace_common.operations.settings import LimitSettings as LimitSettings
+from headrace_common.operations.settings import Section as Section
+from headrace_common.operations.settings import ServiceSettings as ServiceSettings
+from headrace_common.operations.variables import Bytes as Bytes
+from headrace_common.operations.variables import Seconds as Seconds
+from headrace_common.protocol import Port as Port
+from headrace_common.protocol import Protocol as Protocol
+from headrace_common.protocol import run as run
+from headrace_common.record.contract import JSON as JSON
+from headrace_common.record.contract import OCTETS as OCTETS
+from headrace_common.record.contract import Reason as Reason
+from headrace_common.record.event import Envelope as Envelope
+from headrace_common.record.event import Event as Event
+from headrace_common.record.event import FieldHash as FieldHash
+from headrace_common.record.event import Part as Part
+from headrace_common.record.event import Reject as Reject
+from headrace_common.record.event import deterministic_frame_ids as deterministic_frame_ids
+from headrace_common.record.event import deterministic_id as deterministic_id
+from headrace_common.record.event import rfc3339 as rfc3339
+from headrace_common.record.event import rfc3339_ms as rfc3339_ms
+from headrace_common.record.event import source as source
+from headrace_common.record.event import unique_frame_ids as unique_frame_ids
+from headrace_common.record.event import unique_id as unique_id
+from headrace_common.record.json_object import Fault as Fault
+from headrace_common.record.json_object import JsonObject as JsonObject
+from headrace_common.service.parts import OwnParts as OwnParts
+from headrace_common.service.parts import Parts as Parts
+from headrace_common.service.parts import Runtime as Runtime
+from headrace_common.service.service import stream_listeners as stream_listeners
+from headrace_common.session.client import Answer as Answer
+from headrace_common.session.client import Client as Client
+from headrace_common.session.client import Compression as Compression
+from headrace_common.session.client import KeyedClient as KeyedClient
+from headrace_common.session.client import OrderedClient as OrderedClient
+from headrace_common.session.client import Remark as Remark
+from headrace_common.session.inflate import InflateLimits as InflateLimits
+from headrace_common.session.inflate import inflate_gzip as inflate_gzip
+from headrace_common.session.inflate import inflate_stream as inflate_stream
+from headrace_common.session.inflate import inflate_zlib as inflate_zlib
+from headrace_common.session.interface import PAUSE as PAUSE
+from headrace_common.session.interface import ByteSession as ByteSession
+from headrace_common.session.interface import Frame as Frame
+from headrace_common.session.interface import Message as Message
+from headrace_common.session.interface import MessageSession as MessageSession
+from headrace_common.session.interface import Pause as Pause
+from headrace_common.session.interface import Peer as Peer
+from headrace_common.session.interface import Question as Question
+from headrace_common.session.interface import Reply as Reply
+from headrace_common.session.interface import Session as Session
+from headrace_common.session.interface import Status as Status
+from headrace_common.session.interface import Ticket as Ticket
+from headrace_common.session.interface import paused as paused
+from headrace_common.session.ledger import Ledger as Ledger
+from headrace_common.session.ledger import LedgerEntry as LedgerEntry
+from headrace_common.session.memory import Memory as Memory
