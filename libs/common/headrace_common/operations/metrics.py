@@ -6,7 +6,6 @@ are in its package (`Protocol.metrics`).
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
@@ -36,35 +35,23 @@ ACK_BUCKETS: Final = (
 
 
 class CountedHistogram(Collector):
-    """A histogram of observations that were counted elsewhere. Thread-safe."""
+    """A histogram of many equal observations at once. Only one thread fills it: a lock for each frame would cost too much."""
 
     def __init__(self, name: str, text: str, buckets: tuple[float, ...]) -> None:
         self._name, self._text, self._buckets = name, text, buckets
         self._counts = [0.0] * (len(buckets) + 1)
         self._sum = 0.0
-        self._lock = threading.Lock()
 
     def observe(self, value: float, times: float = 1) -> None:
         """Adds `times` observations of `value`."""
-        with self._lock:
-            self._counts[bisect_left(self._buckets, value)] += times
-            self._sum += value * times
+        self._counts[bisect_left(self._buckets, value)] += times
+        self._sum += value * times
 
     @override
     def collect(self) -> Iterable[Metric]:
-        with self._lock:
-            totals, total = list(accumulate(self._counts)), self._sum
         edges = [*map(str, map(float, self._buckets)), "+Inf"]
-        yield HistogramMetricFamily(self._name, self._text, list(zip(edges, totals, strict=True)), total)
-
-
-class LoopHistogram(CountedHistogram):
-    """A `CountedHistogram` that only one thread fills: a lock for each frame would cost too much."""
-
-    @override
-    def observe(self, value: float, times: float = 1) -> None:
-        self._counts[bisect_left(self._buckets, value)] += times
-        self._sum += value * times
+        totals = list(zip(edges, accumulate(self._counts), strict=True))
+        yield HistogramMetricFamily(self._name, self._text, totals, self._sum)
 
 
 LIMITS: Final = tuple(
@@ -147,11 +134,9 @@ class Catalogue:
         self._declare(name, "gauge", text, labels)
         return made
 
-    def histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], kind: type[CountedHistogram] = CountedHistogram
-    ) -> CountedHistogram:
-        """Makes a histogram that takes many equal observations at once."""
-        made = kind(f"{PREFIX}_{name}", text, buckets)
+    def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> CountedHistogram:
+        """Makes a histogram for one thread alone."""
+        made = CountedHistogram(f"{PREFIX}_{name}", text, buckets)
         self.registry.register(made)
         self._declare(name, "histogram", text, buckets=buckets)
         return made
@@ -243,7 +228,6 @@ class ReceiverMetrics(Catalogue):
             "ack_seconds",
             "Time from a frame's last byte until Kafka has stored all of it.",
             ACK_BUCKETS,
-            LoopHistogram,
         )
         self.batches = self.loop_counter("batches", "Batches that Kafka stored.")
         self.kafka_throttled = self.loop_counter(

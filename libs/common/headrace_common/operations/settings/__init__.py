@@ -9,44 +9,22 @@ variables of sections that it lacks; an unknown name inside one of its sections 
 
 from __future__ import annotations
 
-from headrace_common.operations.settings.kafka import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
-from headrace_common.operations.settings.process import (
-    ServiceSettings,
-    Settings,
-    TopicsProcessSettings,
-    describe,
-    environment,
-    load,
-    own_environment,
-    parse_arguments,
-)
-from headrace_common.operations.settings.section import KIB, MIB, Section
-from headrace_common.operations.settings.serving import (
-    LimitSettings,
-    ListenSettings,
-    LogSettings,
-    OpsSettings,
-    TlsSettings,
-)
-
-__all__ = [
-    "KIB",
-    "MIB",
-    "SMALLEST_MESSAGE_BYTES",
-    "KafkaSettings",
-    "LimitSettings",
-    "ListenSettings",
-    "LogSettings",
-    "OpsSettings",
-    "Section",
-    "ServiceSettings",
-    "Settings",
-    "TlsSettings",
-    "TopicSettings",
-    "TopicsProcessSettings",
-    "describe",
-    "environment",
-    "load",
-    "own_environment",
-    "parse_arguments",
-]
+from headrace_common.operations.settings.kafka import SMALLEST_MESSAGE_BYTES as SMALLEST_MESSAGE_BYTES
+from headrace_common.operations.settings.kafka import KafkaSettings as KafkaSettings
+from headrace_common.operations.settings.kafka import TopicSettings as TopicSettings
+from headrace_common.operations.settings.process import ServiceSettings as ServiceSettings
+from headrace_common.operations.settings.process import Settings as Settings
+from headrace_common.operations.settings.process import TopicsProcessSettings as TopicsProcessSettings
+from headrace_common.operations.settings.process import describe as describe
+from headrace_common.operations.settings.process import environment as environment
+from headrace_common.operations.settings.process import load as load
+from headrace_common.operations.settings.process import own_environment as own_environment
+from headrace_common.operations.settings.process import parse_arguments as parse_arguments
+from headrace_common.operations.settings.section import KIB as KIB
+from headrace_common.operations.settings.section import MIB as MIB
+from headrace_common.operations.settings.section import Section as Section
+from headrace_common.operations.settings.serving import LimitSettings as LimitSettings
+from headrace_common.operations.settings.serving import ListenSettings as ListenSettings
+from headrace_common.operations.settings.serving import LogSettings as LogSettings
+from headrace_common.operations.settings.serving import OpsSettings as OpsSettings
+from headrace_common.operations.settings.serving import TlsSettings as TlsSettings
