@@ -16,7 +16,6 @@ from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from aiokafka.structs import TopicPartition
-from headrace_common import topics
 from headrace_common.kafka import client
 from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, start_at
 from headrace_common.kafka.plan import TopicPlan
@@ -159,29 +158,10 @@ class TestEnsure:
                 await ensure(settings, TopicSettings(), bound=1)
         assert caught.value.policy is DeliveryPolicy.RETRY
 
-    async def test_names_that_get_their_address_late_are_waited_for_and_named_once(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        found = iter([False, False, False, True])
-
-        async def asked(_: str) -> bool:
-            return next(found)
-
-        monkeypatch.setattr(topics, "_NAMES_RETRY", 0.0)
-        monkeypatch.setattr(topics, "_has_address", asked)
-        said: list[str] = []
-        await topics.wait_for_names("kafka:9092", said.append)
-        assert (len(said), list(found)) == (1, [])
-
-    async def test_a_name_without_an_address_is_given_up_after_the_bound(self) -> None:
-        said: list[str] = []
+    async def test_a_name_without_an_address_is_looked_up_until_the_bound(self) -> None:
         with pytest.raises(DeliveryError, match=r"kafka\.invalid:9092") as caught:
-            await topics.wait_for_names("kafka.invalid:9092,other.invalid:9092", said.append, bound=-1)
-        assert (caught.value.policy, said) == (DeliveryPolicy.RETRY, [])
-
-    @pytest.mark.parametrize("servers", ["localhost:9092", "nobody.invalid:1,[::1]:9092", "127.0.0.1:1"])
-    async def test_one_address_is_enough(self, servers: str) -> None:
-        await topics.wait_for_names(servers, pytest.fail, bound=-1)
+            await ensure(KafkaSettings(bootstrap_servers="kafka.invalid:9092"), TopicSettings(), bound=1)
+        assert caught.value.policy is DeliveryPolicy.RETRY
 
     @pytest.mark.parametrize(
         ("name", "status", "said"),

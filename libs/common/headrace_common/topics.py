@@ -7,12 +7,11 @@ that the promise rests on. Receivers only check. It never moves replicas; it rep
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
@@ -36,13 +35,9 @@ from headrace_common.protocol import installed
 BOUND: Final = 60.0
 """Seconds within which brokers must answer and new partitions must have a leader."""
 
-NAMES_BOUND: Final = 900.0
-"""Seconds within which a broker's name must have an address: a cluster's names may come later than its pods."""
-
 _RAISED: Final = ("retention.ms", "retention.bytes", "max.message.bytes", "min.insync.replicas")
 _TOPIC_OVERRIDE: Final = 1  # config_source of DescribeConfigs: set on the topic itself
 _RETRY: Final = 0.3
-_NAMES_RETRY: Final = 2.0
 
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
@@ -96,31 +91,6 @@ def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, 
 
 def _below(current: int, wanted: int) -> bool:
     return current != UNLIMITED and (wanted == UNLIMITED or current < wanted)
-
-
-async def wait_for_names(servers: str, say: Callable[[str], None], *, bound: float = NAMES_BOUND) -> None:
-    """Waits until a name in `servers` has an address. If it has to, passes the reason to `say`, once.
-
-    Raises `DeliveryError` after `bound` seconds.
-    """
-    deadline = time.monotonic() + bound
-    reason = f"no name in KAFKA__BOOTSTRAP_SERVERS ({servers}) has an address"
-    said = False
-    while not await _has_address(servers):
-        if time.monotonic() >= deadline:
-            raise DeliveryError(reason, DeliveryPolicy.RETRY)
-        if not said:
-            say(reason)
-            said = True
-        await asyncio.sleep(_NAMES_RETRY)
-
-
-async def _has_address(servers: str) -> bool:
-    for server in servers.split(","):
-        with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().getaddrinfo(server.strip().rpartition(":")[0].strip("[]"), None)
-            return True
-    return False
 
 
 async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = BOUND) -> list[str]:
@@ -257,10 +227,9 @@ def _check(results: Any) -> None:
             raise error(message)
 
 
-async def _make(settings: TopicsProcessSettings, logger: log.Log) -> list[str]:
+async def _make(settings: TopicsProcessSettings) -> list[str]:
     # It has a line for each failed attempt; `main` prints the last one.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    await wait_for_names(settings.kafka.bootstrap_servers, lambda reason: logger.warning("waiting", reason=reason))
     return await ensure(settings.kafka, settings.topics)
 
 
@@ -271,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             TopicsProcessSettings, "python -m headrace_common.topics", "Make the topics of Headrace.", argv
         )
         logger = log.configure(settings.log, "topics")
-        done = asyncio.run(_make(settings, logger))
+        done = asyncio.run(_make(settings))
     except ConfigError as error:
         print(f"topics: {error}", file=sys.stderr)
         return EXIT_CONFIG
