@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.log import PAUSE, LibraryRepeats, RateLimited
+from headrace_common.operations.log import REPEAT_TIME, LibraryRepeats, RateLimited
 from headrace_common.operations.variables import misspelt
 from headrace_common.session.interface import Peer
 from structlog.testing import CapturingLogger
@@ -71,7 +71,7 @@ def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     assert not says("asyncio", "Task exception was never retrieved\nfuture: <Task 2>")
     assert says("headraceless", "a library's")
     assert not says("headraceless", "a library's")
-    now += PAUSE
+    now += REPEAT_TIME
     assert says("aiokafka.client", "no connection to %s", 1)
 
 

@@ -41,12 +41,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 OWN: Final = "headrace"
 """The name of our loggers."""
 
-PAUSE: Final = 10.0
-"""Seconds in which the same line of a library is written once, and in which one line waits for its reader."""
+REPEAT_TIME: Final = 10.0
+"""Seconds in which the same line of a library is written once."""
 
 
 class LibraryRepeats(logging.Filter):
-    """Passes a library's line on once in `PAUSE` seconds: while Kafka is away, aiokafka says the same again and again. Two
+    """Passes a library's line on once in `REPEAT_TIME` seconds: while Kafka is away, aiokafka says the same again and again. Two
     lines are the same if their texts begin with the same line, before values are put in.
     """
 
@@ -60,7 +60,7 @@ class LibraryRepeats(logging.Filter):
         if record.name.partition(".")[0] == OWN:
             return True
         now, key = self._clock(), (record.name, str(record.msg).partition("\n")[0])
-        if now - self._said.get(key, -PAUSE) < PAUSE:
+        if now - self._said.get(key, -REPEAT_TIME) < REPEAT_TIME:
             return False
         if len(self._said) >= 1000:
             self._said.clear()
@@ -70,9 +70,6 @@ class LibraryRepeats(logging.Filter):
 
 PIECE: Final = 4096
 """Bytes that a pipe which takes any takes at once."""
-
-PATIENCE: Final = 0.1
-"""Seconds for which a line waits for its reader, at most once in `PAUSE` seconds. What cannot be written then is dropped."""
 
 
 def standard_error() -> TextIO:
@@ -100,7 +97,6 @@ class Lines(logging.StreamHandler[TextIO]):
         self._own = stream
         self._dropped = 0
         self._begun = False  # a part of the last line was written
-        self._waits_from = time.monotonic()
         self._room: select.poll | None = None
         try:
             self._file = stream.fileno()
@@ -132,7 +128,7 @@ class Lines(logging.StreamHandler[TextIO]):
         assert self._room is not None
         while data:
             try:
-                if not self._room.poll(0) and not self._room.poll(self._patience()):
+                if not self._room.poll(0):
                     return False
                 written = os.write(self._file, data[:PIECE])
             except OSError:  # the disk is full, or the reader has gone
@@ -140,14 +136,6 @@ class Lines(logging.StreamHandler[TextIO]):
             data = data[written:]
             self._begun = bool(data)
         return True
-
-    def _patience(self) -> float:
-        """Returns the milliseconds for which this line may wait."""
-        now = time.monotonic()
-        if now < self._waits_from:
-            return 0.0
-        self._waits_from = now + PAUSE
-        return 1000 * PATIENCE
 
 
 def escaped(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
