@@ -6,7 +6,7 @@ import random
 
 import pytest
 from headrace_common.connection.addresses import Addresses, counted_as
-from headrace_common.connection.crowd import AT_ONCE, SILENCE, Crowd, UnprovenConnection
+from headrace_common.connection.crowd import MOST_LEAVING, SILENCE, Crowd, UnprovenConnection
 
 
 def some(*heard: float, counted_as: str = "") -> tuple[Crowd, list[UnprovenConnection]]:
@@ -23,10 +23,10 @@ def some(*heard: float, counted_as: str = "") -> tuple[Crowd, list[UnprovenConne
         (0, SILENCE, 0),
         (50, SILENCE * 100, 0),  # half: nobody needs the place
         (51, SILENCE - 0.01, 0),
-        (51, SILENCE, AT_ONCE),
+        (51, SILENCE, MOST_LEAVING),
         (99, SILENCE - 0.01, 0),
         (100, 0.0, 1),  # all: the longest silent, however short that is
-        (100, SILENCE, AT_ONCE),
+        (100, SILENCE, MOST_LEAVING),
     ],
 )
 def test_who_leaves_depends_on_the_places_and_the_silence(taken: int, silent: float, leave: int) -> None:

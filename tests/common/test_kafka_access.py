@@ -161,7 +161,7 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A producer lives for months, its certificate for days."""
-    monkeypatch.setattr(certificates, "LOOK", 0.0)
+    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
     server = authority.server(asks=True)
     certificate, key = authority.issue("client", "first")
     context = broker_tls(with_tls(certificate, key).model_copy(update={"ca": authority.file}))

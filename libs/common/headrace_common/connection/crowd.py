@@ -24,7 +24,7 @@ from typing import Final
 SILENCE: Final = 60.0
 """Seconds that an unproven connection may be silent while more than half of the places are taken."""
 
-AT_ONCE: Final = 2
+MOST_LEAVING: Final = 2
 """How many leave for one newcomer at most: a crowd shrinks, and no turn of the loop is long."""
 
 
@@ -85,7 +85,7 @@ class Crowd:
         gone: list[UnprovenConnection] = []
         for who in self._silent:
             due = now - who.heard >= SILENCE and 2 * taken > places
-            if len(gone) == AT_ONCE or not (due or (taken >= places and not gone)):
+            if len(gone) == MOST_LEAVING or not (due or (taken >= places and not gone)):
                 break
             gone.append(who)
         for who in gone:

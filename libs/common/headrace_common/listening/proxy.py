@@ -22,7 +22,7 @@ V1_LONGEST: Final = 107
 V2_LONGEST: Final = 4096
 """Maximum bytes after the first 16 of version 2. The protocol could announce 64 KiB; balancers send a few hundred."""
 
-FIRST: Final = len(SIGNATURE_V2)
+FIRST_BYTES: Final = len(SIGNATURE_V2)
 """Bytes that are read first in both versions; the shortest header is longer."""
 
 
@@ -39,7 +39,7 @@ def header() -> Generator[int, bytes, ProxiedClient | None]:
     Returns the client, or None if the balancer speaks for itself (health checks) or for a peer without an Internet address.
     Raises `ProtocolError` if there is no header.
     """
-    first = yield FIRST
+    first = yield FIRST_BYTES
     if first == SIGNATURE_V2:
         return (yield from _version_2())
     if first.startswith(V1):

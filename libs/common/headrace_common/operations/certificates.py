@@ -13,7 +13,7 @@ from typing import Final
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 
-LOOK: Final = 1.0
+LOOK_EVERY: Final = 1.0
 """Seconds between two checks of the files. A check happens when a connection is made."""
 
 
@@ -78,7 +78,7 @@ def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
 
 
 class WatchedFiles:
-    """Says whether files have changed since it was last asked; looks at them at most once in `LOOK` seconds."""
+    """Says whether files have changed since it was last asked; looks at them at most once in `LOOK_EVERY` seconds."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = tuple(files)
@@ -87,7 +87,7 @@ class WatchedFiles:
 
     def changed(self) -> bool:
         now = time.monotonic()
-        if now - self._looked < LOOK:
+        if now - self._looked < LOOK_EVERY:
             return False
         self._looked = now
         before, self._stamps = self._stamps, self._look()
