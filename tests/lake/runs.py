@@ -112,7 +112,7 @@ class Runs:
         return query.run(sql, self.lake)
 
     def proof(self) -> list[dict[str, Any]]:
-        return exactly_once(self.lake, content=True)
+        return exactly_once(self.lake)
 
     def proven(self) -> bool:
         return all(row["ok"] for row in self.proof())

@@ -21,11 +21,10 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, Position
 from headrace_lake.landing import landing_events
-from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.tables import altered, digest, fence
+from headrace_lake.tables import altered, fence
 from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DAY
@@ -76,13 +75,11 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
     "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 6),
     "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 8),
-    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 18),
     "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 18),
     "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 116),
     "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 22),
     "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 174),
     "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 59),
-    "a replay keeps the digests": (digest, "forgotten", lambda text: text, 59),
     "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 22),
     "two erasures list the same": (Erase, "_list", _listed_anyway, 605),
 }  # fmt: skip

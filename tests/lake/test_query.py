@@ -23,7 +23,7 @@ from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS
+from headrace_lake.tables.properties import APP_ID, ERASED_APP, RETAINED_APP, RETAINED_FROM, STRAYS
 from headrace_reader import against_kafka
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, connect, rows
@@ -40,9 +40,9 @@ def event(offset: int, partition: int = 0, **values: object) -> dict[str, Any]:
     return {"event_id": f"d.{offset}", "body": '{"a":1}', "payload": b"\xff", "event_time": MOMENT, **place, **values}
 
 
-def reject(offset: int, partition: int = 0) -> dict[str, Any]:
+def reject(offset: int, partition: int = 0, **values: object) -> dict[str, Any]:
     place = {"topic_id": "id", "partition": partition, "offset": offset, "landed_at": MOMENT, DAY: DAY_OF_IT}
-    return {"raw": b"\xff", "reason": "bad_json", **place}
+    return {"raw": b"\xff", "reason": "bad_json", **place, **values}
 
 
 def batch(start: int, end: int, events: int, quarantined: int = 0, partition: int = 0, **values: int) -> dict[str, Any]:
@@ -79,7 +79,13 @@ def erase(lake: Path, *, offsets: list[int], ids: list[str], deletes: str = "fal
     DeltaTable(str(lake / table)).delete(deletes)
     listed = {"topic_id": "id", "partition": 0, "rows": len(offsets), "offsets": offsets, "ids": ids}
     why = {"erasure": "e1", "requested_by": "dpo", "reason": "ticket 5", "table": table, "erased_at": MOMENT}
-    append(lake / ERASURES, columns_of(erasures.SCHEMA), [{**why, **listed}])
+    told = CommitProperties(app_transactions=[Transaction(ERASED_APP, 1)])
+    append(lake / ERASURES, columns_of(erasures.SCHEMA), [{**why, **listed}], told)
+
+
+def drop(lake: Path, kept_from: date, table: str = EVENTS) -> None:
+    """Says, as the job does, that days of the table before `kept_from` were dropped."""
+    commit(lake, table, (kept_from - date(1970, 1, 1)).days, app=RETAINED_APP)
 
 
 def commit(lake: Path, table: str, version: int, properties: dict[str, str] | None = None, app: str = APP_ID) -> None:
@@ -334,6 +340,10 @@ def test_what_retention_dropped_is_not_missed_and_the_first_kept_day_is_compared
     make(lake, batches=[{**batch(4, 6, 2), "landed_at": yesterday}])
     assert wrong(lake)
     commit(lake, EVENTS, transaction(1, 4), {RETAINED_FROM: DAY_OF_IT.isoformat()})
+    assert wrong(lake), "anybody can set a property"
+    drop(lake, yesterday.date())
+    assert wrong(lake)
+    drop(lake, DAY_OF_IT)
     assert wrong(lake) == []
     make(lake, batches=[batch(6, 8, 2)], events=[event(6)])  # of the first kept day
     (found,) = [row for row in exactly_once(lake)[:-1] if not row["ok"]]
@@ -443,7 +453,12 @@ def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
 
 def all_deleted(lake: Path, kept_from: str) -> None:
     DeltaTable(str(lake / EVENTS)).delete()
-    commit(lake, EVENTS, transaction(1, 4), {RETAINED_FROM: kept_from})
+    drop(lake, date.fromisoformat(kept_from))
+
+
+def list_lost(lake: Path) -> None:
+    erase(lake, offsets=[1], ids=["d.1"])
+    DeltaTable(str(lake / ERASURES)).delete()
 
 
 def forged(lake: Path, **values: object) -> None:
@@ -453,7 +468,7 @@ def forged(lake: Path, **values: object) -> None:
 
 
 def test_what_only_looks_like_a_damage(lake: Path) -> None:
-    """A gap of the running job, and days of an idle lake that an older version dropped."""
+    """A gap of the running job, and days of an idle lake that were dropped."""
     commit(lake, GAPS, claim_of(2))
     make(lake, gaps=[gap(4, 9)], batches=[batch(9, 10, 0, epoch=2)])
     assert wrong(lake) == []
@@ -523,6 +538,12 @@ FAULTS: dict[str, dict[str, What]] = {
         "an erased event that landed again": lambda lake: erase(
             lake, offsets=[1], ids=["d.1", "d.3"], deletes="event_id = 'd.1'"
         ),
+    },
+    "each erasure was listed": {
+        "an erasure that the command did not list": lambda lake: append(
+            lake / ERASURES, columns_of(erasures.SCHEMA), [{"erasure": "e2", "table": EVENTS, "offsets": [], "ids": []}]
+        ),
+        "the list of an erasure lost": list_lost,
     },
     "the last batch": {"the last batch deleted": lambda lake: commit(lake, BATCHES, transaction(1, 3))},
     "days were dropped": {
@@ -597,14 +618,14 @@ def test_where_the_tables_end_by_the_topics_last_id(lake: Path) -> None:
         batches=[empty(0, 7, topic="t", topic_id="older")],
         gaps=[{**gap(3, 5), "topic_id": "newer"}],
     )
-    found = query.run(f"select * from ({against_kafka.LANDED}) where topic = 't'", lake)
+    found = query.run(f"select * exclude (topic_id) from ({against_kafka.LANDED}) where topic = 't'", lake)
     assert found == [{"topic": "t", "partition": 0, "landed_to": 9}]
 
 
 def test_a_topic_that_was_made_anew_ends_nowhere_before_its_first_batch(lake: Path) -> None:
     """What was given up of the old one has no end; the new one's offsets have nothing to do with it."""
     make(lake, batches=[empty(0, 7, topic="t", topic_id="older")])
-    landed = f"select * from ({against_kafka.LANDED}) where topic = 't'"
+    landed = f"select * exclude (topic_id) from ({against_kafka.LANDED}) where topic = 't'"
     assert query.run(landed, lake) == [{"topic": "t", "partition": 0, "landed_to": 7}]
     make(lake, gaps=[{**gap(7, None, reason="recreated"), "topic_id": "older"}])
     assert query.run(landed, lake) == []

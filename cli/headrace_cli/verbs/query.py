@@ -71,23 +71,15 @@ def query(
         Path | None, typer.Option(metavar="FILE", help="Write the rows to this file, as Parquet.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: an array of objects.")] = False,
-    content: Annotated[
-        bool,
-        typer.Option("--content", help="With --named exactly-once: read every row, and compare it with what landed."),
-    ] = False,
 ) -> int:
     """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
     place = lake or state / "lake"
     wanted = _output_of(format_, output, as_json=as_json)
-    if content and named != PROOF:
-        raise CommandError(
-            f"--content belongs to --named {PROOF}: it reads whether the rows are as they landed.", status=2
-        )
     if (sql is None) == (named is None):
         raise CommandError('Give either SQL or --named NAME: ./headrace query "select count(*) from events".', status=2)
     check_known("--named", [named] if named is not None else (), NAMED)
     if named == PROOF:
-        proof = exactly_once(place, content=content)
+        proof = exactly_once(place)
         _show(proof, wanted)
         return 0 if all(row["ok"] for row in proof) else EXIT_FAILED
     count = _ask(QUERIES[named] if named is not None else sql or "", place, wanted)

@@ -31,6 +31,7 @@ GAPS: Final = "gaps"
 LOGJAM: Final = "logjam"
 QUARANTINE: Final = "quarantine"
 KAFKA: Final = "kafka"
+CONTENT: Final = "content"
 app = typer.Typer()
 
 
@@ -47,6 +48,9 @@ def check_loss(
     since: Annotated[
         str, typer.Option(metavar="TIME", help="What landed since an ISO time, or within this time: 1d.")
     ] = "",
+    content: Annotated[
+        bool, typer.Option("--content", help="Read all that Kafka still holds, and compare it with its rows.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> int:
     """Say whether anything was lost, and why: 0 if not, 1 if lost, 4 if it cannot be told. For cron and CI."""
@@ -54,7 +58,7 @@ def check_loss(
     settings, findings = _known_kafka(state, kafka), []
     tables = lake or state / "lake"
     try:
-        for found in chain(of_tables(tables, begin), of_kafka(settings, tables)):
+        for found in chain(of_tables(tables, begin), of_kafka(settings, tables, content=content)):
             findings.append(found)
             if not as_json:
                 show(found)
@@ -143,8 +147,8 @@ def _logjam(lake: LakeAddress, recent: str) -> CheckResult:
     )
 
 
-def of_kafka(settings: KafkaSettings | None, lake: LakeAddress) -> Iterator[CheckResult]:
-    """Compare where the tables end with what Kafka holds."""
+def of_kafka(settings: KafkaSettings | None, lake: LakeAddress, *, content: bool = False) -> Iterator[CheckResult]:
+    """Compare where the tables end with what Kafka holds; with `content`, each record that it holds with its row, too."""
     if settings is None:
         yield CheckResult(KAFKA, Severity.UNKNOWN, "not compared: no Kafka is known", "name it with --kafka HOST:PORT")
         return
@@ -164,3 +168,9 @@ def of_kafka(settings: KafkaSettings | None, lake: LakeAddress) -> Iterator[Chec
         yield CheckResult(KAFKA, Severity.WRONG, reason, "the landing job's log says which offsets")
     else:
         yield CheckResult(KAFKA, Severity.FINE, f"the tables end where its partitions allow; {left['detail']}")
+    if content:
+        same, compared = against_kafka.contents(settings, lake)
+        if same["ok"]:
+            yield CheckResult(CONTENT, Severity.FINE, f"{compared['detail']} are in their rows as Kafka holds them")
+        else:
+            yield CheckResult(CONTENT, Severity.WRONG, same["detail"], "delete these rows and replay them")

@@ -1,22 +1,24 @@
-"""The part of the proof that only Kafka can give: whether the tables end where its partitions allow."""
+"""The part of the proof that only Kafka can give: where its partitions end, and what its records hold."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+import duckdb
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
-from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments, explain
+from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments, explain, make_consumer, start
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 
+from headrace_reader.address import LakeAddress
 from headrace_reader.checks import judged
 from headrace_reader.proof import COVERED
-from headrace_reader.tables import Row
+from headrace_reader.tables import Row, connect, rows
 
 Place = tuple[str, int]
 
@@ -24,10 +26,22 @@ LANDED: Final = f"""
     with newest as (
         select topic, arg_max(topic_id, epoch * 4294967296 + batch) as topic_id from batches
         where topic_id not in (select topic_id from gaps where reason = '{GapReason.RECREATED}') group by topic)
-    select n.topic, c."partition", max(c."to") as landed_to from newest n join ({COVERED}) c using (topic_id) group by all"""  # noqa: S608
-"""(topic, partition, landed_to) of the topics that were landed last: aiokafka does not tell us the ids of topics.
+    select n.topic, topic_id, c."partition", max(c."to") as landed_to from newest n join ({COVERED}) c using (topic_id)
+    group by all"""  # noqa: S608
+"""(topic, topic_id, partition, landed_to) of the topics that were landed last: aiokafka does not tell us the ids of topics.
 
 A topic that was recreated is not among them before its first batch."""
+
+
+_ROWS: Final = """
+    select "offset", event_id, coalesce(payload, encode(body)) as value from events
+    where topic_id = '{topic_id}' and "partition" = {partition} and "offset" between {first} and {last}
+    union all select "offset", null, raw from quarantine
+    where topic_id = '{topic_id}' and "partition" = {partition} and "offset" between {first} and {last}"""
+_AT_ONCE: Final = 10_000
+"""Records that are compared together."""
+_PATIENCE: Final = 5_000
+"""Milliseconds to wait for a record."""
 
 
 def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
@@ -102,3 +116,58 @@ def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]
         judged("Kafka deleted nothing before it was landed", lost),
         {"check": "what Kafka holds besides", "ok": True, "detail": detail},
     ]
+
+
+def contents(settings: KafkaSettings, lake: LakeAddress | str) -> list[Row]:
+    """Compares each record that Kafka still holds with its row, byte for byte: one row for the check, one for how many.
+
+    A record without a row is a matter of the proof. Raises `CommandError` if Kafka does not answer.
+    """
+    with connect(lake) as connection, CONNECT_TROUBLE.told():
+        try:
+            compared, wrong = asyncio.run(_differing(settings, connection))
+        except (KafkaError, OSError) as error:
+            raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
+    found = {"check": "compared with Kafka", "ok": True, "detail": f"{compared} records"}
+    return [judged("each row holds what Kafka has at its place", wrong), found]
+
+
+async def _differing(settings: KafkaSettings, connection: duckdb.DuckDBPyConnection) -> tuple[int, list[Row]]:
+    """Returns how many rows were compared, and the places of those that differ."""
+    consumer = make_consumer(settings)
+    compared, wrong = 0, list[Row]()
+    await start(consumer)
+    try:
+        for line in rows(connection, LANDED):
+            place = TopicPartition(line["topic"], line["partition"])
+            consumer.assign([place])
+            at = (await consumer.beginning_offsets([place]))[place]
+            end = min(line["landed_to"], (await consumer.end_offsets([place]))[place])
+            consumer.seek(place, at)
+            while at < end:
+                records = (await consumer.getmany(place, timeout_ms=_PATIENCE, max_records=_AT_ONCE)).get(place, [])
+                if not records and await consumer.position(place) >= end:  # what was left are the ends of transactions
+                    break
+                if not records:
+                    raise CommandError(
+                        f"Kafka does not send what it holds of {place.topic}/{place.partition} from {at} on."
+                    )
+                there = {record.offset: record for record in records if record.offset < end}
+                found = rows(connection, _ROWS.format(**line, first=at, last=records[-1].offset))
+                compared += len(found)
+                wrong += [
+                    {"topic": place.topic, "partition": place.partition, "offset": row["offset"]}
+                    for row in found
+                    if not _same(row, there.get(row["offset"]))
+                ]
+                at = records[-1].offset + 1
+    finally:
+        await consumer.stop()
+    return compared, wrong
+
+
+def _same(row: Row, record: ConsumerRecord[Any, Any] | None) -> bool:
+    if record is None:
+        return False
+    named = row["event_id"] is None or dict(record.headers).get("ce_id") == row["event_id"].encode()
+    return bool(named and row["value"] == record.value)

@@ -10,12 +10,8 @@ from headrace_reader.text import compact
 
 
 def dropped(table: str, line: str) -> str:
-    """Returns SQL: retention may have dropped rows of `table` that a `line` of `batches` covers.
-
-    Lines with a digest are of a version whose job notes its drops in the table's log.
-    """
-    kept = f"""k."table" = '{table}' and {line}.landed_at < k."from" and (k.by_job or {line}.digest is null)"""
-    return f"exists (from {RETAINED} k where {kept})"
+    """Returns SQL: retention may have dropped rows of `table` that a `line` of `batches` covers."""
+    return f"""exists (from {RETAINED} k where k."table" = '{table}' and {line}.landed_at < k."from")"""
 
 
 def checked(connection: duckdb.DuckDBPyConnection, check: str, sql: str) -> Row:

@@ -117,11 +117,10 @@ _NOT_ERASED: Final = " union all ".join(
 
 _ERASURES_LISTED: Final = f"""
     select * from (
-        select count(distinct erasure) as listed, count(b.digest) as of_these,
-            (select max(version) from {TRANSACTIONS} where "table" = 'erasures') as by_command
-        from erasures e left join batches b using (epoch, batch, topic_id, "partition", "from"))
-    where case when by_command >= 0 then listed <> by_command else of_these > 0 end"""
-"""The command counts the erasures in the table's log. Older versions do not, nor do they erase what has a digest."""
+        select count(distinct erasure) as listed,
+            (select coalesce(max(version), -1) from {TRANSACTIONS} where "table" = 'erasures') as by_command from erasures)
+    where listed <> greatest(by_command, 0)"""
+"""The command counts the erasures in the table's log."""
 
 EXACTLY_ONCE: Final = {
     "the ranges of each partition have no hole that is not in gaps, and no overlap": (
@@ -191,20 +190,13 @@ _TOTALS: Final = f"""
         (select count(*) from ({ROWS_BEYOND})) as rows_of_a_batch_under_way from batches"""
 
 
-def exactly_once(lake: LakeAddress | str, *, content: bool = False) -> list[Row]:
-    """Proves that each record of the topics is in the tables once; with `content`, that its row is as it landed.
-
-    Return a row for each check and one with the totals.
-    """
+def exactly_once(lake: LakeAddress | str) -> list[Row]:
+    """Proves that each record of the topics is in the tables once; returns a row for each check and one with the totals."""
     with connect(lake) as connection:
         there = checked(connection, "all tables are there", TABLES_THERE)
         if not there["ok"]:
             return [there, {"check": "all of it", "ok": False, "detail": ""}]
         proof = [there, *(checked(connection, name, sql) for name, sql in EXACTLY_ONCE.items())]
-        if content:
-            from headrace_reader.content import proven  # only here: NumPy and pyarrow take a moment to load
-
-            proof += proven(connection)
         totals = rows(connection, _TOTALS)[0]
         erased = rows(connection, _ERASURES)
     if erased:

@@ -60,17 +60,16 @@ _EMPTY: Final = {
         "partition" bigint, "from" bigint, "to" bigint, "rows" bigint, device bigint, from_sequence bigint, to_sequence bigint,
         epoch bigint, covered boolean, landed_at timestamptz""",
     "erasures": """erasure varchar, requested_by varchar, reason varchar, predicate varchar, "table" varchar, topic varchar,
-        topic_id varchar, digest varchar, "partition" bigint, epoch bigint, batch bigint, "from" bigint, "to" bigint,
+        topic_id varchar, "partition" bigint, epoch bigint, batch bigint, "from" bigint, "to" bigint,
         "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz, erased_at timestamptz""",
 }
 """The columns of tables that may be missing: before the first erasure, or where they were deleted."""
 
 RETAINED: Final = "kept_from"
-"""Our own table: (table, from), the first moment whose rows retention has kept; of `RETAINED_SAID`, what can be."""
+"""Our own table: (table, from), the first moment whose rows retention has kept, as the job said in the table's log."""
 RETAINED_SAID: Final = "kept_from_said"
-"""Our own table: the same as the tables say it, also if it is in the future: so it excuses no missing row.
-
-`by_job`: the job said so in the table's log. Anybody can have set a property: it excuses only rows that older versions landed.
+"""Our own table: the same as the tables say it, also if it is in the future, or a property alone, which anybody can set: that
+excuses no missing row.
 """
 TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table, or -1."""
@@ -102,7 +101,7 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     if memory:
         connection.execute(f"set memory_limit = {_literal(memory)}")
     connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz, by_job boolean)')
-    connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where "from" <= now()')
+    connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where by_job and "from" <= now()')
     connection.execute(f"comment on view {RETAINED} is 'not stored: since when retention has kept the rows of a table'")
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
@@ -238,7 +237,9 @@ def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: De
         if kept:
             connection.execute(f"insert into {RETAINED_SAID} values (?, ?, false)", [name, f"{kept} 00:00:00+00"])
     if (days := table.transaction_version(RETAINED_APP)) is not None:
-        connection.execute(f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?), true)", [name, days])
+        connection.execute(
+            f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?::bigint), true)", [name, days]
+        )
     last = table.transaction_version(ERASED_APP if name == "erasures" else APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
     with read(STRAYS) as said:

@@ -34,7 +34,6 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
 from headrace_lake.tables.append import Appender
-from headrace_lake.tables.digest import OF_EVENTS, OF_QUARANTINE, SEEDS, Covered, hashes_sql
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, QUARANTINE
 from headrace_lake.tables.properties import ERASED_APP
@@ -46,8 +45,6 @@ _RANGE: Final = ("epoch", "batch", "from", "to")
 _ATTEMPTS: Final = 20  # at a commit that another one overtakes
 _CONFLICT: Final = re.compile(r"Concurrent\w+Exception|DELTA_CONCURRENT_\w+|(Metadata|Protocol)ChangedException")
 _SOURCE: Final = "headrace_erased"
-_HASHES: Final = tuple(f"_headrace?hash_{seed}" for seed in SEEDS)
-"""Columns of the rows that are to go."""
 
 
 @dataclass(frozen=True)
@@ -161,14 +158,14 @@ class Erase:
 
         Copies of a named event go with it, wherever they are: they have its id. So do events with a listed id.
         """
-        events, rejects = self._hashed(EVENTS, OF_EVENTS), self._hashed(QUARANTINE, OF_QUARANTINE)
+        events, rejects = self._read(EVENTS), self._read(QUARANTINE)
         named = events.where(self._request.predicate.events()).select(sf.col("event_id").alias("gone"))
         of_rejects = rejects.where(self._request.predicate.quarantine())
         # ids without content ("u.") may be shared by what was refused together
         same = of_rejects.where(sf.col("id").startswith(DETERMINISTIC.decode())).select(sf.col("id").alias("gone"))
         before = erasures.read(self._spark, self._lake).select(sf.explode("ids").alias("gone"))
         ids = named.unionAll(same).unionAll(before).distinct().persist()
-        columns = ("topic", *_KEY, "landed_at", *_HASHES)
+        columns = ("topic", *_KEY, "landed_at")
         found = events.join(ids, events["event_id"] == ids["gone"], "left_semi")
         places = [self._unlisted(found.select(*columns, sf.col("event_id").alias("own_id")), EVENTS)]
         also = rejects.join(ids, rejects["id"] == ids["gone"], "left_semi")
@@ -181,13 +178,7 @@ class Erase:
             sf.collect_list("offset").alias("offsets"),
             sf.collect_set("own_id").alias("ids"),
             sf.min("landed_at").alias("landed_at"),
-            sf.lower(sf.concat(*(sf.lpad(sf.hex(sf.sum(name)), 16, "0") for name in _HASHES))).alias("digest"),
         )
-
-    def _hashed(self, table: str, covered: Covered) -> DataFrame:
-        """Returns the rows of `table` with their hashes; the digests of lines in `batches` are sums of these."""
-        hashes = {name: sf.expr(hash_) for name, hash_ in zip(_HASHES, hashes_sql(covered), strict=True)}
-        return self._read(table).withColumns(hashes)
 
     def _unlisted(self, rows: DataFrame, table: str) -> DataFrame:
         listed = erasures.places(self._spark, self._lake, table)

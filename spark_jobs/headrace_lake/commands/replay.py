@@ -3,7 +3,7 @@
 Not a stream: each step reads the ranges of a few rows of `batches`. A record whose (topic_id, partition, offset) is in a table
 is never touched. A missing record lands as a batch would land it today: a deleted row comes back. A resend stays left out while
 a copy of it is in the table. An erased record never comes back (`tables.erasures`). Before the rows the step writes its own rows
-of `batches` again, in one commit: with the counts that it leaves, and without the digests of ranges whose rows become others.
+of `batches` again, in one commit, where it leaves other counts.
 
 A replay claims an epoch, so a running job stops. Each finished step is exact; if a replay was killed, run it again.
 """
@@ -35,7 +35,7 @@ from headrace_lake.rows.decode import FAULT, Topics, quoted
 from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import digest, layout
+from headrace_lake.tables import layout
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import REPLAYED, Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
@@ -183,7 +183,6 @@ class Replay:
                     row["to"] if at is None else min(max(row["from"], at), row["to"]),
                     row["records"], row["events"], row["duplicates"], row["quarantined"], row["skipped"],
                     row["epoch"], row["batch"], row["landed_at"], row["number"],
-                    row.asDict().get("digest"),
                 )  # fmt: skip
                 if kept is not None and batch_range.landed_at.astimezone(UTC) < kept:
                     self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _DROPPED)
@@ -290,17 +289,14 @@ class Replay:
                 quarantined=present.get((index, False), 0) + kept,
                 duplicates=sound - landed,
                 skipped=faulty - kept,
-                digest=digest.forgotten(batch_range.digest),  # the line has other rows now
             )
             new = replace(new, records=new.events + new.quarantined + new.duplicates + new.skipped)
-            # of copies another one may have landed
-            other_rows = bool(landed or kept) and batch_range.duplicates > 0
-            if batch_range.whole and (new.counts != batch_range.counts or other_rows):
+            if batch_range.whole and new.counts != batch_range.counts:
                 corrected.append(new)
         adds = [sum(wanted for (_, kind), (_, wanted) in found.items() if kind is sound) for sound in (True, False)]
         self._check_topics()
         if not self._dry_run:
-            # first: after a kill between the writes the next replay finds the same rows missing, and a digest without them
+            # first: after a kill between the writes the next replay finds the same rows missing
             if corrected:
                 self._fence.replace(BATCHES, self._summary(corrected), replay_plan.rows_of(corrected), version)
             for table, frame, count in ((EVENTS, events, adds[0]), (QUARANTINE, rejects, adds[1])):

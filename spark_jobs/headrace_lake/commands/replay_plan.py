@@ -41,8 +41,7 @@ class BatchRange:
     epoch: int
     batch: int
     landed_at: datetime
-    number: int | None = None  # of the row in the table
-    digest: str | None = None
+    number: int  # of the row in the table
 
     @property
     def whole(self) -> bool:
@@ -161,7 +160,6 @@ def values_of(batch_ranges: Iterable[BatchRange]) -> str:
         f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
         f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
         f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
-        f"{'null' if p.number is None else f'{p.number}L'}, "
-        f"{'null' if p.digest is None else quoted(p.digest)})"
+        f"{p.number}L)"
         for p in batch_ranges
     )

@@ -17,7 +17,6 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicPartition
 from headrace_lake.kafka.start import landed_already
 from headrace_lake.landing import freshness
-from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.freshness import Ages
 from headrace_lake.landing.gathered import gathered
 from headrace_lake.landing.landing_events import DedupStatus, EventsLanding, PartitionCounts
@@ -26,9 +25,8 @@ from headrace_lake.landing.quarantine import Quarantine, QuarantineCounts
 from headrace_lake.landing.recovered import check_rows
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
-from headrace_lake.tables.digest import OF_QUARANTINE, Sums
 from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, QUARANTINE, SCHEMAS
 
 _KEY: Final = ("topic_id", "partition", "offset")
 
@@ -127,8 +125,7 @@ class Landing:
         quarantined = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._epoch.log.debug("quarantine written", batch=batch)
         earliest = min(since for since in (landed_at, found.since, quarantined.since) if since is not None)
-        digests = {EVENTS: found.digests, QUARANTINE: quarantined.digests}
-        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, digests, earliest), version)
+        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, earliest), version)
         self._epoch.log.debug("batch written", batch=batch)
         self._epoch.fence.check(version)
 
@@ -169,10 +166,7 @@ class Landing:
         if decoded is None:
             return QuarantineCounts()
         places = [item[:2] for item in ranges if item.topic == self._epoch.topics.quarantine or item[:2] in faulty]
-        slots = Slots(ranges, self._epoch.topics)
-        decoded = slots.hashed(decoded, OF_QUARANTINE, self._quarantine.wanted)
-        measures = [*self._quarantine.measures(), *slots.sums(topics=2)]
-        seen, whole = self._write(decoded, measures, ranges, version)
+        seen, whole = self._write(decoded, self._quarantine.measures(), ranges, version)
         there, since = ({}, None) if whole else self._quarantine.there(ranges)
         if not whole:
             check_rows(
@@ -189,9 +183,8 @@ class Landing:
                 skipped = count.records - count.sound - there.get(place, 0)
             counts[place] = count._replace(skipped=skipped)
         if not whole:  # of what reasons the rows are that landed was not counted
-            digests = slots.there(self._epoch.spark, self._epoch.lake, QUARANTINE, OF_QUARANTINE, ranges)
-            return QuarantineCounts(since=since, digests=digests)
-        return QuarantineCounts(self._quarantine.by_reason(seen), since, slots.read(seen, topics=2))
+            return QuarantineCounts(since=since)
+        return QuarantineCounts(self._quarantine.by_reason(seen), since)
 
     def _write(
         self, decoded: DataFrame, measures: list[Column], ranges: list[Range], version: int
@@ -227,11 +220,9 @@ class Landing:
         batch: int,
         ranges: list[Range],
         counts: dict[TopicPartition, PartitionCounts],
-        digests: Mapping[str, Sequence[Sums | None]],
         landed_at: datetime,
     ) -> pa.Table:
         rows = []
-        slots = Slots(ranges, self._epoch.topics)
         for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1):
             records, sound, duplicates, skipped = counts[topic, partition]
             rows.append(
@@ -240,7 +231,6 @@ class Landing:
                     "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
                     "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
                     "landed_at": landed_at, "number": number,
-                    "digest": slots.line(topic, partition, digests),
                 }
             )  # fmt: skip
         return arrow_rows(rows, SCHEMAS[BATCHES])

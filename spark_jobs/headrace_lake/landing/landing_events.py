@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,13 +21,11 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import landed_already, within
 from headrace_lake.kafka.watermarks import Watermarks
 from headrace_lake.landing import freshness
-from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.recovered import EARLIEST, check_rows, moment
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts_sql
 from headrace_lake.spark.jvm import selected
-from headrace_lake.tables.digest import OF_EVENTS, Sums
 from headrace_lake.tables.erasures import ERASED, ErasedIds, with_erased
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 
@@ -96,8 +94,6 @@ class EventCounts:
     """The earliest `landed_at` of the rows, if an earlier run wrote some of them."""
     erased: int = 0
     """How many of the duplicates were erased before; 0 if the batch was counted afterwards."""
-    digests: Sequence[Sums | None] = ()
-    """By slot; see `Slots`."""
 
 
 class EventsLanding:
@@ -163,8 +159,7 @@ class EventsLanding:
             return EventCounts({})
         decoded = self.erased.marked(decode.events(records, self._epoch.topics, landed_at), "event_id")
         strays = self._epoch.among_strays(mine)
-        slots = Slots(ranges, self._epoch.topics)
-        counted_again = partial(self._counted_again, decoded, mine, version, slots, strays=strays)
+        counted_again = partial(self._counted_again, decoded, mine, version, strays=strays)
         if self._epoch.fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
             return counted_again()
         columns = SCHEMAS[EVENTS].names
@@ -190,16 +185,14 @@ class EventsLanding:
         def write(marked: DataFrame, accept: Accept | None = None) -> dict[str, Any]:
             observation = Observation()
             measures = _measures(erased=self.erased.any())
-            rows = self._without_erased(marked)
-            rows = slots.hashed_with(rows, OF_EVENTS, _WANTED, *_counted_by(mine))
-            rows = rows.observe(observation, *measures, *slots.sums())
+            rows = selected(self._without_erased(marked), "*", *_counted_by(mine)).observe(observation, *measures)
             ours = self._epoch.fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), version, accept)
             return (
                 dict(observation.get) if ours else {}
             )  # if nothing was observed, `observation.get` would wait for ever
 
         seen = self._index.deduplicate(decoded, write)
-        return replace(_measured(mine, seen), digests=slots.read(seen)) if seen else counted_again()
+        return _measured(mine, seen) if seen else counted_again()
 
     def _without_erased(self, marked: DataFrame) -> DataFrame:
         """Counts an erased event that comes again as a duplicate."""
@@ -226,9 +219,7 @@ class EventsLanding:
         starts = {(item.topic, item.partition): item.start for item in ranges}
         return landed_already(self._epoch.spark, self._epoch.lake, EVENTS, starts, self._epoch.topics.ids)
 
-    def _counted_again(
-        self, decoded: DataFrame, ranges: list[Range], version: int, slots: Slots, *, strays: bool
-    ) -> EventCounts:
+    def _counted_again(self, decoded: DataFrame, ranges: list[Range], version: int, *, strays: bool) -> EventCounts:
         """Returns the counts of a batch whose rows are in the table, by reading both once more. Only needed after a crash.
 
         A sound event that is not in the table was a duplicate, as long as the table has all rows that `version` wrote; else
@@ -258,8 +249,7 @@ class EventsLanding:
             partitions[number] = count._replace(duplicates=count.duplicates - events)
             duplicates[name] -= events
         since = min((moment(row[3]) for row in found), default=None)
-        digests = slots.there(self._epoch.spark, self._epoch.lake, EVENTS, OF_EVENTS, ranges)
-        return EventCounts(partitions, looked_up, +duplicates, latest, markers, since=since, digests=digests)
+        return EventCounts(partitions, looked_up, +duplicates, latest, markers, since=since)
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
         """Returns (partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -18,7 +18,6 @@ from headrace_lake.landing.recovered import EARLIEST, moment
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
-from headrace_lake.tables.digest import Sums
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.layout import QUARANTINE
 
@@ -34,8 +33,6 @@ class QuarantineCounts:
     """Rows that landed, by reason, as far as they were counted."""
     since: datetime | None = None
     """The earliest `landed_at` of the rows, if an earlier run wrote some of them."""
-    digests: Sequence[Sums | None] = ()
-    """By slot; see `Slots`."""
 
 
 class Quarantine:

@@ -50,7 +50,6 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "ids": ArrayType(StringType(), containsNull=False),  # that must not land again
     "landed_at": TimestampType(),  # the earliest of the erased rows
     "erased_at": TimestampType(),  # when the list was written: rows are deleted after that
-    "digest": StringType(),  # of the erased rows
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
 _KEY: Final = ("topic_id", "partition", "offset")

@@ -30,6 +30,8 @@ QUARANTINE: Final = "quarantine"
 BATCHES: Final = "batches"
 GAPS: Final = "gaps"
 DAY: Final = "day"
+KEY: Final = ("topic_id", "partition", "offset")
+"""The columns that name a record."""
 CHECKPOINT_EVERY: Final = 50
 """Commits between two of Delta's checkpoints. A checkpoint costs a Spark job; without one, readers read as many small files."""
 
@@ -114,11 +116,7 @@ SCHEMAS: Final = {
         ("quarantined", LongType(), "rows in quarantine"),
         ("skipped", LongType(), "left out because a record for quarantine with the same id was erased"),
         ("landed_at", TimestampType(), "when the landing of the batch began: the earliest landed_at of its rows"),
-        ("number", LongType(), "of this row in the table, from 1, without holes; null in rows of older versions"),
-        (
-            "digest", StringType(),
-            "JSON object; its sums: table -> those of hashes of its rows, null if not known; null in rows of older versions",
-        ),
+        ("number", LongType(), "of this row in the table, from 1, without holes"),
     ),
     GAPS: _columns(
         (

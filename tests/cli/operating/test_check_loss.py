@@ -102,6 +102,8 @@ def test_the_verb_and_its_status(
     document = json.loads(capsys.readouterr().out)
     assert (document["verdict"], document["fine"]) == ("nothing was lost", True)
     assert [check["check"] for check in document["checks"]] == [*FINE, loss.KAFKA]
+    assert loss.check_loss(tmp_path, kafka.bootstrap, content=True) == EXIT_FAILED
+    assert capsys.readouterr().out.splitlines()[-1] == "lost: content", "the rows are not those of these records"
     assert loss.check_loss(tmp_path, kafka.bootstrap, since="2026-05-07T00:00") == 0
 
 

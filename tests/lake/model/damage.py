@@ -74,21 +74,6 @@ def doubles_a_row(lake: Damaged) -> bool:
     return bool(found)
 
 
-def rewrites_an_id(lake: Damaged) -> bool:
-    """Where nothing was erased: the model's erasures have no digests, by which the proof would know what is left of a range."""
-    known = (each for each in lake.rows(EVENTS_TABLE) if known_sums(each[2], EVENTS_TABLE))
-    if not lake.erasures() and (found := lake.some(known)):
-        lake.change(EVENTS_TABLE, found[1], {**found[1], "event_id": "another"})
-        return True
-    return False
-
-
-def known_sums(line: Row, table: str) -> bool:
-    """Whether a line says what its rows sum up to."""
-    sums = json.loads(line["digest"])["sums"]
-    return sums is not None and sums.get(table) is not None
-
-
 def loses_one_and_doubles_another(lake: Damaged) -> bool:
     if not (found := lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE))):
         return False
@@ -219,7 +204,7 @@ def restores_an_earlier_version(lake: Damaged) -> bool:
 
 
 DAMAGES: tuple[Callable[[Damaged], bool], ...] = (
-    loses_a_row, doubles_a_row, rewrites_an_id, loses_one_and_doubles_another, has_a_row_in_both_tables,
+    loses_a_row, doubles_a_row, loses_one_and_doubles_another, has_a_row_in_both_tables,
     brings_back_what_was_erased, loses_an_erasure, loses_a_line, doubles_a_line, counts_one_more, moves_an_end, forges_a_gap,
     loses_a_gap, says_that_days_were_dropped, restores_an_earlier_version,
 )  # fmt: skip

@@ -11,8 +11,7 @@ from random import Random
 from typing import Any
 
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
-from headrace_lake.tables.digest import KEY
-from headrace_lake.tables.layout import BATCHES
+from headrace_lake.tables.layout import BATCHES, KEY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException

@@ -26,8 +26,7 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.gaps import Loss
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Position
-from headrace_lake.landing import digests, landing, landing_events, quarantine
-from headrace_lake.landing.digests import Slots
+from headrace_lake.landing import landing, landing_events, quarantine
 from headrace_lake.landing.landing import BatchResult, Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.recovered import EARLIEST
@@ -36,19 +35,9 @@ from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables import altered, erasures, layout, transaction_log
 from headrace_lake.tables import fence as fences
-from headrace_lake.tables.digest import (
-    KEY,
-    NOTHING,
-    OF_EVENTS,
-    OF_QUARANTINE,
-    Covered,
-    Sums,
-    added,
-    hashes_sql,
-)
 from headrace_lake.tables.erasures import ERASED
 from headrace_lake.tables.fence import Fence, transaction
-from headrace_lake.tables.layout import BATCHES, DAY, GAPS
+from headrace_lake.tables.layout import BATCHES, DAY, GAPS, KEY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from headrace_lake.upkeep import maintenance, retention
@@ -192,9 +181,8 @@ class World:
             (retention, "cancelled_if", lambda *_: contextlib.nullcontext()),
             (landing, "gathered", lambda records, _: records),
             *((module, "datetime", moment) for module in (landing, replay)),
-            *((module, "Slots", ModelSlots) for module in (landing, landing_events)),
             *((module, "Observation", Observed) for module in (landing, landing_events)),
-            (landing_events, "selected", lambda rows, *texts: rows.select(*texts)),
+            (landing_events, "selected", lambda rows, *texts: rows if "*" in texts else rows.select(*texts)),
             (landing_events, "_measures", lambda **_: [measure_events]),
             *((module, "counts", Counter) for module in (landing_events, quarantine)),
             (quarantine, "keyed_counts", functions.keyed),
@@ -288,7 +276,7 @@ def without_resends(spark: Spark, lake: str, given: Frame, horizon: float) -> Fr
 
 DECODED = {"events": events, "rejects": rejects, "faults": faults}
 SPOKEN = (
-    start, landing, landing_events, quarantine, erasures, erase, digests, replay, replay_rows
+    start, landing, landing_events, quarantine, erasures, erase, replay, replay_rows
 )  # fmt: skip
 """Modules that speak to Spark's functions."""
 
@@ -302,47 +290,6 @@ def measure_events(rows: Rows) -> dict[str, Any]:
         "looked_up": 0, "markers": 0, "lately": json.dumps(lately),
         "erased": sum(bool(row.get(ERASED) and row["event_id"]) for row in rows),
     }  # fmt: skip
-
-
-class ModelSlots(Slots):
-    """Sums of rows in memory."""
-
-    def hashed(self, rows: Frame, covered: Covered, wanted: Any) -> Frame:  # type: ignore[override]
-        holds = CONDITIONS[wanted] if isinstance(wanted, str) else wanted.value
-
-        def read() -> Rows:
-            return [{**row, "hash": hashed(row, covered) if holds(row) else NOTHING} for row in rows.read()]
-
-        return Frame(read, rows.observed)
-
-    def hashed_with(self, rows: Frame, covered: Covered, wanted: str, *_: str) -> Frame:  # type: ignore[override]
-        return self.hashed(rows, covered, wanted)
-
-    def sums(self, topics: int = 1) -> list[Any]:
-        def measure(rows: Rows) -> dict[str, Any]:
-            found: dict[int, Sums | None] = dict.fromkeys(range(self.each * topics), NOTHING)
-            for row in rows:
-                slot = self.of(row["topic"], row["partition"])
-                found[slot] = added(found[slot], row["hash"])
-            return {"slots": list(found.values())}
-
-        return [measure]
-
-    def read(self, seen: Mapping[str, Any], topics: int = 1) -> list[Sums | None]:
-        return seen["slots"]
-
-
-def hashed(row: Mapping[str, Any], covered: Covered) -> Sums:
-    """In place of the two hashes of a row; its place, and its id if the digest covers that."""
-    named = "/".join(str(row[name]) for name in (*KEY, "event_id") if name in covered[0])
-    return crc32(named.encode()), crc32(named[::-1].encode())
-
-
-for _covered in (OF_EVENTS, OF_QUARANTINE):
-    for _place, _hash in enumerate(hashes_sql(_covered)):
-        AGGREGATES[f"sum({_hash})"] = lambda rows, covered=_covered, place=_place: sum(  # type: ignore[misc]
-            hashed(row, covered)[place] for row in rows
-        )
 
 
 class Ids(DedupIndex):

@@ -1,8 +1,8 @@
-"""The proof of exactly once: the command line's own code, over tables in memory, with the hashes of the model."""
+"""The proof of exactly once: the command line's own code, over tables in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from functools import cache, partial
 from types import SimpleNamespace
@@ -10,17 +10,14 @@ from typing import Any, Final
 from unittest import mock
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
-from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.erasures import SCHEMA as OF_ERASURES
 from headrace_lake.tables.layout import DAY, SCHEMAS
-from headrace_reader import content, proof, tables
+from headrace_reader import proof, tables
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tests.lake.model.job import hashed
 from tests.lake.model.tables import Disk, Table
 
 _STORE: Final = "s3://model/"
@@ -71,13 +68,8 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
     return value * 1000 if name == "received_time" and value is not None else value
 
 
-def _hashes(batch: pa.RecordBatch, columns: Sequence[str], seed: int) -> Any:
-    rows = batch.select([name for name in (*KEY, "event_id") if name in columns]).to_pylist()
-    return np.array([hashed(row, (tuple(columns), ()))[seed] for row in rows], np.uint64)
-
-
 def contradictions(disk: Disk, lake: str, now: float) -> list[str]:
-    """Returns the checks of the proof, of content too, that do not hold at the time `now`."""
+    """Returns the checks of the proof that do not hold at the time `now`."""
 
     def connect(place: str) -> duckdb.DuckDBPyConnection:
         connection = tables.connect(place, threads=1)
@@ -87,10 +79,5 @@ def contradictions(disk: Disk, lake: str, now: float) -> list[str]:
     with (
         mock.patch.object(tables, "DeltaTable", partial(Opened, disk)),
         mock.patch.object(proof, "connect", connect),
-        mock.patch.object(content, "_hashes", _hashes),
     ):
-        return [
-            f"{row['check']}: {row['detail']}"
-            for row in proof.exactly_once(_STORE + lake, content=True)
-            if not row["ok"]
-        ]
+        return [f"{row['check']}: {row['detail']}" for row in proof.exactly_once(_STORE + lake) if not row["ok"]]

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.tables import erasures
-from headrace_lake.tables.digest import KEY
-from headrace_lake.tables.layout import DAY
+from headrace_lake.tables.layout import DAY, KEY
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.upkeep.merging.rewrite import Check, Files
 
