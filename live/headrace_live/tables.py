@@ -155,7 +155,7 @@ MEMORY: Final = "512MB"
 _ROWS: Final = """select coalesce(sum(events), 0), coalesce(sum(quarantined), 0), epoch(max(landed_at)) from batches"""
 _GAPS: Final = """
     select reason, count(*), sum(case when reason = 'logjam' then to_sequence - from_sequence else "to" - "from" - "rows" end)
-    from gaps where not coalesce(covered, false) and reason <> 'joined' group by reason order by reason"""
+    from gaps where reason <> 'joined' group by reason order by reason"""
 _ROW: Final = """
     select protocol, stream, source, epoch(received_time) as received, topic, "partition", "offset", epoch(landed_at) as landed
     from {table} where {column} = ? order by received_time, "offset" limit 1"""

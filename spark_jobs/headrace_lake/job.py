@@ -175,7 +175,7 @@ class Job:
             checkpoint=self._checkpoint,
             brokers=self._brokers,
             events=events,
-            markers=GapMarkers(this, every=self._settings.lake.gaps_every),
+            markers=GapMarkers(this),
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )

@@ -1,4 +1,4 @@
-"""Logjam gaps: a consumer's marker becomes a row of `gaps`, covered once another consumer delivers the numbers."""
+"""Logjam gaps: a consumer's marker becomes a row of `gaps`; a query says whether other records have the numbers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from headrace_common.kafka.client import client_arguments
 from headrace_common.record.contract import GAP_TYPE, HEADERS, Reason
-from headrace_lake.landing import markers
 from headrace_lake.landing.landing import Landing
 from headrace_logjam.devices.positions import GROUP
+from headrace_reader.logjam import GAPS
 
 from tests.contract.topic import events, quarantined
-from tests.contract.waiting import before, until
+from tests.contract.waiting import until
 from tests.lake.runs import Runs
 from tests.logjam.driving import event
 from tests.logjam.test_devices import GAP, Device, consumer
@@ -67,7 +67,7 @@ def send(runs: Runs, *records: tuple[bytes, list[Any]], received: int | None = N
 
 
 def found(runs: Runs) -> dict[tuple[Any, ...], bool]:
-    rows = runs.query("select * from gaps where reason = 'logjam'")
+    rows = runs.query(f"select * from ({GAPS}) where reason = 'logjam'")
     return {(row["device"], row["from_sequence"], row["to_sequence"]): row["covered"] for row in rows}
 
 
@@ -75,7 +75,7 @@ def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs) -> None:
     elsewhere = "/logjam/tcp%3A%2F%2Fdevice-2%3A9606"
     sent = [marker(5, 10), marker(20, 22), marker(5, 6, device=8), marker("x", None)]
     send(runs, message(4), message(10), *sent, sent[0])
-    runs.run(gaps_every=0)
+    runs.run()
     assert found(runs) == {(7, 5, 10): False, (7, 20, 22): False, (8, 5, 6): False, (7, None, None): False}
     (row,) = runs.query("select * from gaps where from_sequence = 20")
     assert (row["source"], row["consumer"], row["from"], row["to"], row["offset"]) == (SOURCE, "a", None, None, 3)
@@ -83,15 +83,13 @@ def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs) -> None:
     assert runs.query("select count(*) as n from events") == [{"n": 6}], "a marker is an event too"
 
     send(runs, *(message(n) for n in (5, 6, 7, 9)), message(8, source=elsewhere), message(8, device=6))
-    runs.run(gaps_every=0)
+    runs.run()
     assert not any(found(runs).values())
     send(runs, message(8), message(21), sent[0])  # published once more
-    runs.run(gaps_every=0)
+    runs.run()
     assert found(runs) == {(7, 5, 10): True, (7, 20, 22): False, (8, 5, 6): False, (7, None, None): False}
-    (row,) = runs.query("select * from gaps where covered")
-    assert row["covered_at"] > row["landed_at"]
     send(runs, message(20), message(5, device=8))
-    runs.run(gaps_every=0)
+    runs.run()
     assert found(runs) == {(7, 5, 10): True, (7, 20, 22): True, (8, 5, 6): True, (7, None, None): False}
     assert runs.proven()
     assert len(runs.query("select * from gaps")) == 4, "a marker is one row"
@@ -106,11 +104,11 @@ def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs) -> None
     send(runs, message(5, created=now - 55_000), received=now - 70_000)
     send(runs, message(6, created=now - 55_000), received=now - 40_000)
     send(runs, marker(5, 7, **bounds), received=now - 50_000)
-    runs.run(gaps_every=0)
+    runs.run()
     assert found(runs) == {(7, 5, 7): False}
     for number, at in ((5, now - 64_000), (6, now - 46_000)):
         send(runs, message(number, created=now + 10 * 31_557_600_000), received=at)
-    runs.run(gaps_every=0)
+    runs.run()
     assert found(runs) == {(7, 5, 7): True}
 
 
@@ -132,17 +130,6 @@ def test_a_marker_is_one_row_however_often_its_batch_is_landed(runs: Runs) -> No
     runs.run()
     assert len(runs.query("select * from gaps")) == 1
     assert runs.proven()
-
-
-@pytest.mark.full
-def test_open_gaps_are_not_looked_for_in_every_batch(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[tuple[Any, ...]] = []
-    covered = before(lambda *given: looks.append(given), markers.GapMarkers._covered)
-    monkeypatch.setattr(markers.GapMarkers, "_covered", covered)
-    send(runs, marker(5, 10), *(message(n) for n in range(20, 40)))
-    runs.run(batch_records=2)
-    assert len(looks) == 1
-    assert len(runs.query("select distinct batch from batches")) > 4
 
 
 AWAY = sized(1, 4, 20)
@@ -210,14 +197,11 @@ def test_the_other_covers_the_gap_of_the_one_that_was_killed(runs: Runs, tmp_pat
     (tmp_path / "receivers").mkdir()
     last = asyncio.run(consumed(runs, tmp_path / "receivers"))
     runs.run()
-    assert {gap["covered"] for gap in runs.query("select covered from gaps")} == {False}
-    send(runs, message(1))  # of another device: the next batch
-    runs.run(gaps_every=0)
     rows = runs.query("select attributes from events where source = '/logjam/one' and stream != '-'")
     kept = {row["attributes"] for row in runs.query("select attributes from quarantine")}
     found = [json.loads(text)["sequence"] for text in (*(row["attributes"] for row in rows), *kept)]
     assert sorted(found) == list(range(1, last + 1))  # one row an event
-    gaps = runs.query("select consumer, covered, from_sequence, to_sequence from gaps")
+    gaps = runs.query(f"select consumer, covered, from_sequence, to_sequence from ({GAPS})")
     assert gaps
     assert {(gap["consumer"], gap["covered"]) for gap in gaps} == {("a", True)}
     assert gaps[0]["to_sequence"] - gaps[0]["from_sequence"] >= 120

@@ -59,7 +59,7 @@ def batch(start: int, end: int, events: int, quarantined: int = 0, partition: in
 
 def gap(start: int, end: int | None, rows: int = 0, partition: int = 0, reason: str = "retention") -> dict[str, Any]:
     whose = {"topic": "t", "topic_id": "id", "partition": partition, "epoch": 2, "landed_at": MOMENT}
-    return {"reason": reason, "from": start, "to": end, "rows": rows, "covered": False, **whose}
+    return {"reason": reason, "from": start, "to": end, "rows": rows, **whose}
 
 
 def columns_of(schema: StructType) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from headrace_reader.logjam import GAPS as LOGJAM_GAPS
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
 from headrace_reader.text import printable, text
@@ -110,10 +111,10 @@ QUERIES: Final = {
         select erasure, min(erased_at) as erased_at, any_value(requested_by) as requested_by, any_value(reason) as reason,
             any_value(predicate) as predicate, "table", topic, "partition", sum("rows")::bigint as rows, count("from") as batches
         from erasures group by erasure, "table", topic, "partition" order by erased_at, erasure, "table", topic, "partition\"""",
-    "gaps": """
+    "gaps": f"""
         select reason, topic, "partition", "from", "to", "to" - "from" - "rows" as lost, source, consumer, device,
             from_sequence, to_sequence, covered, landed_at, detail
-        from gaps order by landed_at, topic, "partition", "from", source, device, from_sequence""",
+        from ({LOGJAM_GAPS}) order by landed_at, topic, "partition", "from", source, device, from_sequence""",  # noqa: S608
     "hours": """
         select date_trunc('hour', received_time) as hour, source, count(*) as events
         from events group by all order by all""",

@@ -14,6 +14,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 from headrace_reader import against_kafka
 from headrace_reader.address import LakeAddress
+from headrace_reader.logjam import GAPS as LOGJAM_GAPS
 from headrace_reader.proof import OF_ERASING, exactly_once
 from headrace_reader.tables import Row
 
@@ -135,8 +136,8 @@ def _gaps(lake: LakeAddress, recent: str) -> CheckResult:
 def _logjam(lake: LakeAddress, recent: str) -> CheckResult:
     (found,) = query.run(
         "select count(*) as n, coalesce(sum(to_sequence - from_sequence), 0)::bigint as numbers,"
-        " count(distinct (source, device)) as devices from gaps"
-        f" where reason = '{GapReason.LOGJAM}' and covered is not true and {recent}",
+        f" count(distinct (source, device)) as devices from ({LOGJAM_GAPS})"
+        f" where reason = '{GapReason.LOGJAM}' and not covered and {recent}",
         lake,
     )
     if not found["n"]:

@@ -111,10 +111,6 @@ class LakeSettings(Section):
     vacuum_every: ClassVar[int] = 86_400
     """Seconds between two vacuums of a table: each lists the whole folder, which costs money in an object store."""
 
-    gaps_every: ClassVar[float] = 600
-    """Seconds between two searches for what covers open Logjam gaps. Each reads the attributes of all that has landed since the
-    oldest of them."""
-
     log_age: ClassVar[int] = 86_400
     """Seconds that a table's commits stay in its log after the next checkpoint: how far a reader that follows the table commit by
     commit may lag. Well above the pause after which `fence` reads a log again from its checkpoint."""

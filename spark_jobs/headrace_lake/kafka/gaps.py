@@ -147,7 +147,6 @@ def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> 
             "from": _literal(loss.start),
             "to": _literal(loss.end),
             "rows": _literal(_left_in(spark, lake, loss)),
-            "covered": "false",
             "epoch": _literal(epoch),
             "landed_at": moment,
         }

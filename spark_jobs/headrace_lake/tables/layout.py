@@ -9,7 +9,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     BinaryType,
-    BooleanType,
     DataType,
     DateType,
     IntegerType,
@@ -138,11 +137,6 @@ SCHEMAS: Final = {
         ("device", LongType(), "the Logjam device that sent them"),
         ("from_sequence", LongType(), "first missing number"),
         ("to_sequence", LongType(), "one past the last missing number"),
-        (
-            "covered", BooleanType(),
-            "whether records of another consumer (events, heartbeats, quarantine) fill a Logjam gap; false for offsets",
-        ),
-        ("covered_at", TimestampType(), "since when the gap is covered"),
         ("detail", StringType(), "the marker as it came"),
         ("received_time", TimestampType(), "timestamp of the marker's Kafka record"),
         ("epoch", LongType(), "which job recorded it"),

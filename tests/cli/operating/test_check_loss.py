@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED
 from headrace_cli.operating.parts import Severity
 from headrace_cli.wire import loss
@@ -15,7 +16,7 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.cli.operating.topics import event_headers, lead_to, put
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
-from tests.lake.test_query import batch, erase, event, gap, make, reject
+from tests.lake.test_query import MOMENT, batch, erase, event, gap, make, reject
 
 
 def named(**values: object) -> dict[str, Any]:
@@ -84,6 +85,30 @@ def test_an_item_in_parts_that_was_sent_again_counts_once(tmp_path: Path) -> Non
     found = next(each for each in loss.of_tables(tmp_path) if each.check == loss.QUARANTINE)
     assert found.verdict is Severity.FINE
     assert "2 bad_json" in found.reason
+
+
+def test_a_gap_that_another_consumer_covers_is_none(tmp_path: Path) -> None:
+    missed = {
+        "source": "/logjam/d",
+        "device": 7,
+        "from_sequence": 2,
+        "to_sequence": 4,
+        "received_time": MOMENT,
+        "detail": "{}",
+    }
+    marked = {**gap(0, 0, reason="logjam"), "from": None, "to": None, "offset": 0, **missed}
+    about: dict[str, Any] = {"protocol": "logjam", "source": "/logjam/d"}
+    rows = [
+        event(number - 2, **about, received_time=at, attributes=f'{{"device":7,"sequence":{number}}}')
+        for number, at in ((2, MOMENT), (3, MOMENT - timedelta(seconds=4)))
+    ]
+    make(tmp_path, batches=WHOLE["batches"], events=rows, gaps=[marked])
+    assert verdicts(loss.of_tables(tmp_path)) == FINE
+    DeltaTable(str(tmp_path / "events")).update(
+        {"received_time": "received_time - interval '2 seconds'"}, predicate='"offset" = 1'
+    )
+    (found,) = (found for found in loss.of_tables(tmp_path) if found.check == loss.LOGJAM)
+    assert found.verdict is Severity.WRONG, "of another life of the device"
 
 
 @pytest.mark.kafka
