@@ -99,7 +99,7 @@ class Lake:
         chosen = LakeSettings(path=str(self.folder), **{"maintenance_share": 0.9, **settings})
         return Maintenance(
             self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
-            stopping=stopping, agree=lambda _: True,
+            stopping=stopping, agree=lambda: True,
         )  # fmt: skip
 
     def value(self, name: str, **labels: str) -> float:

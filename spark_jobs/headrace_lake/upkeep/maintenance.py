@@ -89,9 +89,9 @@ class Maintenance:
         metrics: LakeMetrics,
         log: Logger,
         stopping: Callable[[], bool],
-        agree: Callable[[float | None], bool],
+        agree: Callable[[], bool],
     ) -> None:
-        """`agree`: whether the clocks agree; it is told when the last commit was made. If not, nothing is deleted by time."""
+        """`agree`: whether the clocks agree. If not, nothing is deleted by time."""
         self._spark = spark
         self._agree = agree
         self._settings = settings
@@ -170,9 +170,7 @@ class Maintenance:
         """Yields the pieces that are due, the most urgent first."""
         settings = self._settings
         now = time.time()
-        agree = self._agree(
-            max((table.commits[-1][1] for table in self._tables.values() if table.commits), default=None)
-        )
+        agree = self._agree()
         if agree and settings.retention_days:
             newest = max((day for name in self._dropped_by_day() for day in self._tables[name].days), default="")
             first = retention.first_kept(settings.retention_days, now, newest)

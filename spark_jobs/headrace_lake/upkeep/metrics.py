@@ -134,12 +134,10 @@ class LakeMetrics(Catalogue):
         )
         self.clock_ahead = self.gauge(
             "lake_clock_ahead_seconds",
-            "The job's clock minus another: Kafka's controller (kafka), the newest record of the last batch (record), the last "
-            "commit (commit).",
-            ("clock",),
+            "The job's clock minus that of Kafka's controller or, if Kafka does not tell it, minus the newest record landed.",
         )
         self.clocks_disagree = self.gauge(
             "lake_clocks_disagree",
-            "1 while clocks differ by more than five minutes, or none confirms the job's: retention, vacuum and the clean-up of "
-            "the log stop until they agree.",
+            "1 while these clocks differ by more than five minutes: retention, vacuum and the clean-up of the log stop until they"
+            " agree.",
         )
