@@ -195,10 +195,9 @@ LAKE: Final = (
         "Is it keeping up?",
         (
             Panel(
-                "Time until Kafka deletes what has not landed",
-                "The smallest margin of all partitions. At 0, records are being lost.",
-                [(f"min(headrace_lake_retention_margin_seconds{OF_RELEASE})", "margin")],
-                "s",
+                "Margin to retention",
+                "Offsets until Kafka deletes what has not landed, the least of all partitions. At 0, records are being lost.",
+                [(f"min(headrace_lake_retention_margin_offsets{OF_RELEASE})", "margin")],
                 stat=True,
             ),
             Panel(
@@ -286,9 +285,8 @@ LAKE: Final = (
             ),
             Panel(
                 "Margin to retention",
-                "By topic: the time until Kafka may delete the oldest record that has not landed.",
-                [(f"min by (topic) (headrace_lake_retention_margin_seconds{OF_RELEASE})", "{{topic}}")],
-                "s",
+                "By topic: the offsets between the first record that Kafka holds and the oldest that has not landed.",
+                [(f"min by (topic) (headrace_lake_retention_margin_offsets{OF_RELEASE})", "{{topic}}")],
             ),
             Panel(
                 "Remembered ids",

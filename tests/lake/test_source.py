@@ -33,7 +33,7 @@ class Answers(Brokers):
     def _list(self, names: Any) -> Any:
         return list(names)
 
-    def _wait(self, future: Any) -> Any:
+    def _wait(self, future: Any, patience: int | None = None) -> Any:
         partitions = SimpleNamespace(size=lambda: 3)
         identity = SimpleNamespace(toString=lambda: self._id)
         return SimpleNamespace(topicId=lambda: identity, partitions=lambda: partitions)
@@ -76,7 +76,7 @@ def test_each_partition_is_named_to_java_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         brokers, "_client", lambda: SimpleNamespace(listOffsets=lambda wanted, _: MagicMock(all=lambda: wanted))
     )
-    monkeypatch.setattr(brokers, "_wait", lambda wanted: {pair: answers[pair] for pair in wanted})
+    monkeypatch.setattr(brokers, "_wait", lambda wanted, _: {pair: answers[pair] for pair in wanted})
     monkeypatch.setattr(source, "listed", dict)
     for pairs in ([], [("t", 0)], [("t", 0)], [("t", 0), ("t", 1)], [("t", 1)]):
         assert brokers.offsets(pairs, earliest=False) == {pair: answers[pair][0] for pair in pairs}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import logging
 import shutil
-import time
-from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
-from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.kafka.source import Brokers
 from headrace_lake.upkeep import group_reporter
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.merging import choice
@@ -22,7 +19,6 @@ from headrace_lake.upkeep.progress import RunProgress
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
-from tests.contract.waiting import before, wait_for
 from tests.lake.runs import Runs
 from tests.tiers import sized
 
@@ -91,45 +87,25 @@ def test_many_small_batches_leave_few_files(runs: Runs, monkeypatch: pytest.Monk
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_margin_is_the_oldest_records_time_plus_the_retention(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_reporter, "_LOOK", 0.0)
+def test_the_lag_and_the_margin_are_those_of_kafka(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_reporter, "_LAG", 0.0)
-    began = time.time()
     runs.send(400)
-    topic, log = runs.kafka.events_topic, runs.log()
-    reporter = GroupReporter(runs.spark, runs.kafka, group="", metrics=runs.metrics, log=log)
-    retention = TopicSettings().events_retention
+    topic = runs.kafka.events_topic
+    brokers = Brokers(runs.spark, runs.kafka)
+    reporter = GroupReporter(brokers, group="", metrics=runs.metrics, log=runs.log())
     reporter.landed({**dict.fromkeys(((topic, number) for number in range(3)), 10), (topic, 3): 100})
 
-    def said(name: str, partition: int) -> float:
-        return value(runs.metrics, name, topic=topic, partition=str(partition))
+    def said(name: str) -> list[float]:
+        reporter.run_due()
+        return [value(runs.metrics, name, topic=topic, partition=str(number)) for number in range(4)]
 
-    def margin(partition: int) -> float:
-        return said("retention_margin_seconds", partition)
-
-    def look(seen: Callable[[], bool]) -> None:
-        """A record that does not come within a second is left to the next look."""
-        wait_for(before(reporter.run_due, seen), "the margins are measured")
-
-    assert said("lag_offsets", 0) == -1, "nobody has asked Kafka yet"
-    look(lambda: min(map(margin, range(4))) >= 0)
-    assert [said("lag_offsets", number) for number in range(4)] == [90, 90, 90, 0]
-    assert retention - (time.time() - began) - 1 <= margin(0) < retention, "sent since the test began"
-    assert margin(3) == retention, "all is landed"
-    assert said("retention_margin_offsets", 0) == 10
-
+    assert said("lag_offsets") == [90, 90, 90, 0]
+    assert said("retention_margin_offsets") == [10, 10, 10, 100]
     runs.delete_records({0: 50})  # retention has overtaken partition 0
-    week = retention * 0.95
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + week)
-    look(lambda: margin(0) == 0 and margin(1) < retention / 2)
-    assert said("retention_margin_offsets", 0) == 0
-    assert retention * 0.04 < margin(1) < retention * 0.05
-    assert len(runs.said("retention is about to overtake the job")) == 1, "one line in ten minutes"
-
+    assert said("retention_margin_offsets") == [0, 10, 10, 100]
     asyncio.run(leave_open(runs, 3))
-    look(lambda: said("lag_offsets", 3) == 1)
-    reporter.finish()
+    assert said("lag_offsets") == [90, 90, 90, 1]
+    brokers.close()
 
 
 async def leave_open(runs: Runs, partition: int) -> None:
@@ -149,46 +125,22 @@ def test_a_group_that_cannot_be_committed_is_said_once_and_stops_nothing(
     monkeypatch.setattr(group_reporter, "_ANSWER_TIME", 1)
     away = topics.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
     metrics, log = LakeMetrics(), CapturingLogger()
-    reporter = GroupReporter(spark, away, group="g", metrics=metrics, log=log)  # type: ignore[arg-type]
+    reporter = GroupReporter(Brokers(spark, away), group="g", metrics=metrics, log=log)  # type: ignore[arg-type]
     reporter.landed({(topics.events_topic, 0): 5})
     reporter.run_due()
     reporter._next.clear()
     reporter.run_due()
     assert value(metrics, "group_commit_failures_total") == 2
     said = [call.kwargs["what"] for call in log.calls if call.args == ("reporting failed",)]
-    assert said == ["committing the group's offsets", "measuring the lag", "reading the topics' retention"]
+    assert said == ["committing the group's offsets", "measuring the lag"]
     reporter.finish()
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_a_line_and_log_lines_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = _Terminal()
-    monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    handler = logging.StreamHandler()
-    logger = logging.getLogger()
-    logger.addHandler(handler)
-    try:
-        with RunProgress({("t", 0): 10, ("t", 1): 0}, {("t", 0): 110, ("t", 1): 1000, ("u", 0): 7}) as progress:
-            assert progress.total == 1100
-            progress.landed({("t", 0): 60})
-            logger.warning("a line of the log")
-            progress.landed({("t", 0): 110, ("t", 1): 400})
-        assert handler.stream is screen, "as before"
-    finally:
-        logger.removeHandler(handler)
+def test_what_is_left_of_a_run_with_an_end() -> None:
+    progress = RunProgress({("t", 0): 10, ("t", 1): 0}, {("t", 0): 110, ("t", 1): 1000, ("u", 0): 7})
+    assert progress.total == 1100
+    progress.landed({("t", 0): 60})
+    progress.landed({("t", 0): 110, ("t", 1): 400})
     assert progress.left == 600
-    assert "500 / 1,100 records" in screen.getvalue()
-    assert "a line of the log\n" in screen.getvalue()
-
-
-def test_elsewhere_there_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr("sys.stderr", screen)
-    with RunProgress({("t", 0): 0}, {("t", 0): 5}) as progress:
-        progress.landed({("t", 0): 9})
-    assert (progress.left, screen.getvalue()) == (0, "")
+    progress.landed({("t", 1): 1009})
+    assert progress.left == 0

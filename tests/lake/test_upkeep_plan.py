@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from headrace_lake.spark.halt import SupersededError
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS
 from headrace_lake.upkeep import retention
-from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import STALLED, STARTING, LakeHealth
@@ -77,31 +75,6 @@ def test_a_checkpoint_is_old_enough_once_the_commit_after_it_is(commits: list[tu
     cleaner = LogCleaner(storage, "/lake/events", SimpleNamespace(commits=seen), 2 * DAY)  # type: ignore[arg-type]
     assert cleaner.due() is bool(keep)
     assert cleaner._keep == keep
-
-
-@pytest.mark.parametrize(
-    ("entry", "retention"),
-    [
-        (SimpleNamespace(value=lambda: "5000"), {"t": 5.0}),
-        (SimpleNamespace(value=lambda: "-1"), {"t": math.inf}),
-        (SimpleNamespace(value=lambda: None), {}),
-        (None, {}),
-    ],
-)
-def test_a_topic_whose_retention_nobody_says_has_no_margin(
-    monkeypatch: pytest.MonkeyPatch, entry: object, retention: dict[str, float]
-) -> None:
-    """It ended the job."""
-    reporter: Any = GroupReporter.__new__(GroupReporter)
-    reporter._topics, reporter._retention = ["t"], {"t": 9.0}
-    answers = SimpleNamespace(values=lambda: {"t": {"retention.ms": entry}})
-    kinds = {"Type": SimpleNamespace(TOPIC=1)}
-    reporter._class = lambda name: kinds.get(name.rpartition("$")[2], lambda _, topic: topic)
-    monkeypatch.setattr(reporter, "_client", lambda: SimpleNamespace(describeConfigs=lambda _: answers))
-    monkeypatch.setattr(reporter, "_list", list)
-    monkeypatch.setattr(reporter, "_wait", lambda future: future)
-    reporter._ask_retention()
-    assert reporter._retention == retention
 
 
 @pytest.mark.parametrize(

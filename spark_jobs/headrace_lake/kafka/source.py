@@ -197,8 +197,8 @@ class Brokers:
         self._class = partial(java_class, spark)
         self._settings = settings
         self._admin: Any = None
-        self._questions: dict[bool, tuple[tuple[TopicPartition, ...], Any]] = {}
-        """Earliest or not -> the partitions whose offsets were asked for last, and the question in Java: two calls for each."""
+        self._questions: dict[tuple[bool, bool], tuple[tuple[TopicPartition, ...], Any]] = {}
+        """(earliest, committed) -> the partitions that were asked for last, and the question in Java: two calls for each."""
         self._told: tuple[float, int | None] | None = (
             None  # the controller's clock, in ms, and when it told it (monotonic)
         )
@@ -225,15 +225,23 @@ class Brokers:
             found[name] = TopicInfo(topic_id, description.partitions().size())
         return found
 
-    def offsets(self, partitions: Iterable[TopicPartition], *, earliest: bool) -> dict[TopicPartition, int]:
-        """Returns the first offset that Kafka holds (`earliest`), or one past the last that a reader of committed
-        records sees.
+    def offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        earliest: bool,
+        committed: bool = True,
+        patience: int | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Returns the first offset that Kafka holds (`earliest`), or one past the last that a reader sees; `committed`: of
+        committed records alone. `patience`: seconds to wait, if not `_ANSWER_TIME`.
         """
         pairs = tuple(partitions)
-        if self._questions.get(earliest, (None, None))[0] != pairs:
+        which = earliest, committed
+        if self._questions.get(which, (None, None))[0] != pairs:
             spec = self._class(_OFFSET_SPEC)
-            self._questions[earliest] = pairs, self._question(pairs, spec.earliest() if earliest else spec.latest())
-        return _offsets_in(self._answers(pairs, self._questions[earliest][1]))
+            self._questions[which] = pairs, self._question(pairs, spec.earliest() if earliest else spec.latest())
+        return _offsets_in(self._answers(pairs, self._questions[which][1], committed=committed, patience=patience))
 
     def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
         """Returns the latest timestamp, in ms, of the records that Kafka holds; None if it holds none, or is too old to say
@@ -277,11 +285,14 @@ class Brokers:
             wanted.put(self._class("org.apache.kafka.common.TopicPartition")(*pair), spec)
         return wanted
 
-    def _answers(self, pairs: Iterable[TopicPartition], wanted: Any) -> dict[TopicPartition, tuple[int, int]]:
-        committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
-        options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
+    def _answers(
+        self, pairs: Iterable[TopicPartition], wanted: Any, *, committed: bool = True, patience: int | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        levels = self._class("org.apache.kafka.common.IsolationLevel")
+        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+        options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(level)
         try:
-            answers = self._wait(self._client().listOffsets(wanted, options).all())
+            answers = self._wait(self._client().listOffsets(wanted, options).all(), patience)
         except _UnknownTopicError as error:
             raise KafkaAwayError("a topic was deleted or recreated while its offsets were asked for") from error
         found = listed(answers)
@@ -293,6 +304,18 @@ class Brokers:
         # below 0, Kafka takes a time for a command or refuses it
         found = _offsets_in(self._list_offsets(partitions, spec.forTimestamp(first) if first > 0 else spec.earliest()))
         return {pair: None if offset < 0 else offset for pair, offset in found.items()}
+
+    def commit(self, group: str, ends: Mapping[TopicPartition, int], *, patience: int) -> None:
+        """Commits `ends` as the offsets of the consumer group. Raises `HaltError` if Kafka refuses it."""
+        offsets = self._class("java.util.HashMap")()
+        place = self._class("org.apache.kafka.common.TopicPartition")
+        following = self._class("org.apache.kafka.clients.consumer.OffsetAndMetadata")
+        for pair, end in ends.items():
+            offsets.put(place(*pair), following(end))
+        try:
+            self._wait(self._client().alterConsumerGroupOffsets(group, offsets).all(), patience)
+        except _UnknownTopicError as error:
+            raise KafkaAwayError("a topic was deleted or recreated while its offsets were committed") from error
 
     def close(self) -> None:
         """Closes the connections."""
@@ -326,9 +349,9 @@ class Brokers:
             array.add(name)
         return array
 
-    def _wait(self, future: Any) -> Any:
+    def _wait(self, future: Any, patience: int | None = None) -> Any:
         try:
-            return future.get(_ANSWER_TIME, self._class("java.util.concurrent.TimeUnit").SECONDS)
+            return future.get(patience or _ANSWER_TIME, self._class("java.util.concurrent.TimeUnit").SECONDS)
         except Py4JJavaError as error:
             cause = root_cause(error)
             if "UnknownTopicOrPartitionException" in cause or "UnknownTopicIdException" in cause:

@@ -76,16 +76,9 @@ class LakeMetrics(Catalogue):
             " nobody has ended, which hold back the job. Absent while Kafka does not answer.",
             ("topic", "partition"),
         )
-        self.retention_margin = self.gauge(
-            "lake_retention_margin_seconds",
-            "Time until the topic's retention may delete the oldest record that has not landed: its timestamp plus "
-            "retention.ms minus now; retention.ms if everything has landed. At 0, records are being lost.",
-            ("topic", "partition"),
-        )
         self.retention_margin_offsets = self.gauge(
             "lake_retention_margin_offsets",
-            "Offsets between the first record in Kafka and the oldest that has not landed: watch it where retention.bytes "
-            "is set.",
+            "Offsets between the first record in Kafka and the oldest that has not landed. At 0, records are being lost.",
             ("topic", "partition"),
         )
         self.group_failures = self.counter(

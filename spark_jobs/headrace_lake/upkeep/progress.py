@@ -1,18 +1,13 @@
-"""The job's progress: what Spark's reports say, and a progress line on a terminal."""
+"""The job's progress: what Spark's reports say, and what is left of a run with an end."""
 
 from __future__ import annotations
 
 import json
-import logging
-import sys
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typing_extensions import override
 
 from headrace_lake.kafka.source import TopicPartition
@@ -74,26 +69,13 @@ def reached(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 class RunProgress:
-    """The progress of a run with a known end: from `starts` to `ends`. A partition in neither does not count.
-
-    Within its block it shows a progress line on a terminal; log lines appear above it.
-    """
+    """The progress of a run with a known end: from `starts` to `ends`. A partition in neither does not count."""
 
     def __init__(self, starts: Offsets, ends: Offsets) -> None:
         self._at = dict(starts)
         self._done = 0
-        self._began = time.monotonic()
         self.total = sum(max(0, end - starts.get(pair, end)) for pair, end in ends.items())
         """Offsets to land."""
-        console = Console(stderr=True)
-        self._shown: Progress | None = None
-        if console.is_terminal:
-            self._shown = Progress(
-                SpinnerColumn(), TextColumn("landed"), BarColumn(), TextColumn("{task.fields[figures]}"),
-                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
-                console=console,
-            )  # fmt: skip
-            self._task = self._shown.add_task("", total=self.total, figures="")
 
     @property
     def left(self) -> int:
@@ -105,26 +87,3 @@ class RunProgress:
         for pair, end in ends.items():
             self._done += max(0, end - self._at.get(pair, end))
             self._at[pair] = end
-        if self._shown is not None:
-            rate = self._done / max(0.001, time.monotonic() - self._began)
-            figures = f"{self._done:,} / {self.total:,} records, {rate:,.0f}/s"
-            self._shown.update(self._task, completed=min(self._done, self.total), figures=figures)
-
-    def __enter__(self) -> Self:
-        if self._shown is not None:
-            self.landed({})
-            self._shown.start()
-            _log_to_present_stderr()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown is not None:
-            self._shown.stop()
-            _log_to_present_stderr()
-
-
-def _log_to_present_stderr() -> None:
-    """Logs to the stream that Rich has put in place of stderr: lines written there appear above the progress line."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(sys.stderr)

@@ -48,9 +48,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._progress = progress
         self._begun = False
         self._short = False  # whether ids were forgotten early
-        self._group_reporter = GroupReporter(
-            spark, settings.kafka, group=settings.lake.group, metrics=health.metrics, log=log
-        )
+        self._group_reporter = GroupReporter(brokers, group=settings.lake.group, metrics=health.metrics, log=log)
         self._group_reporter.landed(landed_before)
         self._clocks = ClockGuard(brokers, health.metrics, log)
         self._maintenance = Maintenance(
@@ -68,8 +66,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._open.callback(self._group_reporter.finish)
         self._open.callback(self._beside.shutdown)
         self._open.callback(self._spark.streams.removeListener, reports)
-        if self._progress is not None:
-            self._open.enter_context(self._progress)
         return self
 
     def __exit__(self, *_: object) -> None:
