@@ -35,10 +35,9 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, QUARANTINE
+from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, KEY, QUARANTINE
 from headrace_lake.tables.properties import ERASED_APP
 
-_KEY: Final = ("topic_id", "partition", "offset")
 _TABLES: Final = (EVENTS, QUARANTINE)
 _ID: Final = {EVENTS: "event_id", QUARANTINE: "id"}
 _RANGE: Final = ("epoch", "batch", "from", "to")
@@ -165,11 +164,11 @@ class Erase:
         same = of_rejects.where(sf.col("id").startswith(DETERMINISTIC.decode())).select(sf.col("id").alias("gone"))
         before = erasures.read(self._spark, self._lake).select(sf.explode("ids").alias("gone"))
         ids = named.unionAll(same).unionAll(before).distinct().persist()
-        columns = ("topic", *_KEY, "landed_at")
+        columns = ("topic", *KEY, "landed_at")
         found = events.join(ids, events["event_id"] == ids["gone"], "left_semi")
         places = [self._unlisted(found.select(*columns, sf.col("event_id").alias("own_id")), EVENTS)]
         also = rejects.join(ids, rejects["id"] == ids["gone"], "left_semi")
-        rows = of_rejects.unionByName(also).select(*columns, "id").dropDuplicates(list(_KEY))
+        rows = of_rejects.unionByName(also).select(*columns, "id").dropDuplicates(list(KEY))
         own_id = sf.when(sf.col("id").startswith(DETERMINISTIC.decode()), sf.col("id"))
         places.append(self._unlisted(rows.select(*columns, own_id.alias("own_id")), QUARANTINE))
         placed = self._with_batches(reduce(DataFrame.unionByName, places))
@@ -182,7 +181,7 @@ class Erase:
 
     def _unlisted(self, rows: DataFrame, table: str) -> DataFrame:
         listed = erasures.places(self._spark, self._lake, table)
-        return rows.join(listed, list(_KEY), "left_anti").withColumn("table", sf.lit(table))
+        return rows.join(listed, list(KEY), "left_anti").withColumn("table", sf.lit(table))
 
     def _with_batches(self, rows: DataFrame) -> DataFrame:
         """Returns `rows` with the batch that landed them; null if `batches` does not have it."""
@@ -243,8 +242,8 @@ class Erase:
 
     def _listed(self, table: str) -> DataFrame:
         """Returns (topic_id, partition, offset, day) of rows in `table` that are listed."""
-        places = erasures.places(self._spark, self._lake, table).select(*_KEY)
-        return self._read(table).select(*_KEY, DAY).join(places, list(_KEY), "left_semi")
+        places = erasures.places(self._spark, self._lake, table).select(*KEY)
+        return self._read(table).select(*KEY, DAY).join(places, list(KEY), "left_semi")
 
     def _delete(self, table: str) -> int:
         """Deletes the listed rows of `table`; returns how many. Files that held any are written again without them."""
@@ -253,9 +252,9 @@ class Erase:
             days = {str(day): count for day, count in self._listed(table).groupBy(DAY).count().collect()}
             if not days:
                 return deleted
-            places = erasures.places(self._spark, self._lake, table).select(*_KEY)
+            places = erasures.places(self._spark, self._lake, table).select(*KEY)
             sf.broadcast(places).createOrReplaceTempView(_SOURCE)
-            same = " and ".join(f"t.`{name}` = s.`{name}`" for name in _KEY)
+            same = " and ".join(f"t.`{name}` = s.`{name}`" for name in KEY)
             within = ", ".join(f"date'{day}'" for day in sorted(days))
             merge = (
                 f"MERGE INTO delta.`{self._lake}/{table}` t USING {_SOURCE} s"

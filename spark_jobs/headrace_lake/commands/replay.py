@@ -38,10 +38,9 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import REPLAYED, Fence, transaction
-from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, EVENTS, KEY, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import RETAINED_FROM
 
-_KEY: Final = ("topic_id", "partition", "offset")
 _PAGE: Final = 5_000  # rows of `batches` that the driver reads at once
 _ATTEMPTS: Final = 5  # at a step whose records Kafka deletes meanwhile
 _GONE: Final = "Kafka no longer holds it"
@@ -250,7 +249,7 @@ class Replay:
         ]
         records = self._spark.read.format("kafka").options(**range_options(self._settings.kafka, ranges)).load()
         keyed = records.withColumn("topic_id", sf.expr(self._topic_id()))
-        missing = keyed.join(there[0].unionAll(there[1]).select(*_KEY), list(_KEY), "left_anti").persist()
+        missing = keyed.join(there[0].unionAll(there[1]).select(*KEY), list(KEY), "left_anti").persist()
         try:
             done = self._land(step, spans, missing, there, version, landed_at)
         finally:

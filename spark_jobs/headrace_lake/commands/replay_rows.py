@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 from headrace_lake.commands.replay_plan import BatchRange
 from headrace_lake.rows.decode import quoted
 from headrace_lake.spark.literals import OURS
-from headrace_lake.tables.layout import EVENTS
+from headrace_lake.tables.layout import EVENTS, KEY
 
 RANGE: Final = f"{OURS}range"
 """Column of rows: the number of the range in which they lie."""
@@ -20,7 +20,6 @@ SOUND: Final = f"{OURS}sound"
 WANTED: Final = f"{OURS}wanted"
 """Column of rows: they land."""
 
-_KEY: Final = ("topic_id", "partition", "offset")
 _TOPIC_ID, _PARTITION, _FIRST, _BEYOND = (f"{OURS}{name}" for name in ("topic_id", "partition", "first", "beyond"))
 _INSIDE: Final = f"topic_id = {_TOPIC_ID} and partition = {_PARTITION} and offset >= {_FIRST} and offset < {_BEYOND}"
 _COPY, _COPY_TIME, _COPY_PLACE, _RESEND = (f"{OURS}{name}" for name in ("copy", "copy_time", "copy_place", "resend"))
@@ -71,14 +70,14 @@ def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: 
     earlier = events.select(
         sf.col("event_id").alias(_COPY),
         time_.alias(_COPY_TIME),
-        sf.struct("received_time", *_KEY).alias(_COPY_PLACE),
+        sf.struct("received_time", *KEY).alias(_COPY_PLACE),
     )
     same = (sf.col("event_id") == sf.col(_COPY)) & (time_ <= sf.col(_COPY_TIME) + reach)
     same &= time_ >= sf.col(_COPY_TIME) - reach
-    before = sf.struct("received_time", *_KEY) > sf.col(_COPY_PLACE)
+    before = sf.struct("received_time", *KEY) > sf.col(_COPY_PLACE)
     found = (
-        resends.join(landed, same, "left_semi").select(*_KEY)
-        .unionAll(resends.join(earlier, same & before, "left_semi").select(*_KEY))
+        resends.join(landed, same, "left_semi").select(*KEY)
+        .unionAll(resends.join(earlier, same & before, "left_semi").select(*KEY))
         .distinct().withColumn(_RESEND, sf.lit(True))
     )  # fmt: skip
-    return events.join(found, list(_KEY), "left").withColumn(WANTED, sf.col(_RESEND).isNull())
+    return events.join(found, list(KEY), "left").withColumn(WANTED, sf.col(_RESEND).isNull())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -26,9 +26,7 @@ from headrace_lake.landing.recovered import check_rows
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.layout import BATCHES, QUARANTINE, SCHEMAS
-
-_KEY: Final = ("topic_id", "partition", "offset")
+from headrace_lake.tables.layout import BATCHES, KEY, QUARANTINE, SCHEMAS
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ class Landing:
             starts = {(topic, number): start for topic, number, start, _ in ranges}
             there = landed_already(self._epoch.spark, self._epoch.lake, QUARANTINE, starts, self._epoch.topics.ids)
             self._epoch.log.info("rows of an interrupted job left out", table=QUARANTINE)
-            self._epoch.fence.write(QUARANTINE, wanted.join(there, list(_KEY), "left_anti").select(*columns), version)
+            self._epoch.fence.write(QUARANTINE, wanted.join(there, list(KEY), "left_anti").select(*columns), version)
             return self._measured(decoded, measures), False
         observation = Observation()
         observed = decoded.observe(observation, *measures).where(self._quarantine.wanted).select(*columns)

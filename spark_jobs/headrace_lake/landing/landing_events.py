@@ -27,9 +27,8 @@ from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts_sql
 from headrace_lake.spark.jvm import selected
 from headrace_lake.tables.erasures import ERASED, ErasedIds, with_erased
-from headrace_lake.tables.layout import EVENTS, SCHEMAS
+from headrace_lake.tables.layout import EVENTS, KEY, SCHEMAS
 
-_KEY: Final = ("topic_id", "partition", "offset")
 _OTHER: Final = "other"
 _SOUND: Final = f"{FAULT} is null"
 _MARKER: Final = f"{_SOUND} and {GAP}"
@@ -173,7 +172,7 @@ class EventsLanding:
                     self._without_erased(marked)
                     .where(_WANTED)
                     .select(*columns)
-                    .join(there, list(_KEY), "left_anti")
+                    .join(there, list(KEY), "left_anti")
                     .select(*columns)
                 )
                 self._epoch.fence.write(EVENTS, rows, version, accept)
@@ -256,7 +255,7 @@ class EventsLanding:
         inside = within(ranges, self._epoch.topics.ids)
         rows = self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{EVENTS}").where(inside)
         rows = with_erased(
-            self._epoch.spark, self._epoch.lake, EVENTS, rows.select(*_KEY, "protocol", "landed_at"), inside
+            self._epoch.spark, self._epoch.lake, EVENTS, rows.select(*KEY, "protocol", "landed_at"), inside
         )
         counted = rows.groupBy("partition", _protocol()).agg(sf.count(sf.lit(1)), sf.expr(EARLIEST))
         return [tuple(row) for row in counted.collect()]

@@ -19,10 +19,9 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import rows_in, within
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP
-from headrace_lake.tables.layout import EVENTS, GAPS, SCHEMAS
+from headrace_lake.tables.layout import EVENTS, GAPS, KEY, SCHEMAS
 
 _OURS: Final = f"reason in ('{GapReason.LOGJAM}', '{GapReason.JOINED}')"
-_KEY: Final = ("topic_id", "partition", "offset")
 
 
 class GapMarkers:
@@ -47,8 +46,8 @@ class GapMarkers:
         events = decode.events(records, self._epoch.topics, landed_at).where(f"{GAP} and {FAULT} is null")
         # one that was published again is in the batch, and not in the events table
         mine = [item for item in ranges if item.topic == self._epoch.topics.events]
-        landed = rows_in(self._epoch.spark, self._epoch.lake, EVENTS, mine, self._epoch.topics.ids).select(*_KEY)
-        events = events.join(landed, list(_KEY), "left_semi")
+        landed = rows_in(self._epoch.spark, self._epoch.lake, EVENTS, mine, self._epoch.topics.ids).select(*KEY)
+        events = events.join(landed, list(KEY), "left_semi")
 
         def number(name: GapField) -> str:
             return f"try_cast(get_json_object(body, '$.{name}') as bigint)"

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from headrace_lake.spark.literals import OURS, quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.layout import PROPERTIES, make
+from headrace_lake.tables.layout import KEY, PROPERTIES, make
 from headrace_lake.tables.transaction_log import TransactionLog
 
 ERASURES: Final = "erasures"
@@ -52,7 +52,6 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "erased_at": TimestampType(),  # when the list was written: rows are deleted after that
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
-_KEY: Final = ("topic_id", "partition", "offset")
 MOST_BROADCAST: Final = 20_000
 """Ids that each batch may send to all its tasks: a few megabytes, where a million would be a hundred."""
 
@@ -82,7 +81,7 @@ def places(spark: SparkSession, lake: str, table: str) -> DataFrame:
     """Returns (topic_id, partition, offset, landed_at) of all records that were erased from `table`."""
     erased = read(spark, lake).where(sf.col("table") == table)
     listed = erased.select("topic_id", "partition", sf.explode("offsets").alias("offset"), "landed_at")
-    return listed.groupBy(*_KEY).agg(sf.min("landed_at").alias("landed_at"))
+    return listed.groupBy(*KEY).agg(sf.min("landed_at").alias("landed_at"))
 
 
 def with_erased(spark: SparkSession, lake: str, table: str, rows: DataFrame, inside: str) -> DataFrame:
@@ -95,7 +94,7 @@ def with_erased(spark: SparkSession, lake: str, table: str, rows: DataFrame, ins
     if not exists(spark, lake):
         return rows
     erased = places(spark, lake, table).where(inside)
-    gone = erased.join(rows.select(*_KEY), list(_KEY), "left_anti")
+    gone = erased.join(rows.select(*KEY), list(KEY), "left_anti")
     return rows.unionByName(
         gone.select(*(name for name in gone.columns if name in rows.columns)), allowMissingColumns=True
     )
