@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from notes import CODE, version_of
 from pins import ROOT, projects
 
 SDIST: Final = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
@@ -26,9 +25,10 @@ SDIST: Final = "import sys; from setuptools import build_meta; build_meta.build_
 
 def version() -> str:
     """Returns the version of all parts."""
-    found = version_of(CODE.read_text())
+    code = (ROOT / "libs" / "common" / "headrace_common" / "__init__.py").read_text()
+    found = re.search(r'^__version__ = "(.+)"$', code, re.MULTILINE)
     assert found is not None
-    return found
+    return found[1]
 
 
 def built_at() -> str:

@@ -6,7 +6,7 @@
     python release/pins.py --of common forward   prints the lines that these parts need, for `pip install --no-deps -r`
 
 The first two need a package index (pip's own settings name it) and write constraints.txt; release/tools.txt, which pins
-what builds the documentation's site and checks the workflows; and release/native.txt, which pins what makes a wheel of the
+what checks the workflows; and release/native.txt, which pins what makes a wheel of the
 native core. The last needs only Python's standard library: images use it, too.
 """
 
@@ -35,7 +35,7 @@ HEAD: Final = """\
 # Written by `python release/pins.py`; the names come from the pyproject files.
 """
 TOOLS_HEAD: Final = """\
-# What builds the documentation's site and checks the workflows; release/tools.sh installs it.
+# What checks the workflows; release/tools.sh installs it.
 # Written by `python release/pins.py`.
 """
 NATIVE_HEAD: Final = """\

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what checks the workflows and builds the documentation's site, beside .venv: into .tools/bin. Needs Python and Go.
+# Installs what checks the workflows, beside .venv: into .tools/bin. Needs Python and Go.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 GOBIN=$PWD/.tools/bin GOFLAGS=-mod=mod go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

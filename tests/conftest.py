@@ -51,7 +51,6 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "promtool": lambda: _answers("promtool", "--version"),
     "actionlint": lambda: _answers("actionlint", "-version"),
     "zizmor": lambda: _answers("zizmor", "--version"),
-    "mkdocs": lambda: _answers("mkdocs", "--version"),
     "k8s": lambda: "HEADRACE_TEST_CLUSTER" in os.environ and _answers("kubectl", "version", "--request-timeout=10s"),
     "cargo": lambda: _answers("cargo", "--version"),
     "node": lambda: os.environ.get("HEADRACE_TEST_CLUSTER") == "node" and has("k8s"),

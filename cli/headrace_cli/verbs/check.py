@@ -69,7 +69,7 @@ def run_tests(
         typer.Option(
             metavar="TOOLS",
             help="Fail instead of skipping tests that need one of java,go,npm,maven,docker,compose,systemd,helm,kubeconform,"
-            "promtool,chromium,actionlint,zizmor,mkdocs,k8s,node.",
+            "promtool,chromium,actionlint,zizmor,k8s,node.",
         ),
     ] = "",
     everything: Annotated[
