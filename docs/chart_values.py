@@ -322,7 +322,7 @@ class Monitoring(Value):
         pattern=r"^(https?://.+)?$",
         description="URL where your people find docs/runbooks.md: each alert links to its section (`runbook_url`).",
     )
-    dashboards: bool = Field(False, description="ConfigMaps with the dashboards, for Grafana's sidecar.")
+    dashboards: bool = Field(False, description="A ConfigMap with the dashboard, for Grafana's sidecar.")
     dashboard_labels: dict[str, str] = Field(
         {"grafana_dashboard": "1"}, description="Labels that the sidecar selects by."
     )

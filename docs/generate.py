@@ -13,7 +13,6 @@ ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS))
 
 import chart_pages  # noqa: E402
-from dashboards import DASHBOARDS  # noqa: E402
 from headrace_cli.__main__ import MODULES, verb  # noqa: E402
 from headrace_cli.operating.snippets import CLIENTS, PORTS, configuration  # noqa: E402
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics  # noqa: E402
@@ -163,7 +162,6 @@ PAGES = {
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,
     CHART / "files" / "units.json": chart_pages.units,
-    **{CHART / "dashboards" / f"{name}.json": page for name, page in DASHBOARDS.items()},
 }
 
 if __name__ == "__main__":
