@@ -61,14 +61,8 @@ FILES = {
         ),
         ("send forward host", 2, "expected HOST:PORT"),
         ("send forward host:99999", 2, "expected HOST:PORT"),
-        ("send forward h:1 --file missing", 2, "--file missing"),
-        ("send forward h:1 --file hello --rate 1", 2, "name one of them"),
         ("send forward h:1 --for 2s", 2, "made up (--rate N)"),
-        ("send forward h:1 --file hello --size 9", 2, "made up (--rate N)"),
         ("send forward h:1 --ca missing", 2, "--ca missing"),
-        ("send forward h:1 --cert missing", 2, "--cert missing"),
-        ("send forward h:1 --cert /dev/null", 2, "--cert /dev/null"),
-        ("send forward h:1 --login missing", 2, "--login missing: No such file"),
         ("send logjam h:1 --ca system", 2, "ZeroMQ has no TLS"),
         *(
             (f"smoke {target}", 2, "expected HOST:PORT")

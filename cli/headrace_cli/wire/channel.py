@@ -1,28 +1,20 @@
-"""A connection: bytes over TCP and TLS, with Forward's login, or messages over ZeroMQ, with one interface."""
+"""A connection: bytes over TCP and TLS, or messages over ZeroMQ, with one interface."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from typing import Final
 
-import msgpack
 import zmq
 import zmq.asyncio
-from headrace_common.operations.tasks import own_name
-from headrace_forward.login.handshake import ping, proof_of, read_pong
 from headrace_logjam.client import MESSAGE_FRAMES
 from headrace_logjam.wire import joined, split
 from zmq.utils.monitor import parse_monitor_message, recv_monitor_message
 
-from headrace_cli.wire.target import Login, RefusedError, Target, over_zeromq
+from headrace_cli.wire.target import RefusedError, Target, over_zeromq
 
 _READ: Final = 65_536
-
-_SALT: Final = 16
-_MOST: Final = 64 << 10
-_LOGIN_READ: Final = 4096
 
 
 class StreamChannel:
@@ -142,49 +134,6 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def opened(target: Target, seconds: float) -> Streams:
-    """Connect, and log in if the target says how, within `seconds`. Raises `OSError`, `TimeoutError`, `RefusedError`."""
+    """Connect within `seconds`. Raises `OSError`, `TimeoutError`."""
     async with asyncio.timeout(seconds):
-        reader, writer = await asyncio.open_connection(target.host, target.port, ssl=target.tls)
-        try:
-            if target.login is not None:
-                await _log_in(target.login, reader, writer)
-        except BaseException:
-            writer.transport.abort()
-            raise
-    return reader, writer
-
-
-async def _log_in(login: Login, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    helo, hostname, salt = await _message(reader), own_name(), os.urandom(_SALT)
-    try:
-        writer.write(
-            ping(helo, login.shared_key, hostname=hostname, salt=salt, user=login.user, password=login.password)
-        )
-        await writer.drain()
-        verdict = read_pong(await _message(reader))
-    except ValueError as error:
-        raise RefusedError(f"does not log us in: its answer is {error}") from error
-    if not verdict.accepted:
-        raise RefusedError(f"refuses the login: {verdict.reason}")
-    if verdict.proof != proof_of(helo, login.shared_key, verdict.hostname, salt):
-        raise RefusedError("does not have the shared key itself")
-
-
-async def _message(reader: asyncio.StreamReader) -> bytes:
-    """Return the next object of msgpack; the server sends nothing after it until it is answered. Raises `RefusedError`."""
-    data = b""
-    while len(data) < _MOST:
-        piece = await reader.read(_LOGIN_READ)
-        if not piece:
-            raise RefusedError("closes the connection at the login")
-        data += piece
-        unpacker = msgpack.Unpacker()
-        unpacker.feed(data)
-        try:
-            unpacker.skip()
-        except msgpack.OutOfData:
-            continue
-        except (ValueError, msgpack.FormatError):
-            break
-        return data
-    raise RefusedError("does not ask for a login as Forward does")
+        return await asyncio.open_connection(target.host, target.port, ssl=target.tls)

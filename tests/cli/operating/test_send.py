@@ -27,9 +27,9 @@ from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.channel import channel_to
 from headrace_cli.wire.send import connections, source, verb
 from headrace_cli.wire.send.connections import Connection, Tally
-from headrace_cli.wire.send.source import LINE_BYTES, EventSource, RateSource
-from headrace_cli.wire.send.verb import send, sent
-from headrace_cli.wire.target import CLIENTS, ClientSecurity, Target, target_of
+from headrace_cli.wire.send.source import LINE_BYTES, EventSource, LineSource, RateSource
+from headrace_cli.wire.send.verb import sent
+from headrace_cli.wire.target import CLIENTS, Target, target_of
 from headrace_common.record.encoding import decode
 
 from tests.cli.operating.serving import HOST, serving
@@ -95,9 +95,9 @@ class Stored:
         return answer
 
 
-def to(protocol: str, address: str, source: EventSource, security: ClientSecurity | None = None, **how: Any) -> int:
+def to(protocol: str, address: str, source: EventSource, ca: str = "", **how: Any) -> int:
     """Sends as `send` does; its exit status."""
-    return sent(target_of(protocol, Path("nowhere"), address, security or ClientSecurity()), source, **how)
+    return sent(target_of(protocol, Path("nowhere"), address, ca), source, **how)
 
 
 def patient_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_lines_of_a_file(protocol: str, tmp_path: Path) -> None:
     path.write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
     stored = Stored(protocol)
     with Server(stored).running() as server:
-        assert send(protocol, server.target, file=path, batch=2) == 0
+        assert to(protocol, server.target, LineSource(path.open("rb")), batch=2) == 0
     first, *rest = sorted(stored.bodies, key=lambda body: body["headrace"]["n"])
     assert first["message"] == "plain \ufffd text"
     assert rest[0]["a"] == 1
@@ -141,7 +141,7 @@ def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: 
     path.write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
     stored = Stored("forward")
     with Server(stored).running() as server:
-        assert send("forward", server.target, file=path, batch=1000, connections=2, as_json=True) == 0
+        assert to("forward", server.target, LineSource(path.open("rb")), batch=1000, connections=2, as_json=True) == 0
     assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
     assert json.loads(capfd.readouterr().out)["frames"] <= 40
 
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "x").touch()
     stored = Stored("forward")
     with Server(stored).running() as server:
-        assert send("forward", server.target, file=tmp_path / "x") == 1
+        assert to("forward", server.target, LineSource((tmp_path / "x").open("rb"))) == 1
     assert [body["message"] for body in stored.bodies] == ["one"]
 
 
@@ -248,12 +248,12 @@ def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificates = ensure(tmp_path / "certificates", HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificates.server)
-    stored, ours = Stored("lumberjack"), ClientSecurity(str(certificates.ca))
+    stored, ours = Stored("lumberjack"), str(certificates.ca)
     with Server(stored, context).running() as server:
         assert to("lumberjack", server.target, RateSource(100, 0.1, 300), ours) == 0
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
-            to("lumberjack", server.target, RateSource(10, 1, 300), ClientSecurity("system"))
+            to("lumberjack", server.target, RateSource(10, 1, 300), "system")
     monkeypatch.setattr(verb, "ANSWER_SECONDS", 2.0)
     with Server(silent).running() as server, pytest.raises(CommandError, match=server.target):
         to("lumberjack", server.target, RateSource(10, 1, 300), ours)

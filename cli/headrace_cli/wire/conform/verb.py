@@ -19,7 +19,7 @@ from headrace_cli.verbs import console
 from headrace_cli.verbs.options import CaOption, StateOption, examples
 from headrace_cli.wire.conform import probes
 from headrace_cli.wire.conform.bench import Bench, Finding, Probe, StorageSwitch, Verdict
-from headrace_cli.wire.target import ASKED, ClientSecurity, target_of, why_not
+from headrace_cli.wire.target import ASKED, target_of, why_not
 
 FORMATS: Final = ("table", "json")
 _COLORS: Final = {Verdict.KEPT: "green", Verdict.BROKEN: "red", Verdict.NOTED: "yellow", Verdict.NOT_ASKED: "dim"}
@@ -107,9 +107,7 @@ def conform(
     check_known("--only", only or (), [probe.name for probe in probes])
     probes = [probe for probe in probes if not only or probe.name in only]
     storage = StorageSwitch(hold, release) if hold else None
-    bench = Bench(
-        target_of(protocol, state, target, ClientSecurity(ca)), wait, silence, storage, largest << 20, inflated << 20
-    )
+    bench = Bench(target_of(protocol, state, target, ca), wait, silence, storage, largest << 20, inflated << 20)
     asked = asyncio.run(_run(bench, probes))
     if style == "json":
         sys.stdout.write(json.dumps(_described(bench, asked), indent=1) + "\n")

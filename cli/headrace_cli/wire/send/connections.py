@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import Answer, Compression
+from headrace_common.session.client import Answer
 
 from headrace_cli.wire.channel import Channel, channel_to
 from headrace_cli.wire.send.source import EventSource
@@ -82,13 +82,12 @@ class Connection:
         tally: Tally,
         batch: int,
         timeout: float,
-        compression: Compression | None = None,
     ) -> None:
         self._target = target
         self._source = source
         self._tally = tally
         self._timeout = timeout
-        self._client = client_of(target.protocol)(compression)
+        self._client = client_of(target.protocol)()
         self._waiting: dict[int, SentFrame] = {}  # by the frames' numbers, in the order in which they were made
         self._progress = time.monotonic()
         self._room = asyncio.Semaphore(WINDOW)

@@ -22,7 +22,7 @@ from headrace_cli.verbs import console
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import RateSource
 from headrace_cli.wire.send.verb import run
-from headrace_cli.wire.target import ClientSecurity, Target, client_of, over_zeromq, parse_address
+from headrace_cli.wire.target import Target, client_of, over_zeromq, parse_address, tls_context
 
 AGAIN: Final = 0.5
 """Seconds until a Kafka that could not be reached is asked again."""
@@ -43,7 +43,7 @@ def smoke(
     seconds: Annotated[float, typer.Option(min=1, help="How long to wait for each answer, and for the events.")] = 60,
 ) -> int:
     """Send an event by each protocol and find it on the topic. HEADRACE_KAFKA__BOOTSTRAP_SERVERS says where Kafka is."""
-    tls = ClientSecurity("" if ca is None else str(ca)).context()
+    tls = tls_context("" if ca is None else str(ca))
     kafka = environments_kafka()
     return EXIT_FAILED if asyncio.run(_try_all(kafka, parse(targets, tls), seconds)) else 0
 

@@ -12,12 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from io import BufferedReader
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from headrace_common.session.client import Compression
 from headrace_reader.address import LakeAddress, located
 from headrace_reader.text import printable
 from rich.live import Live
@@ -29,7 +26,7 @@ from headrace_cli.verbs import console, query
 from headrace_cli.verbs.options import CaOption, LakeOption, StateOption, examples
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import EventSource, LineSource, RateSource
-from headrace_cli.wire.target import ClientSecurity, Target, client_of, compression_of, target_of
+from headrace_cli.wire.target import Target, client_of, target_of
 
 ANSWER_SECONDS: Final = 60.0
 """Time that a receiver has for each acknowledgement."""
@@ -124,9 +121,7 @@ app = typer.Typer()
     epilog=examples(
         "tail -f access.log | ./headrace send forward",
         "./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check",
-        "./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem",
-        "./headrace send forward logs.example.org:24224 --rate 100 --login secrets",
-        "./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check",
+        "./headrace send courier logs.example.org:5043 --ca ca.pem < events.jsonl",
     )
 )
 def send(
@@ -135,12 +130,11 @@ def send(
     ],
     target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A receiver; default: the stack in --state.")] = "",
     state: StateOption = DEFAULT_STATE,
-    file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Send its lines; default: standard input, unless there is a --rate."),
-    ] = None,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", min=0.1, max=10_000_000, help="Send N events a second instead.")
+        float | None,
+        typer.Option(
+            metavar="N", min=0.1, max=10_000_000, help="Send N events a second; default: lines of standard input."
+        ),
     ] = None,
     duration: Annotated[
         str, typer.Option("--for", metavar="TIME", help="With --rate: for this time, as 30s or 5m (10s).")
@@ -152,23 +146,6 @@ def send(
     connections: Annotated[int, typer.Option(min=1, max=1000, help="Connections, which share the events.")] = 1,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Most events in a frame.")] = 100,
     ca: CaOption = "",
-    cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Show this certificate (PEM, with its key, not encrypted).")
-    ] = None,
-    login: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Secrets, as lines of NAME=VALUE: of Forward shared_key, user, password; of Logjam curve_server, curve_key.",
-        ),
-    ] = None,
-    compression: Annotated[
-        str,
-        typer.Option(
-            metavar="METHOD[:LEVEL]",
-            help="Courier: zlib; Forward: none, gzip or zstd; Logjam: none, zlib, snappy or lz4; Lumberjack: none or zlib.",
-        ),
-    ] = "",
     then_check: Annotated[
         bool,
         typer.Option("--then-check", help="Then find every event in the lake, and say which are missing or double."),
@@ -182,21 +159,10 @@ def send(
         raise CommandError("--lake: only --then-check looks there.", status=2)
     if rate is None and (duration or size):
         raise CommandError("--for and --size: only events that are made up (--rate N) have them.", status=2)
-    if rate is not None and file is not None:
-        raise CommandError("--rate and --file: name one of them.", status=2)
-    method, seconds = compression_of(compression, protocol), parse_span(duration or "10s", "--for")
-    receiver = target_of(protocol, state, target, ClientSecurity(ca, cert, login))
+    seconds, receiver = parse_span(duration or "10s", "--for"), target_of(protocol, state, target, ca)
     tables = located(lake or state / "lake") if then_check else None
-    with nullcontext() if file is None else _opened(file) as stream:
-        source = LineSource(stream) if rate is None else RateSource(rate, seconds, size or 300)
-        return sent(receiver, source, connections, batch, compression=method, lake=tables, as_json=as_json)
-
-
-def _opened(file: Path) -> BufferedReader:
-    try:
-        return file.open("rb")
-    except OSError as error:
-        raise CommandError(f"--file {file}: {error.strerror}.", status=2) from error
+    source = LineSource() if rate is None else RateSource(rate, seconds, size or 300)
+    return sent(receiver, source, connections, batch, lake=tables, as_json=as_json)
 
 
 def sent(
@@ -205,7 +171,6 @@ def sent(
     connections: int = 1,
     batch: int = 100,
     *,
-    compression: Compression | None = None,
     lake: LakeAddress | None = None,
     as_json: bool = False,
 ) -> int:
@@ -213,7 +178,7 @@ def sent(
 
     Raises `CommandError` if nothing could be sent at all.
     """
-    tally = asyncio.run(watched(target, source, connections, batch, compression))
+    tally = asyncio.run(watched(target, source, connections, batch))
     if source.problem:
         tally.problems[source.problem] += 1
         tally.complete = False
@@ -243,22 +208,19 @@ async def run(
     stop: asyncio.Event,
     connections: int = 1,
     batch: int = 100,
-    compression: Compression | None = None,
     patience: float | None = None,
 ) -> None:
     """Send all that `source` has over some connections, until `stop`; `tally` counts. Never raises for what servers do."""
-    common = (target, source, tally, batch, patience or ANSWER_SECONDS, compression)
+    common = (target, source, tally, batch, patience or ANSWER_SECONDS)
     await asyncio.gather(*(Connection(*common).run(stop) for _ in range(connections)))
     tally.took = time.monotonic() - tally.began
 
 
-async def watched(
-    target: Target, source: EventSource, connections: int, batch: int = 100, compression: Compression | None = None
-) -> Tally:
+async def watched(target: Target, source: EventSource, connections: int, batch: int = 100) -> Tally:
     """Send all that `source` has, and show on a terminal how far it is. Ctrl-C ends it."""
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    working = asyncio.create_task(run(target, source, tally, stop, connections, batch, compression))
+    working = asyncio.create_task(run(target, source, tally, stop, connections, batch))
     live = Live(console=console.ERR, auto_refresh=False, transient=True) if console.ERR.is_terminal else nullcontext()
     with live as shown:
         while not working.done():
