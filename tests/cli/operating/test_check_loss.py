@@ -60,10 +60,9 @@ def test_a_loss_is_found_by_its_check_alone(tmp_path: Path, rows: dict[str, list
     "rows",
     [
         {},
-        {"gaps": [{**gap(0, 0, reason="logjam"), **DEVICE, "covered": True}]},
         {"gaps": [{**gap(0, 0, reason="joined"), **DEVICE}]},
     ],
-    ids=["whole", "another consumer has it", "published before us"],
+    ids=["whole", "published before us"],
 )
 def test_what_is_no_loss(tmp_path: Path, rows: dict[str, list[Any]]) -> None:
     make(tmp_path, **WHOLE, **rows)
