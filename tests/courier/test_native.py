@@ -11,8 +11,7 @@ from headrace_common.record import native
 from headrace_common.record.event import Part
 from headrace_common.record.native import MOST_ODD
 from headrace_common.session.interface import Frame, Pause, Peer
-from headrace_courier.entries import Entries
-from headrace_courier.wire import entry, jdat
+from headrace_courier.wire import Entries, entry, jdat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,10 +71,9 @@ def cut(pieces: list[bytes], core: str) -> list[object]:
     with using(core):
         try:
             for piece in pieces:
-                cutting.feed(piece)
-                while cutting.ready:
-                    found.append((cutting.cut(), cutting.partial_bytes, [*cutting.entries], cutting.tail()))
-            cutting.finish()
+                cutting.rest += piece
+                while number := cutting.cut():
+                    found.append((number, cutting.held, [*cutting.entries], bytes(cutting.tail), bytes(cutting.rest)))
         except ProtocolError as error:
             found.append(str(error))
     return found

@@ -12,7 +12,6 @@ _OPEN: Final = "headrace_common.record.open_container"
 _WIN: Final = "headrace_common.record.windows_1252"
 _JSON: Final = "headrace_common.record.json_object"
 _CODE: Final = "headrace_common.record.transcoding"
-_ZLIB: Final = "headrace_courier.zlib_stream"
 _NAMES: Final = "headrace_lumberjack.identity"
 _LOGIN: Final = "headrace_forward.login.handshake"
 _BUILD: Final = "headrace_forward.entries.builder"
@@ -29,12 +28,6 @@ MUTANTS: Final = (
     Mutant("total-reached", _INFLATE, "self._total > self._limits.total:", "self._total >= self._limits.total:"),
     Mutant("total-never", _INFLATE, "self._total > self._limits.total:", "False:"),
     Mutant("members-cut", _INFLATE, "while position < len(view):", "if position < len(view):"),
-    Mutant("stream-ratio-dropped", _ZLIB, "self.total > compressed * limits.ratio", "False", "courier"),
-    Mutant("stream-ratio-reached", _ZLIB, "self.total > compressed * limits.ratio", "self.total >= compressed * limits.ratio", "courier"),
-    Mutant("stream-ratio-negated", _ZLIB, "self.total > compressed * limits.ratio", "self.total < compressed * limits.ratio", "courier"),
-    Mutant("stream-ratio-only-at-its-end", _ZLIB, "self._taken if self._size is None else self._size", "self._taken", "courier"),
-    Mutant("stream-ratio-from-less", _ZLIB, "self.total <= limits.ratio_from", "self.total < limits.ratio_from", "courier"),
-    Mutant("stream-total-reached", _ZLIB, "self.total > limits.total", "self.total >= limits.total", "courier"),
     Mutant("gather-a-comma-less", _OPEN, "end - value + (at == value)", "end - value"),
     Mutant("gather-a-comma-more", _OPEN, "end - value + (at == value)", "end - value + 1"),
     Mutant("gather-not-summed", _OPEN, "sizes[number] += end - value", "sizes[number] = end - value"),
@@ -66,8 +59,8 @@ MUTANTS: Final = (
     Mutant("oversized-at-the-limit", "headrace_courier.events", "if size > most:", "if size >= most:", "courier"),
     Mutant("path-before-type", "headrace_courier.events", "filter(None, (fields.type, fields.path))", "filter(None, (fields.path, fields.type))", "courier"),
     Mutant("nonce-unhashed", "headrace_courier.events", "(PROTOCOL.encode(), payload.nonce)", "(PROTOCOL.encode(), b'')", "courier"),
-    Mutant("an-entry-too-large", "headrace_courier.entries", "stop - start > largest", "stop - start > largest + 1", "courier"),
-    Mutant("a-message-too-large", "headrace_courier.wire", 'elif length > self._frame_bytes:\n            raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)\n\n', "\n", "courier"),
+    Mutant("an-entry-too-large", "headrace_courier.wire", "size > self._largest", "size > self._largest + 1", "courier"),
+    Mutant("a-message-too-large", "headrace_courier.wire", '        if not endless and length > self._frame_bytes:\n            raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)\n', "", "courier"),
     Mutant("ids-without-the-tag", "headrace_forward.entries.ids", "fields = (tag, chunk, client, body) if client else (tag, chunk, body)", "fields = (chunk, client, body) if client else (chunk, body)"),
     Mutant("a-year-more", "headrace_forward.entries.ids", "- now) > NEAR", "- now) > NEAR + 1"),
     Mutant("a-year-less", "headrace_forward.entries.ids", "- now) > NEAR", "- now) >= NEAR"),

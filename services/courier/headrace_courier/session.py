@@ -159,7 +159,7 @@ class CourierSession(ByteSession):
     @override
     def eof(self) -> None:
         if self._decoder.partial_bytes():
-            raise self._decoder.cut_off()
+            raise self._decoder.fault("the stream ends inside a message")
 
     @override
     def status(self) -> Status:
