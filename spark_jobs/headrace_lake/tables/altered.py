@@ -40,11 +40,6 @@ def unless_altered(commit: Callable[[], object]) -> None:
                 raise
 
 
-def properties_of(spark: SparkSession, path: str) -> Properties:
-    """Returns the properties of the table at `path`, its description among them. Blocks on storage."""
-    return _opened(spark, path)[0]
-
-
 def set_properties(spark: SparkSession, path: str, wanted: Properties) -> None:
     """Sets those of the properties `wanted` that the table at `path` has not, in a commit of their own. Blocks on storage."""
     change_properties(spark, path, lambda _: wanted)
