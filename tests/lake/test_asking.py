@@ -15,10 +15,8 @@ from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
 from headrace_cli.verbs.query import QUERIES
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS
-from headrace_reader import written
 from headrace_reader.address import located, trouble
 from headrace_reader.proof import exactly_once
-from headrace_reader.written import TableFormat
 
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.test_query import MOMENT, batch, event, make
@@ -38,36 +36,19 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_id, payload, landed_at, null as x, 'a,\"' as x from events order by 1"
-    assert query.query(sql, lake=str(lake), format_="csv") == 0
+    assert query.query(sql, lake=str(lake), as_csv=True) == 0
     found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert found[0] == ["event_id", "payload", "landed_at", "x", "x_1"]
     assert found[1:] == [[f"d.{n}", "/w==", MOMENT.isoformat(), "", 'a,"'] for n in range(3)]
-    assert query.query(sql, lake=str(lake), format_="json") == 0
+    assert query.query(sql, lake=str(lake), as_json=True) == 0
     assert [row["event_id"] for row in json.loads(capsys.readouterr().out)] == ["d.0", "d.1", "d.2"]
-    for format_, empty in ((TableFormat.CSV, "event_id\n"), (TableFormat.JSON, "[]\n")):
-        assert query.query("select event_id from events where false", lake=str(lake), format_=format_) == 0
-        assert capsys.readouterr().out == empty
+    assert query.query("select event_id from events where false", lake=str(lake), as_json=True) == 0
+    assert capsys.readouterr().out == "[]\n"
 
 
-def test_two_that_write_one_parquet_file_at_once_each_write_a_whole_one(tmp_path: Path) -> None:
-    file, schema = tmp_path / "rows.parquet", pyarrow.schema([("n", pyarrow.int64())])
-
-    class Slow:
-        """Gives rows, and while they are written the other query begins and ends."""
-
-        def __init__(self) -> None:
-            self.schema = schema
-
-        def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
-            yield pyarrow.record_batch([[1, 2]], schema=schema)
-            other = pyarrow.RecordBatchReader.from_batches(schema, [pyarrow.record_batch([[3]], schema=schema)])
-            written._write_parquet(file, ["n"], other)
-            assert pyarrow.parquet.read_table(file)["n"].to_pylist() == [3]
-            yield pyarrow.record_batch([[4]], schema=schema)
-
-    assert written._write_parquet(file, ["n"], Slow()) == 3
-    assert pyarrow.parquet.read_table(file)["n"].to_pylist() == [1, 2, 4]
-    assert list(tmp_path.iterdir()) == [file]
+def test_in_a_pipe_no_value_makes_two_lines_or_moves_the_cursor(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert query.query("select 1 as n, 'a' || chr(10) || chr(27) || '[2J' as t, null as x", lake=str(lake)) == 0
+    assert capsys.readouterr().out == "1\ta\\n\\x1b[2J\t\n"
 
 
 def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
@@ -78,8 +59,8 @@ def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
     assert [str(kind) for kind in found.schema.types] == ["binary", "timestamp[us, tz=UTC]", "int64", "int32", "int32"]
     assert found.column_names[-2:] == ["a", "a_1"]
     assert found.to_pylist()[0] == {"payload": b"\xff", "landed_at": MOMENT, "offset": 0, "a": 1, "a_1": 2}
-    with pytest.raises(CommandError, match="not Parquet"):
-        query.query(None, lake=str(lake), named="exactly-once", format_="parquet", output=file)
+    with pytest.raises(CommandError, match="no query's"):
+        query.query(None, lake=str(lake), named="exactly-once", output=file)
 
 
 def test_a_table_that_is_missing_is_not_taken_for_one_of_the_verbs_own(lake: Path) -> None:
@@ -91,12 +72,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> N
     file = tmp_path / "rows.parquet"
     file.write_text("before")
     with pytest.raises(CommandError, match="Conversion Error"):
-        query.query("select cast(event_id as int) from events", lake=str(lake), format_="parquet", output=file)
+        query.query("select cast(event_id as int) from events", lake=str(lake), output=file)
     with pytest.raises(CommandError, match="cannot be written as Parquet"):
-        query.query("select interval 1 day", lake=str(lake), format_="parquet", output=file)
+        query.query("select interval 1 day", lake=str(lake), output=file)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
     with pytest.raises(CommandError, match="No such file"):
-        query.query("select 1", lake=str(lake), format_="parquet", output=tmp_path / "none" / "x")
+        query.query("select 1", lake=str(lake), output=tmp_path / "none" / "x")
 
 
 def test_an_address_is_a_folder_or_a_url_as_deltalake_takes_it() -> None:

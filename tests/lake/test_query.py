@@ -27,7 +27,7 @@ from headrace_lake.tables.properties import APP_ID, ERASED_APP, RETAINED_APP, RE
 from headrace_reader import against_kafka
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, connect, rows
-from headrace_reader.written import Output, TableFormat, write_query
+from headrace_reader.written import write_parquet
 from pyspark.sql.types import StructType
 from rich.console import Console
 
@@ -157,7 +157,7 @@ def test_a_filter_reaches_the_files(lake: Path, where: str, plan: str) -> None:
 
 def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_time, payload, day, 'nan'::double as x, [1, null] as l, 1 as a, 2 as a from events where \"offset\" = 3"
-    assert query.query(sql, lake=str(lake), format_="json") == 0
+    assert query.query(sql, lake=str(lake), as_json=True) == 0
     assert json.loads(capsys.readouterr().out) == [
         {"event_time": "2026-05-06T12:00:00.123456+00:00", "payload": "/w==", "day": "2026-05-06", "x": "nan",
          "l": [1, None], "a": 1, "a_1": 2}
@@ -223,7 +223,7 @@ def test_ctrl_c_ends_a_query_that_runs(lake: Path) -> None:
 def test_ctrl_c_ends_a_query_that_is_written_as_parquet(lake: Path, tmp_path: Path) -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        write_query(ENDLESS, lake, Output(TableFormat.PARQUET, tmp_path / "x.parquet"))
+        write_parquet(ENDLESS, lake, tmp_path / "x.parquet")
     assert [each for each in tmp_path.iterdir() if each != lake] == []
 
 
@@ -268,7 +268,7 @@ def test_no_rows_is_said_beside_the_output_with_the_last_landing(
     assert query.query("select * from events where false", lake=str(lake)) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert re.fullmatch(r"No rows\. The last batch landed [\d,]+ s ago\.\n", said.err)
+    assert re.fullmatch(r"No rows\. The last batch landed [\d,]+ s ago; quarantine has \d+ records\.\n", said.err)
 
 
 def test_a_row_that_does_not_fit_is_shown_field_by_field(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +288,7 @@ def test_a_row_that_does_not_fit_is_shown_field_by_field(lake: Path, monkeypatch
 def test_nothing_that_a_client_sent_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     out = Console(file=StringIO(), force_terminal=True, width=width, color_system=None)
     monkeypatch.setattr(console, "OUT", out)
-    query._show([{"a": "one\x1b[2J\ntwo", "b": "a long, long value"}], Output())
+    query._show([{"a": "one\x1b[2J\ntwo", "b": "a long, long value"}])
     assert isinstance(out.file, StringIO)
     assert "\x1b" not in out.file.getvalue()
     assert "one\\x1b[2J" in out.file.getvalue()
@@ -296,7 +296,7 @@ def test_nothing_that_a_client_sent_moves_the_cursor(monkeypatch: pytest.MonkeyP
 
 
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert query.query(None, lake=str(lake), named="exactly-once", format_="json") == 0
+    assert query.query(None, lake=str(lake), named="exactly-once", as_json=True) == 0
     proof = json.loads(capsys.readouterr().out)
     assert [row["ok"] for row in proof] == [True] * 15
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")

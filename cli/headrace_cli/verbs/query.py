@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,8 +14,8 @@ import typer
 from headrace_reader.logjam import GAPS as LOGJAM_GAPS
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
-from headrace_reader.text import printable, text
-from headrace_reader.written import Output, TableFormat, write_query, write_rows
+from headrace_reader.text import json_value, printable, text
+from headrace_reader.written import write_parquet
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
@@ -21,20 +23,6 @@ from rich.table import Table
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import LakeOption, StateOption, examples
-
-
-def _output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
-    """Check the options against each other. Raises `CommandError`."""
-    check_known("--format", [format_] if format_ is not None else (), TableFormat)
-    if as_json and format_ not in (None, TableFormat.JSON):
-        raise CommandError(f"--json and --format {format_} contradict each other.", status=2)
-    wanted = TableFormat.JSON if as_json else TableFormat(format_) if format_ is not None else None
-    if file is not None and wanted is None and file.suffix == f".{TableFormat.PARQUET}":
-        wanted = TableFormat.PARQUET
-    if (wanted is TableFormat.PARQUET) != (file is not None):
-        raise CommandError("--format parquet and --output FILE belong together: redirect other formats.", status=2)
-    return Output(wanted, file)
-
 
 app = typer.Typer()
 
@@ -60,42 +48,40 @@ def query(
             help="Run a prepared query: exactly-once (the proof), schema, gaps, hours, resends, quarantine, rejects or erasures.",
         ),
     ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="table|csv|json|parquet",
-            help="Default: a table on a terminal, else tabs.",
-        ),
-    ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows to this file, as Parquet.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: an array of objects.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print an array of objects.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the names.")] = False,
 ) -> int:
     """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
     place = lake or state / "lake"
-    wanted = _output_of(format_, output, as_json=as_json)
+    if as_json + as_csv + (output is not None) > 1:
+        raise CommandError("--json, --csv and --output: name one of them.", status=2)
     if (sql is None) == (named is None):
         raise CommandError('Give either SQL or --named NAME: ./headrace query "select count(*) from events".', status=2)
     check_known("--named", [named] if named is not None else (), NAMED)
-    if named == PROOF:
-        proof = exactly_once(place)
-        _show(proof, wanted)
-        return 0 if all(row["ok"] for row in proof) else EXIT_FAILED
-    count = _ask(QUERIES[named] if named is not None else sql or "", place, wanted)
+    if output is not None:
+        if named == PROOF:
+            raise CommandError("The proof's rows are no query's: --json and --csv have them.", status=2)
+        count = write_parquet(QUERIES[named] if named is not None else sql or "", place, output)
+    else:
+        found = exactly_once(place) if named == PROOF else run(QUERIES.get(named or "", sql or ""), place)
+        count = len(found)
+        if as_json:
+            print(json.dumps([json_value(row) for row in found], ensure_ascii=False, indent=1))
+        elif as_csv:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerows(
+                [list(found[0]), *([text(value) for value in row.values()] for row in found)] if found else []
+            )
+        else:
+            _show(found)
+        if named == PROOF and not all(row["ok"] for row in found):
+            return EXIT_FAILED
     if not count:
         console.ERR.print(f"No rows. {_last_landing(place)}" if sql is not None else "No rows.", markup=False)
     return 0
-
-
-def _ask(sql: str, lake: Path | str, output: Output) -> int:
-    """Write the rows of `sql`; return how many."""
-    if output.format in (None, TableFormat.TABLE):
-        found = run(sql, lake)
-        _show(found, output)
-        return len(found)
-    return write_query(sql, lake, output)
 
 
 def run(sql: str, lake: Path | str) -> list[Row]:
@@ -145,38 +131,36 @@ NAMED: Final = (PROOF, *QUERIES)
 
 def _last_landing(lake: Path | str) -> str:
     there = run("select 1 from duckdb_views() where view_name = 'batches'", lake)
-    found = run("select max(landed_at) as last from batches", lake)[0]["last"] if there else None
-    if found is None:
+    found = run("select max(landed_at) as last, sum(quarantined)::bigint as bad from batches", lake)[0] if there else {}
+    if found.get("last") is None:
         return "Nothing has landed yet."
-    return f"The last batch landed {(datetime.now(UTC) - found).total_seconds():,.0f} s ago."
+    ago = (datetime.now(UTC) - found["last"]).total_seconds()
+    return f"The last batch landed {ago:,.0f} s ago; quarantine has {found['bad']:,} records."
 
 
-def _show(found: Sequence[Row], output: Output) -> None:
-    """Write rows that are there already."""
-    if output.format not in (None, TableFormat.TABLE):
-        write_rows(list(found[0]), found, output)
-    elif output.format is None and not console.OUT.is_terminal:
+def _show(found: Sequence[Row]) -> None:
+    """Print a table, or record by record where the terminal has no room for it: it would break every value. In a pipe, tabs.
+
+    No control character of a client is printed anywhere.
+    """
+    out = console.OUT
+    if not found or not out.is_terminal:
         for row in found:
-            sys.stdout.write("\t".join(text(value) for value in row.values()) + "\n")
-    elif found:
-        _table(found, fits=output.format is None)
-
-
-def _table(found: Sequence[Row], *, fits: bool) -> None:
-    """Draw a table; with `fits` only if the terminal has room for it: it would break every value."""
-    names, out = list(found[0]), console.OUT
+            print("\t".join(printable(text(value)) for value in row.values()))
+        return
+    names = list(found[0])
     cells = [[_cell(row[name]) for name in names] for row in found]
     widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
-    if not fits or sum(widths) + 3 * len(widths) < out.width:
+    if sum(widths) + 3 * len(widths) < out.width:
         table = Table(*names)
-        for row in cells:
-            table.add_row(*map(escape, row))
+        for row_of_cells in cells:
+            table.add_row(*map(escape, row_of_cells))
         out.print(table)
         return
     width = max(map(len, names))
-    for number, row in enumerate(cells, 1):
+    for number, row_of_cells in enumerate(cells, 1):
         out.print(f"row {number}", style="bold")
-        for name, cell in zip(names, row, strict=True):
+        for name, cell in zip(names, row_of_cells, strict=True):
             out.print(f"  {name:<{width}}  {cell}", markup=False)
 
 
