@@ -88,13 +88,14 @@ def test_an_item_in_parts_that_was_sent_again_counts_once(tmp_path: Path) -> Non
 
 
 def test_a_gap_that_another_consumer_covers_is_none(tmp_path: Path) -> None:
+    bound = int(MOMENT.timestamp() * 1000)
     missed = {
         "source": "/logjam/d",
         "device": 7,
         "from_sequence": 2,
         "to_sequence": 4,
         "received_time": MOMENT,
-        "detail": "{}",
+        "detail": json.dumps({"after": bound, "before": bound}),
     }
     marked = {**gap(0, 0, reason="logjam"), "from": None, "to": None, "offset": 0, **missed}
     about: dict[str, Any] = {"protocol": "logjam", "source": "/logjam/d"}
