@@ -20,7 +20,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
-from tests.common.kafkaless import FakeBroker, event, producer_of
+from tests.common.kafkaless import FakeBroker, FakeClient, event, producer_of
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics, since
 from tests.contract.waiting import PATIENCE, there
@@ -164,3 +164,15 @@ async def test_batches_for_one_broker_share_a_request() -> None:
     assert broker.requests == 2
     assert len({sent.identity for sent in broker.sent}) == 8
     assert {sent.identity[1] for sent in broker.sent} <= set(range(EPOCHS))
+
+
+async def test_a_client_that_is_stuck_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a restart would help else, which no probe asks for."""
+    broker = FakeBroker()
+    producer, other = producer_of(broker), FakeClient(broker)
+    producer._client.leader_for_partition = lambda where: -1
+    monkeypatch.setattr(module, "RENEW_TIME", 0.5)
+    monkeypatch.setattr(module, "make_client", lambda settings: other)
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    await producer.store(TopicPartition("t", 0), builder_of([(event(0), 1)]), deadline)
+    assert producer._client is other

@@ -32,7 +32,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.structs import TopicPartition
 
 from headrace_common.kafka.client import CONNECT_TROUBLE, InvalidRecordError, explain, make_client
-from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
 EPOCHS: Final = 2**15 - 1
@@ -54,6 +54,9 @@ REQUEST_BYTES: Final = 16 << 20
 
 TURNS: Final = 2
 """Turns of the loop in which pumps that have heard an answer hand over their next batches, which then share a request."""
+
+RENEW_TIME: Final = 60.0
+"""Seconds without a stored batch after which a failure makes the client again: aiokafka's may be stuck."""
 
 CLOSE_TIME: Final = 2.0
 """Seconds that the client may take to close its connections."""
@@ -144,6 +147,8 @@ class Producer:
         self._answered: dict[int, asyncio.Future[None]] = {}
         self._throttled_until = 0.0
         self._trouble = "no answer"
+        self._topics: Sequence[str] = ()
+        self._renewed = self._clock()  # or has stored
 
     async def open(self, topics: Sequence[str]) -> None:
         """Connects to Kafka, and learns the leaders of these topics. Takes a few request timeouts at most. Raises `DeliveryError`
@@ -159,15 +164,21 @@ class Producer:
             raise DeliveryError(
                 f"Kafka at {self._settings.bootstrap_servers}: {explain(error)}", DeliveryPolicy.RETRY
             ) from error
-        self._client = client
+        self._client, self._topics = client, topics
+
+    async def _renew(self) -> None:
+        """Makes the client again, if that can be done. Requests of the former one end without an answer."""
+        self._renewed, former = self._clock(), self._client
+        with contextlib.suppress(DeliveryError, ConfigError):
+            await self.open(self._topics)
+            await _closed(former)
 
     async def close(self) -> None:
         """Closes the connections. Batches under way stay in doubt."""
         for carrier in self._carriers.values():
             carrier.cancel()
         if self._client is not None:
-            with contextlib.suppress(TimeoutError, errors.KafkaError, OSError):
-                await asyncio.wait_for(self._client.close(), CLOSE_TIME)
+            await _closed(self._client)
 
     def leader(self, where: TopicPartition) -> int | None:
         """Returns the broker that leads a partition, as far as known; None if it has no leader."""
@@ -217,7 +228,10 @@ class Producer:
                         if not (in_doubt or is_lost):
                             lane.identity = identity
                         raise DeliveryError(self._trouble, policy, in_doubt=in_doubt) from error
+                    if self._clock() - self._renewed > RENEW_TIME:
+                        await self._renew()
                 else:
+                    self._renewed = self._clock()
                     lane.identity, lane.sequence = identity, (lane.sequence + batch.record_count()) & LARGEST
                     return place
                 await asyncio.sleep(pause)
@@ -306,6 +320,11 @@ class Producer:
                 each.place.set_exception(errors.for_code(code)())
             else:
                 each.place.set_result(place)
+
+
+async def _closed(client: Any) -> None:
+    with contextlib.suppress(TimeoutError, errors.KafkaError, OSError):
+        await asyncio.wait_for(client.close(), CLOSE_TIME)
 
 
 def policy_of(error: Exception) -> DeliveryPolicy:
