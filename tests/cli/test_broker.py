@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
 from headrace_cli.machine.child import ProbeResult, message
-from headrace_cli.stack.broker import Broker, answers, cluster_at
+from headrace_cli.stack.broker import Broker, cluster_at
 from headrace_cli.stack.reach import kafka_probe
 from headrace_common.kafka.record_batch import builder_of
 
@@ -74,17 +74,13 @@ def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:
     assert not broker.running
 
 
-def test_answers_wants_a_broker(kafka: EmbeddedKafka) -> None:
-    wait_for(lambda: answers("127.0.0.1", kafka.port), "an answer within its second")
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)
-        silent.listen()  # it accepts a connection and stays silent
-        assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)
-
-
 async def test_another_kafka_at_its_port_is_not_the_stacks(kafka: EmbeddedKafka) -> None:
     own = Broker(kafka.folder, kafka.port, 0).cluster
     wait_for(lambda: cluster_at("127.0.0.1", kafka.port) == own, "its own cluster's id")
     assert await kafka_probe("127.0.0.1", kafka.port, own)() == ProbeResult(True)
     assert not (await kafka_probe("127.0.0.1", kafka.port, "another")()).ready
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        assert cluster_at("127.0.0.1", silent.getsockname()[1], 0.2) is None
+        silent.listen()  # it accepts a connection and stays silent
+        assert cluster_at("127.0.0.1", silent.getsockname()[1], 0.2) is None

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import HOST, answers
+from headrace_cli.stack.broker import HOST, cluster_at
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.embedded import EmbeddedKafka
@@ -89,7 +89,7 @@ class _Node(EmbeddedKafka):
 
         def ready() -> bool:
             assert self.running, f"broker {self.number} ended: {self._log_tail()}"
-            return answers(HOST, self.port)
+            return cluster_at(HOST, self.port) is not None
 
         wait_for(ready, f"broker {self.number} answers")
 

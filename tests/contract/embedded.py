@@ -13,7 +13,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.machine.child import message
 from headrace_cli.machine.ports import free_port
 from headrace_cli.machine.tether import tethered
-from headrace_cli.stack.broker import HOST, LOCALE, Broker, answers
+from headrace_cli.stack.broker import HOST, LOCALE, Broker, cluster_at
 from typing_extensions import override
 
 from tests.contract.waiting import BROKER_TIME
@@ -98,7 +98,7 @@ class EmbeddedKafka(Broker):
             self.prepare()
             self._spawn()
             while self.running:
-                if answers(HOST, self.port):
+                if cluster_at(HOST, self.port) is not None:
                     return
                 if time.monotonic() > deadline:
                     self.stop()

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from itertools import cycle
 from typing import Any, Final
 
 import orjson
-from headrace_common.protocol import installed
 from headrace_common.record.contract import HEADERS, JSON, QUARANTINE_HEADERS, TYPE_PREFIX
 from headrace_reader.text import json_value, printable, text
 from rich.text import Text
@@ -74,8 +72,6 @@ def parse_span(text: str, option: str) -> float:
 LINE: Final = 2_000
 """Most characters of a value that are shown."""
 _BYTES: Final = 64
-_PALETTE: Final = ("magenta", "cyan", "yellow", "green", "blue", "red")
-_COLORS: Final = {protocol.name: color for protocol, color in zip(installed(), cycle(_PALETTE), strict=False)}
 
 
 def shown_value(value: Any) -> str:
@@ -102,7 +98,7 @@ def pretty(row: Row) -> Text:
     """Return a line about the record and a line with its content; one more for a reason, one for attributes."""
     protocol = str(row.get("protocol", "-"))
     shown = Text(f"{row['received_time']:%H:%M:%S}.{row['received_time'].microsecond // 1000:03d} ", style="dim")
-    shown.append(printable(protocol), style=_COLORS.get(protocol, ""))
+    shown.append(printable(protocol), style="cyan")
     shown.append(f" {printable(str(row.get('stream', '-')))}", style="bold")
     shown.append(f" {printable(str(row.get('source', '-')))} {row['partition']}@{row['offset']}", style="dim")
     shown.append(f" {printable(str(row.get('event_id') or row.get('id') or ''))}", style="dim")

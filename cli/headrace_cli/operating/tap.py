@@ -10,11 +10,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from headrace_common.operations.settings import KafkaSettings
-from headrace_common.protocol import installed
+from headrace_common.operations.variables import named_protocols
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known
 from headrace_cli.operating.records import (
@@ -29,10 +28,13 @@ from headrace_cli.operating.records import (
     reject,
 )
 from headrace_cli.operating.records import as_json as json_line
-from headrace_cli.operating.topic import TopicReader, newest, newest_of_last, reading
-from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import KafkaOption, StateOption, examples
+
+if TYPE_CHECKING:  # they import aiokafka, and the help needs it not
+    from headrace_common.operations.settings import KafkaSettings
+
+    from headrace_cli.operating.topic import TopicReader
 
 LAST_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of records that `--last` holds."""
@@ -70,7 +72,9 @@ def tap(
     ] = True,
 ) -> int:
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
-    check_known("--protocol", protocol or (), [each.name for each in installed()])
+    from headrace_cli.stack.reach import kafka_settings
+
+    check_known("--protocol", protocol or (), named_protocols())
     if last is not None and (begin == NOW or limit is not None):
         raise CommandError("--last counts back from the end: leave out --from now and --limit.", status=2)
     filters = Filters(protocol or (), stream)
@@ -105,6 +109,8 @@ class _Tap:
         self, settings: KafkaSettings, moment: datetime | str | None, last: int | None, *, quarantine: bool
     ) -> None:
         """Show what is stored from `moment` on, or the `last` records; without a moment, little more than these is read."""
+        from headrace_cli.operating.topic import reading
+
         async with reading(settings, quarantine=quarantine, on_away=_say_away) as reader:
             if moment is not None:
                 await reader.begin_at(moment)
@@ -133,6 +139,8 @@ class _Tap:
     async def _show_last(self, reader: TopicReader, count: int, *, begun: bool) -> None:
         def wanted(record: StoredRecord) -> bool:
             return self._wanted(record) is not None
+
+        from headrace_cli.operating.topic import newest, newest_of_last
 
         if begun:
             found = await newest(reader, count, wanted, LAST_BYTES)

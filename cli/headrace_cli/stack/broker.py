@@ -164,25 +164,6 @@ class Broker:
         return ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(self.folder), *self._java("kafka.Kafka", _SETTINGS)]
 
 
-def answers(host: str, port: int, timeout: float = 1) -> bool:
-    """Return whether a Kafka broker at `host`:`port` answers an ApiVersions request. `timeout` is in seconds for each wait."""
-    request = struct.pack(">hhih", 18, 0, 1, -1)  # ApiVersions, version 0, correlation id 1, no client id
-    try:
-        with socket.create_connection((host, port), timeout) as connection:
-            connection.settimeout(timeout)
-            connection.sendall(struct.pack(">i", len(request)) + request)
-            reply = b""
-            while len(reply) < 10:  # size, correlation id, error code
-                data = connection.recv(64)
-                if not data:
-                    return False
-                reply += data
-    except OSError:
-        return False
-    correlation, error = struct.unpack_from(">ih", reply, 4)
-    return (correlation, error) == (1, 0)
-
-
 def cluster_at(host: str, port: int, timeout: float = 1) -> str | None:
     """Return the id of the cluster whose broker answers a Metadata request at `host`:`port`; None if none does."""
     request = struct.pack(">hhihi", 3, 2, 1, -1, 0)  # Metadata, version 2, correlation id 1, no client id, no topic

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace_common.operations.settings import TopicSettings, environment, own_environment
 from headrace_common.operations.variables import read_bytes, variable
@@ -22,9 +22,11 @@ from headrace_cli.machine.jars import FetchProgress, jars
 from headrace_cli.machine.java import java_home
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, Broker
-from headrace_cli.stack.certificates import CLIENT, Certificates, CurveKeys, ensure, ensure_curve
 from headrace_cli.stack.reach import http_probe, kafka_probe
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
+
+if TYPE_CHECKING:  # x509 takes long to import, and the help needs it not
+    from headrace_cli.stack.certificates import Certificates
 
 SERVICES: Final = installed()
 KAFKA_PORT: Final = 9092
@@ -134,7 +136,7 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     state.make()
     if options.any_port:
         state.write_ports(ports.chosen)
-    certificates = ensure(state.path / "tls", options.host) if options.tls else None
+    certificates = _certificates(state, options.host) if options.tls else None
     spark_jars = jars("spark", progress)
     broker = kafka = None
     if options.kafka is None:
@@ -214,7 +216,7 @@ def _receiver(
     without: tuple[str, ...] = ()
     if certificates is not None and service.curve:
         without = (variable("tls", "client_ca"), variable("tls", "minimum"))  # of the receivers that speak TLS
-        variables |= _curve_environment(service, ensure_curve(certificates.folder))
+        variables |= _curve_environment(service, certificates.folder)
     elif certificates is not None:
         variables |= environment("tls", cert=certificates.server[0], key=certificates.server[1])
     addresses = {}
@@ -236,8 +238,17 @@ def _receiver(
     return spec, replace(endpoint, hint=hint, ca=str(certificates.ca))
 
 
-def _curve_environment(service: Protocol[Any], keys: CurveKeys) -> dict[str, str]:
+def _certificates(state: StateFolder, host: str) -> Certificates:
+    from headrace_cli.stack.certificates import ensure
+
+    return ensure(state.path / "tls", host)
+
+
+def _curve_environment(service: Protocol[Any], folder: Path) -> dict[str, str]:
     """Return the settings with which a receiver speaks CURVE with the stack's own client."""
+    from headrace_cli.stack.certificates import CLIENT, ensure_curve
+
+    keys = ensure_curve(folder)
     clients = json.dumps({CLIENT: keys.client[0].read_text().strip()})
     return {
         **environment(service.name, curve_clients=clients),

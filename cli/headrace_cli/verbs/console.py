@@ -16,6 +16,8 @@ from rich.table import Table
 from headrace_cli.machine.child import rotate_log
 from headrace_cli.machine.jars import FetchProgress
 
+EXAMPLE_QUERY: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
+
 OUT: Final = Console(highlight=False, soft_wrap=True)
 ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -90,7 +90,6 @@ def run(sql: str, lake: Path | str) -> list[Row]:
         return rows(connection, sql)
 
 
-EXAMPLE_QUERY: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
 PROOF: Final = "exactly-once"
 QUERIES: Final = {
     "erasures": """

@@ -23,7 +23,6 @@ from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs import console
 from headrace_cli.verbs.options import StateOption, brokers_named
-from headrace_cli.verbs.query import EXAMPLE_QUERY
 
 START_SECONDS: Final = 900.0
 """How long ``--detach`` and ``demo`` wait for everything to be ready. A start that takes long on a busy machine is no failure."""
@@ -156,7 +155,7 @@ def show_addresses(state: StateFolder) -> None:
         )
         console.OUT.print("that needs a certificate (HEADRACE_TLS__CLIENT_CA is then the same ca.pem).", markup=False)
     console.OUT.print("Then look at it:")
-    console.OUT.print(f'  {command("query", state.path)} "{EXAMPLE_QUERY}"\n', markup=False)
+    console.OUT.print(f'  {command("query", state.path)} "{console.EXAMPLE_QUERY}"\n', markup=False)
 
 
 def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> dict[str, Any]:

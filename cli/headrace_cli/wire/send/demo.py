@@ -72,7 +72,7 @@ def demo(
         f"Next, use your own clients: point them at port {PORTS[protocol]}.\n\n"
         "  ./headrace up                           # starts the stack; Ctrl-C stops it\n"
         "  ./headrace snippet                      # lists the clients whose configuration it prints\n"
-        f'  ./headrace query "{query.EXAMPLE_QUERY}"\n'
+        f'  ./headrace query "{console.EXAMPLE_QUERY}"\n'
         "  ./headrace query --named exactly-once   # proves what has landed",
         markup=False,
     )
