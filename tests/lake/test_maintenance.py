@@ -62,7 +62,7 @@ class Lake:
         self.fence.write(EVENTS, self._rows(EVENTS, number, day), version)
         lines = ", ".join(
             f"(1L, {number}L, 't', 'id', {partition}, {number * PER_BATCH}L, {(number + 1) * PER_BATCH}L, {PER_BATCH}L,"
-            f" {PER_BATCH}L, 0L, 0L, 0L, timestamp'{day} 12:00:00Z', {2 * number + partition + 1}L, null, null)"
+            f" {PER_BATCH}L, 0L, 0L, 0L, timestamp'{day} 12:00:00Z', {2 * number + partition + 1}L)"
             for partition in (0, 1)
         )
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
