@@ -100,8 +100,7 @@ class Publisher:
             try:
                 await self._topics.refresh()
                 await self._producer.open((self._settings.events_topic, self._settings.quarantine_topic))
-                if pause > FIRST_PAUSE:
-                    self._log.info("kafka answers", bootstrap=self._settings.bootstrap_servers)
+                self._log.info("kafka answers", bootstrap=self._settings.bootstrap_servers)
                 self._problem = None
             except DeliveryError as error:
                 if str(error) != self._problem:
