@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,9 +18,8 @@ from tests.contract.dialect import ContractClient, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver
-from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE
 from tests.lumberjack.driving import acks
 
 pytestmark = pytest.mark.kafka
@@ -59,9 +57,7 @@ async def test_a_window_that_takes_many_turns_is_acknowledged_though_its_client_
         heard = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
     numbers = [number for _, number in acks(heard)]
-    assert numbers[-1] == 20_000
-    assert numbers == sorted(numbers)
-    assert numbers.count(20_000) == 1
+    assert list(filter(None, numbers)) == [20_000]
     records = await events(receiver.kafka, mark)
     assert [record.value for record in records] == documents
     await receiver.shows(0, "budget_used_bytes")
@@ -85,34 +81,3 @@ async def test_a_bomb_closes_its_connection_and_is_bounded(receiver: Receiver) -
     assert line["limit"] == "LIMITS__INFLATED_BYTES"
     assert line["offset"] == 6
     await receiver.shows(0, "budget_used_bytes")
-
-
-async def test_a_service_that_stops_inside_a_window_says_how_far_it_was_stored(
-    kafka: EmbeddedKafka, receiver: Receiver
-) -> None:
-    """Its client need not send that part again; the number is said when Kafka has it, not before."""
-    mark, heard = uuid.uuid4().hex, bytearray()
-    frames = [json_frame(n or 1, orjson.dumps({"mark": mark, "n": n})) for n in range(100)]
-    reader, writer = await asyncio.open_connection(*receiver.address)
-
-    async def listen() -> None:
-        while data := await reader.read(100):
-            heard.extend(data)
-
-    listening = asyncio.create_task(listen())
-    writer.write(window(1) + frames[0])
-    await until(lambda: ("2", 1) in acks(bytes(heard)), "the first window is acknowledged")
-    first = len(heard)
-    with stopped(kafka.pid):
-        writer.write(window(100) + b"".join(frames[1:]))
-        await until(lambda: receiver.metric("frames_pending"), "it waits for Kafka")
-        receiver.signal(signal.SIGTERM)
-        await until(lambda: receiver.lines("stopping"), "it stops")
-        assert not any(number for _, number in acks(bytes(heard[first:])))
-        assert not listening.done()
-    await asyncio.wait_for(listening, PATIENCE)
-    said = [number for _, number in acks(bytes(heard[first:])) if number]
-    assert said == sorted(set(said))  # on its way, what Kafka has by then
-    assert said[-1:] == [99]
-    assert await receiver.ended() == 0
-    assert [record.json["n"] for record in await events(receiver.kafka, mark)] == list(range(100))

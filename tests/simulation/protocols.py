@@ -107,13 +107,6 @@ class Speaker:
         return [each for each in self._client.receive(data) if isinstance(each, Answer)]
 
 
-class Beat(LumberjackClient):
-    """It goes on behind an acknowledged part of a window, with a window of the rest, as Filebeat does."""
-
-    def rest(self, _: int, documents: list[bytes]) -> bytes:
-        return self._window(len(documents), documents, "")
-
-
 class Forwarder(LumberjackClient):
     """A client of version 1. It takes any six bytes for the acknowledgement of its oldest window, as logstash-forwarder does."""
 
@@ -308,9 +301,9 @@ STREAMS: dict[str, Spoken] = {
     "lumberjack": stream(
         lumberjack.PROTOCOL,
         Lumber(),
-        Beat,
+        LumberjackClient,
         True,
-        others=(speaker(Forwarder, True), lambda: Speaker(lambda _: Beat(Compression("none")), True)),
+        others=(speaker(Forwarder, True), lambda: Speaker(lambda _: LumberjackClient(Compression("none")), True)),
     ),
     "courier": stream(courier.PROTOCOL, CourierDialect(), Courier, True),
 }

@@ -1,23 +1,22 @@
 """One Lumberjack client's conversation, pure.
 
 When all events of a window are durable, the session acknowledges the number of its last event, as the client wrote it;
-windows in order. Until then, it sends a v2 client the progress of its oldest window (a partial acknowledgement), or repeats
-the last number, or sends 0, so that the client does not give up. A v1 client takes any six bytes as full success, so it gets
-exactly one acknowledgement for each window.
+windows in order. Until then, it sends 0 to a v2 client, so that the client does not give up. A v1 client takes any six bytes as
+full success, so it gets exactly one acknowledgement for each window.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
-from headrace_common.session.ledger import Ledger, LedgerEntry
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
@@ -28,10 +27,10 @@ from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import HEADER, V2, CompressedFrame, Cutter, FrameRun, Window, WireLimits, acknowledgement
 
 LOOK: Final = 1.0
-"""Seconds between two ticks while a v2 client waits. Partial acknowledgements are not more frequent."""
+"""Seconds between two ticks while a v2 client waits."""
 
 KEEP_ALIVE: Final = 2.9
-"""Seconds of silence after which a waiting v2 client gets an answer. With `LOOK` and a late timer, still below 5 s."""
+"""Seconds of silence after which a waiting v2 client gets a 0. With `LOOK` and a late timer, still below 5 s."""
 
 WORK: Final = 1 << 20
 """The work of one call of `receive`, as inflated bytes: a few milliseconds. The rest waits until others have run."""
@@ -45,64 +44,33 @@ EMPTY_WINDOWS: Final = 4096
 
 
 @dataclass(slots=True)
-class _Unit:
-    """Data frames handed out together: how many, and the numbers of the first and the last."""
-
-    count: int
-    first: int
-    last: int
-
-
-@dataclass(slots=True)
 class _Window:
     """A window that is not acknowledged yet.
 
-    `units`: those not fully durable; `stored`: the events before them; `mark`: the number of the last stored event. `reported`:
-    events that the last partial acknowledgement covered; `seen`: the first tick after the window opened. `answers`: how many
-    windows it acknowledges, all without events.
+    `count`: the events that it announced; `missing`: those that have not come. `storing`: its runs that are not durable yet.
+    `last`: the number of its last event that has come; `zero`: whether one of them has the number 0. `silent`: since when its
+    client waits or has heard nothing. `answers`: how many windows it acknowledges, all without events.
     """
 
     version: int
+    count: int
     missing: int
-    units: deque[LedgerEntry[_Unit]] = field(default_factory=deque)
-    events: int = 0
-    stored: int = 0
-    mark: int = 0
-    next: int = -1
-    steady: bool = True
+    storing: int = 0
+    last: int = 0
     zero: bool = False
-    reported: int = 0
-    reported_mark: int = 0
-    seen: float | None = None
+    silent: float | None = None
     answers: int = 1
 
-    def take(self, run: FrameRun, entry: LedgerEntry[_Unit]) -> None:
+    def take(self, run: FrameRun) -> None:
         """Adds a run of its events that was handed out."""
-        unit = entry.note
-        self.steady = self.steady and run.steady and self.next in (-1, unit.first)
-        self.next = unit.last + 1
+        self.missing -= len(run)
+        self.storing += 1
+        self.last = run.sequence(len(run) - 1)
         self.zero = self.zero or run.has_zero()
-        self.events += unit.count
-        self.missing -= unit.count
-        self.units.append(entry)
-
-    def progress(self) -> tuple[int, int]:
-        """Returns how many of its first events are durable, and the number of the last of these."""
-        while self.units and self.units[0].whole:
-            unit = self.units.popleft().note
-            self.stored += unit.count
-            self.mark = unit.last
-        if self.units and self.steady:
-            # Parts are events, except that the last part may hold many: only `whole` covers that one.
-            unit = self.units[0].note
-            stored = min(self.units[0].stored, unit.count - 1)
-            if stored:
-                return self.stored + stored, unit.first + stored - 1
-        return self.stored, self.mark
 
     def ambiguous(self) -> bool:
-        """Returns whether one of its events has the number 0: the client could take a keep-alive for its acknowledgement."""
-        return self.zero or self.next + self.missing > 1 << 32
+        """Returns whether one of its events may have the number 0: the client could take a keep-alive for its acknowledgement."""
+        return self.zero or self.last + self.missing >= 1 << 32
 
 
 def wire_limits(limits: LimitSettings, own: LumberjackSection) -> WireLimits:
@@ -129,10 +97,10 @@ class LumberjackSession(ByteSession):
         self._ready: deque[EventsFrame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
         self._empty = 0  # of these, windows without events
-        self._units: Ledger[_Unit] = Ledger()
+        self._tickets = itertools.count()
+        self._storing: dict[Ticket, _Window] = {}  # the windows of runs that were handed out
         self._out = bytearray()
         self._now = -LOOK  # at the last tick
-        self._said_at = -KEEP_ALIVE
         self._ended = False
         self._busy = False
 
@@ -140,28 +108,24 @@ class LumberjackSession(ByteSession):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """Acknowledges a window once it has arrived completely and all its units are durable."""
-        self._units.stored(ticket, stored, whole)
-        while self._units.pop_whole() is not None:
-            pass
-        self._acknowledge()
+        """Acknowledges a window once it has arrived completely and all its runs are durable."""
+        if whole:
+            self._storing.pop(ticket).storing -= 1
+            self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Writes the final acknowledgements that are due, in order. W(0) has no events and gets the answer 0."""
+        """Writes the acknowledgements that are due, in order. W(0) has no events and gets the answer 0."""
         while self._windows and not self._ended:
             oldest = self._windows[0]
-            stored, mark = oldest.progress()
-            if oldest.missing or stored < oldest.events:
+            if oldest.missing or oldest.storing:
                 return
             self._windows.popleft()
-            self._empty -= 0 if oldest.events else oldest.answers
-            self._out += acknowledgement(oldest.version, mark) * oldest.answers
+            self._empty -= 0 if oldest.count else oldest.answers
+            self._out += acknowledgement(oldest.version, oldest.last) * oldest.answers
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Acknowledges no more: the unit stays in its place and never becomes whole. Sends no keep-alive for it or those after
-        it.
-        """
+        """Acknowledges no more, and sends no more keep-alives."""
         self._ended = True
 
     @override
@@ -171,11 +135,11 @@ class LumberjackSession(ByteSession):
         out, self._out = self._out, bytearray()
         return bytes(out)
 
-    # Time: partial acknowledgements and keep-alives
+    # Time: keep-alives
 
     @override
     def deadline(self) -> float | None:
-        """Returns the next second, while a v2 client waits for Kafka or does not know the latest progress."""
+        """Returns the next second, while a v2 client waits for Kafka."""
         return None if self._waits() is None else self._now + LOOK
 
     def _waits(self) -> _Window | None:
@@ -183,46 +147,23 @@ class LumberjackSession(ByteSession):
         if not self._windows or self._ended:
             return None
         oldest = self._windows[0]
-        if oldest.version != V2:
-            return None
-        stored, _ = oldest.progress()
-        return oldest if oldest.units or (oldest.steady and stored > oldest.reported) else None
+        return oldest if oldest.version == V2 and oldest.storing else None
 
     @override
     def tick(self, now: float) -> None:
-        """Sends the oldest window's progress, at most once a second, or repeats the last number, or sends 0.
+        """Sends 0 where the oldest window's client has heard nothing for `KEEP_ALIVE` seconds.
 
-        Sends nothing while we wait for the client, and never a number that could be read as more than is durable.
+        Sends nothing while we wait for the client, nor where the client could read it as the acknowledgement of an event.
         """
         self._now = now
         window = self._waits()
         if window is None:
             return
-        if window.seen is None:
-            window.seen = now
-        silent = now - max(window.seen, self._said_at)
-        stored, mark = window.progress()
-        if window.steady and stored > window.reported:
-            if silent >= LOOK:
-                window.reported, window.reported_mark = stored, mark
-                self._reply(window.reported_mark, now)
-        elif window.units and silent >= KEEP_ALIVE and (window.reported or not window.ambiguous()):
-            self._reply(window.reported_mark, now)
-
-    @override
-    def farewell(self) -> bytes:
-        """Sends the progress of the window that stays incomplete: the client need not send that part again."""
-        if self._windows and not self._ended:
-            oldest = self._windows[0]
-            stored, mark = oldest.progress()
-            if oldest.version == V2 and oldest.steady and stored > oldest.reported:
-                oldest.reported, oldest.reported_mark = stored, mark
-                return acknowledgement(V2, mark)
-        return b""
-
-    def _reply(self, number: int, now: float) -> None:
-        self._out += acknowledgement(V2, number)
-        self._said_at = now
+        if window.silent is None:
+            window.silent = now
+        elif now - window.silent >= KEEP_ALIVE and not window.ambiguous():
+            self._out += acknowledgement(V2, 0)
+            window.silent = now
 
     # Bytes to windows
 
@@ -280,18 +221,19 @@ class LumberjackSession(ByteSession):
 
     def _take(self, item: Window | FrameRun, now_ms: int) -> None:
         if isinstance(item, Window):
-            if self._windows and self._windows[-1].missing:  # v1: the open window ends early
-                self._windows[-1].missing = 0
-                if not self._windows[-1].events:
+            if self._windows and (ended := self._windows[-1]).missing:  # v1: the open window ends early
+                if ended.missing == ended.count:
                     self._windows.pop()
+                ended.missing = 0
             if not item.count:
                 self._take_empty(item)
             else:
-                self._windows.append(_Window(item.version, item.count))
+                self._windows.append(_Window(item.version, item.count, item.count))
             return
         self._parts_bytes -= item.size
-        ticket = self._units.add(_Unit(len(item), item.sequence(0), item.sequence(len(item) - 1)))
-        self._windows[-1].take(item, self._units.newest())
+        ticket, window = next(self._tickets), self._windows[-1]
+        window.take(item)
+        self._storing[ticket] = window
         self._ready.append(EventsFrame(item, ticket, now_ms, self._records))
 
     def _take_empty(self, item: Window) -> None:
@@ -302,10 +244,10 @@ class LumberjackSession(ByteSession):
                 f"more than {EMPTY_WINDOWS} windows without events wait for an answer", offset=item.offset
             )
         last = self._windows[-1] if self._windows else None
-        if last is not None and not last.events and last.version == item.version:
+        if last is not None and not last.count and last.version == item.version:
             last.answers += 1
         else:
-            self._windows.append(_Window(item.version, 0))
+            self._windows.append(_Window(item.version, 0, 0))
 
     @override
     def frames(self) -> Iterator[Frame]:

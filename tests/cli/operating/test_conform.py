@@ -47,7 +47,6 @@ def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:
             while held() and receiver.stored:  # noqa: ASYNC110  (a command of the shell ends it)
                 await asyncio.sleep(0.01)
             writer.write(answer)
-        writer.write(receiver.session.farewell())
 
     return serve
 

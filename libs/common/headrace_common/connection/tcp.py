@@ -228,8 +228,6 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if self._life.phase >= DRAINING or not self._outgoing.flush(self._life.phase == OPEN):
             return
         if self._life.phase == SETTLING and not self.driver.outstanding:
-            if last_words := self.driver.session.farewell():
-                self._transport.write(last_words)
             self._drain()
 
     # The end: acknowledge the pending frames, drain, close the socket

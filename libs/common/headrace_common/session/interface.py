@@ -275,12 +275,6 @@ class ByteSession(Session):
         Call it until it returns none.
         """
 
-    def farewell(self) -> bytes:
-        """Returns the last bytes to write: reading has ended, and all frames are durable. This is the last chance to acknowledge
-        the beginning of an incomplete frame.
-        """
-        return b""
-
 
 class Message:
     """One whole message of several byte frames, as ZeroMQ delivers it.
