@@ -10,7 +10,6 @@ import msgpack
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import Frame, Peer
-from headrace_forward.login.access import security
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 
@@ -37,7 +36,7 @@ def session(peer: Peer = PEER, **limits: Any) -> ForwardSession:
     section = driving.with_constants(ForwardSection, limits)
     forward = section(**{name: limits.pop(name) for name in section.model_fields if name in limits})
     given = driving.with_constants(LimitSettings, limits)(**limits)
-    return ForwardSession(peer, given, forward, security(forward))
+    return ForwardSession(peer, given, forward)
 
 
 def parts_of(frame: Frame) -> list[Seen | Reject]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,8 +13,6 @@ import pytest
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.settings import load
 from headrace_common.session.interface import Peer
-from headrace_forward.login.access import security
-from headrace_forward.login.handshake import ping, proof_of, read_pong
 from headrace_forward.settings import ForwardSection, ForwardSettings
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,6 +29,11 @@ RAW_SALT = bytes.fromhex("10a2b6549b5a93e519d6b2972997b5fe")
 SECURED: dict[str, Any] = {"shared_key": KEY}
 WITH_USERS: dict[str, Any] = {**SECURED, "users": {"alice": "wonder", "bob": "builder"}}
 GOOD = message(pack({"m": 1}))
+JSON = b'["t",1700000000,{"m":1},{"chunk":"c"}]'
+
+
+def digest(*parts: bytes) -> str:
+    return hashlib.sha512(b"".join(parts)).hexdigest()
 
 
 class Client:
@@ -37,12 +41,18 @@ class Client:
 
     def __init__(self, peer: Peer = PEER, **own: Any) -> None:
         self.session = session(peer, **own)
-        self.helo = self.session.outgoing()
+        word, self.option = msgpack.unpackb(self.session.outgoing())
+        assert word == "HELO"
         assert self.session.outgoing() == b""
         self.error: ProtocolError | None = None
 
-    def ping(self, key: str = KEY, **more: Any) -> bytes:
-        return ping(self.helo, key, **{"hostname": "web-1", "salt": RAW_SALT, "raw_str": True, **more})
+    def ping(
+        self, key: str = KEY, hostname: str = "web-1", salt: bytes = RAW_SALT, user: str = "", password: str = ""
+    ) -> bytes:
+        """The salt as a msgpack str, like Fluent Bit."""
+        own = digest(self.option["auth"], user.encode(), password.encode())
+        proof = digest(salt, hostname.encode(), self.option["nonce"], key.encode())
+        return pack(["PING", hostname, salt.decode("utf-8", "surrogateescape"), proof, user, own])
 
     def send(self, data: bytes) -> bytes:
         """What the server says to `data`."""
@@ -54,8 +64,8 @@ class Client:
 
     def refused(self, data: bytes) -> str:
         """The reason in the PONG; the connection is closed and nothing came of it."""
-        accepted, reason, hostname, proof = read_pong(self.send(data))
-        assert (accepted, hostname, proof) == (False, "", "")
+        word, accepted, reason, hostname, proof = msgpack.unpackb(self.send(data))
+        assert (word, accepted, hostname, proof) == ("PONG", False, "", "")
         assert self.error is not None
         assert self.error.sample == b""
         assert list(self.session.frames()) == []
@@ -63,31 +73,30 @@ class Client:
 
 
 def test_helo() -> None:
-    client = Client(**WITH_USERS)
-    word, option = msgpack.unpackb(client.helo)
-    assert word == "HELO"
+    option = Client(**WITH_USERS).option
     assert option.keys() == {"nonce", "auth", "keepalive"}
     assert [type(option[name]) for name in ("nonce", "auth")] == [bytes, bytes]
     assert [len(option[name]) for name in ("nonce", "auth")] == [16, 16]
     assert option["keepalive"] is True
-    assert Client(**WITH_USERS).helo != client.helo
-    assert msgpack.unpackb(Client(**SECURED).helo)[1]["auth"] == b""
+    again = Client(**WITH_USERS).option
+    assert all(again[name] != option[name] for name in ("nonce", "auth"))
+    assert Client(**SECURED).option["auth"] == b""
 
 
-@pytest.mark.parametrize("raw_str", [True, False])
+@pytest.mark.parametrize(("sent", "answer"), [(GOOD, ack("c")), (JSON, b'{"ack":"c"}')])
 @pytest.mark.parametrize("salt", [RAW_SALT, b"0123456789abcdef0123456789abcdef", b""])
-def test_whoever_knows_the_key_may_send(salt: bytes, raw_str: bool) -> None:
+def test_whoever_knows_the_key_may_send(salt: bytes, sent: bytes, answer: bytes) -> None:
     client = Client(**SECURED)
-    accepted, reason, hostname, proof = read_pong(client.send(client.ping(salt=salt, raw_str=raw_str)))
-    assert (accepted, reason, hostname) == (True, "", "headrace-forward")
-    assert proof == proof_of(client.helo, KEY, hostname, salt)
-    assert client.send(GOOD) == b""
+    word, accepted, reason, hostname, proof = msgpack.unpackb(client.send(client.ping(salt=salt)))
+    assert (word, accepted, reason, hostname) == ("PONG", True, "", "headrace-forward")
+    assert proof == digest(salt, hostname.encode(), client.option["nonce"], KEY.encode())
+    assert client.send(sent) == b""
     (frame,) = client.session.frames()
     (event,) = parts_of(frame)
     assert isinstance(event, Seen)
     assert event.headers["ce_source"] == b"/forward/web-1"
     client.session.stored(frame.ticket, 1, True)
-    assert client.session.outgoing() == ack("c")
+    assert client.session.outgoing() == answer
 
 
 @pytest.mark.parametrize(
@@ -125,20 +134,24 @@ def test_the_name_of_the_login_is_part_of_the_ids() -> None:
     assert sent_by("web-1", certified) == sent_by("web-2", certified) != sent_by("web-1")
 
 
-def test_users() -> None:
-    for user, password, ok in (
-        ("alice", "wonder", True),
-        ("bob", "builder", True),
-        ("alice", "builder", False),
-        ("carol", "", False),
-        ("", "", False),
+@pytest.mark.parametrize("sent", [GOOD, JSON])
+def test_key_and_users(sent: bytes) -> None:
+    for key, user, password, reason in (
+        (KEY, "alice", "wonder", ""),
+        (KEY, "bob", "builder", ""),
+        (KEY, "alice", "builder", "username/password mismatch"),
+        (KEY, "carol", "", "username/password mismatch"),
+        (KEY, "", "", "username/password mismatch"),
+        (KEY[1:], "alice", "wonder", "shared_key mismatch"),
+        ("", "alice", "wonder", "shared_key mismatch"),
     ):
         client = Client(**WITH_USERS)
-        data = client.ping(user=user, password=password)
-        if ok:
-            assert read_pong(client.send(data)).accepted
+        data = client.ping(key, user=user, password=password) + sent
+        if reason:
+            assert client.refused(data) == reason
         else:
-            assert client.refused(data) == "username/password mismatch"
+            assert msgpack.unpackb(client.send(data))[1]
+            assert len(list(client.session.frames())) == 1
 
 
 @pytest.mark.parametrize(
@@ -156,6 +169,7 @@ def test_users() -> None:
         pack(["PING", {}, "s", "d", "u", ""]),
         b"\x96" + b"\xc7\x05\xff12345" * 6,
         GOOD,
+        JSON,
         b'["PING","h","s","d","u","p"]',
     ],
     ids=lambda data: repr(data[:16]),
@@ -177,7 +191,7 @@ def test_a_login_has_its_size() -> None:
     name = "h" * (1024 - len(data) + 3)
     data = at_limit.ping(hostname=name)
     assert len(data) == 1024
-    assert read_pong(at_limit.send(data)).accepted
+    assert msgpack.unpackb(at_limit.send(data))[1]
 
 
 def test_a_login_has_its_time() -> None:
@@ -216,9 +230,8 @@ def test_after_the_login_offsets_count_from_the_connections_start() -> None:
 @given(st.binary(max_size=120), st.integers(1, 40))
 @settings(max_examples=examples(2000))
 def test_nothing_gets_past_the_login(noise: bytes, step: int) -> None:
-    driven = session(**SECURED)
-    helo = driven.outgoing()
-    data = noise + ping(helo, "guess", hostname="h", salt=b"s") + GOOD
+    client = Client(**SECURED)
+    driven, data = client.session, noise + client.ping("guess") + GOOD
     try:
         for at in range(0, len(data), step):
             driven.receive(data[at : at + step], NOW_MS)
@@ -226,20 +239,13 @@ def test_nothing_gets_past_the_login(noise: bytes, step: int) -> None:
         pass
     assert list(driven.frames()) == []
     said = driven.outgoing()
-    assert said == b"" or not read_pong(said).accepted
+    assert said == b"" or not msgpack.unpackb(said)[1]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an empty key": ({"shared_key": ""}, "SHARED_KEY is empty"),
     "users without a key": ({"users": {"a": "b"}}, "FORWARD__USERS needs FORWARD__SHARED_KEY"),
     "a user without a password": ({"shared_key": "k", "users": {"a": ""}}, "no name or no password"),
-    "a client without a key": ({"clients": [{"host": "10.0.0.1"}]}, "has no shared_key"),
-    "a client with an empty key": ({"clients": [{"host": "10.0.0.1", "shared_key": ""}]}, "is empty"),
-    "a client with an unknown user": (
-        {"shared_key": "k", "clients": [{"host": "10.0.0.1", "users": ["x"]}]},
-        "FORWARD__USERS has no x",
-    ),
-    "nobody": ({"shared_key": "k", "allow_anonymous_source": False}, "refuses every client"),
 }
 
 
@@ -250,26 +256,13 @@ def test_settings_that_make_no_sense(name: str) -> None:
         ForwardSection(**values)
 
 
-def test_a_client_that_is_not_found() -> None:
-    with pytest.raises(ConfigError, match=r"no\.such\.host\.invalid"):
-        security(ForwardSection(shared_key="k", clients=({"host": "no.such.host.invalid"},)))
-
-
-def test_a_client_by_name() -> None:
-    guard = security(ForwardSection(shared_key="k", clients=({"host": "localhost"},)))
-    assert guard is not None
-    assert any(str(network) in ("127.0.0.1/32", "::1/128") for network in guard.rules[0].networks)
-
-
 def test_settings_from_the_environment_and_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text('{"Alice": "pass word"}\n')
     monkeypatch.setenv("HEADRACE_FORWARD__SHARED_KEY", KEY)
     monkeypatch.setenv("HEADRACE_FORWARD__USERS_FILE", str(users))
-    monkeypatch.setenv("HEADRACE_FORWARD__CLIENTS", '[{"host": "10.0.0.0/8", "users": ["Alice"]}]')
     forward = load(ForwardSettings).forward
     assert forward.users["Alice"].get_secret_value() == "pass word"
-    assert forward.clients[0].users == ("Alice",)
     assert KEY not in repr(forward)
     assert "pass word" not in repr(forward)
     users.write_text("Alice:pass word")

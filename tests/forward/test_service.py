@@ -30,12 +30,18 @@ async def sources(store: KafkaSettings, mark: str) -> list[str]:
 
 
 async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers) -> None:
-    receiver = await start(log={"level": "info"})
+    receiver, keyed = await start(log={"level": "info"}), await start(forward={"shared_key": "k"})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.settimeout(PATIENCE)
         for data in (b"\0", b"anything at all"):
-            probe.sendto(data, receiver.address)
-            assert probe.recvfrom(64) == (b"\0", receiver.address)
+            for each in (receiver, keyed):
+                probe.sendto(data, each.address)
+                assert probe.recvfrom(64) == (b"\0", each.address)
+    for sent in (good("x"), b'["t",1,{"mark":"x"}]'):  # only its heartbeats need no key
+        with speaking(keyed.address) as client:
+            client.send(sent)
+            assert [msgpack.unpackb(client.said())[0] for _ in range(2)] == ["HELO", "PONG"]
+            client.ends()
     for _ in range(20):
         with speaking(receiver.address):
             pass

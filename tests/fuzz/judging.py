@@ -116,9 +116,9 @@ def untrue(drive: str, told: Told, at: Sequence[int] = ()) -> str:
 
 def untrue_login(s: Shape) -> str:
     """How a login to Forward, right or wrong, differs from the truth."""
-    given, address = login.settings(s), s.choice(login.ADDRESSES)
-    session = forward.session(Peer(address, 1, address), **given)
-    ping, pong, name = login.login(s, given, address, session.outgoing())
+    given = login.settings(s)
+    session = forward.session(**given)
+    ping, pong, name = login.login(s, given, session.outgoing())
     sent, events = [ping[:9], ping[9:] + forward.message(forward.pack({}))], []
     with contextlib.suppress(ProtocolError):
         for data in sent:

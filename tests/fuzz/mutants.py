@@ -13,7 +13,7 @@ _WIN: Final = "headrace_common.record.windows_1252"
 _JSON: Final = "headrace_common.record.json_object"
 _CODE: Final = "headrace_common.record.transcoding"
 _NAMES: Final = "headrace_lumberjack.identity"
-_LOGIN: Final = "headrace_forward.login.handshake"
+_LOGIN: Final = "headrace_forward.handshake"
 _BUILD: Final = "headrace_forward.entries.builder"
 _MESSAGE: Final = "headrace_forward.events.message"
 
@@ -75,16 +75,13 @@ MUTANTS: Final = (
     Mutant("tag-one-more", _MESSAGE, "> self._limits.tag_bytes", "> self._limits.tag_bytes + 1"),
     Mutant("option-at-the-limit", _MESSAGE, "if len(message.element(message.option_index)) > self", "if len(message.element(message.option_index)) >= self"),
     Mutant("chunk-one-more", "headrace_forward.session", "len(asked.chunk) > self._chunk_bytes", "len(asked.chunk) > self._chunk_bytes + 1"),
-    Mutant("login-without-nonce", _LOGIN, "_digest(salt, hostname, self._nonce, key), digest", "_digest(salt, hostname, b'', key), digest"),
-    Mutant("login-with-any-key", _LOGIN, "if not hmac.compare_digest(_digest(salt, hostname, self._nonce, key), digest):", "if False:"),
+    Mutant("login-without-nonce", _LOGIN, "_digest(salt, hostname, self._nonce, self._key), digest", "_digest(salt, hostname, b'', self._key), digest"),
+    Mutant("login-with-any-key", _LOGIN, "if not hmac.compare_digest(_digest(salt, hostname, self._nonce, self._key), digest):", "if False:"),
     Mutant("login-with-the-wrong-key", _LOGIN, "if not hmac.compare_digest(_digest(salt", "if hmac.compare_digest(_digest(salt"),
-    Mutant("login-without-its-name", _LOGIN, "_digest(salt, hostname, self._nonce, key), digest", "_digest(salt, b'', self._nonce, key), digest"),
-    Mutant("any-user", _LOGIN, "if self._security.users and not self._is_user", "if False and not self._is_user"),
-    Mutant("any-password", _LOGIN, "right and password is not None and allowed", "password is not None and allowed"),
-    Mutant("users-of-no-rule", _LOGIN, "right and password is not None and allowed", "right and password is not None"),
-    Mutant("unknown-user", _LOGIN, "right and password is not None and allowed", "right and allowed"),
-    Mutant("the-last-rule", _LOGIN, "for rule in self._security.rules if", "for rule in reversed(self._security.rules) if"),
-    Mutant("own-key-for-all", _LOGIN, "if rule is None else rule.shared_key", "or rule.shared_key"),
+    Mutant("login-without-its-name", _LOGIN, "_digest(salt, hostname, self._nonce, self._key), digest", "_digest(salt, b'', self._nonce, self._key), digest"),
+    Mutant("any-user", _LOGIN, "if self._users and not self._is_user", "if False and not self._is_user"),
+    Mutant("any-password", _LOGIN, "right and password is not None", "password is not None"),
+    Mutant("unknown-user", _LOGIN, "right and password is not None", "right"),
     Mutant("app-env-of-one-more", "headrace_logjam.wire", "return len(frame) <= NAME_BYTES and _is_name", "return len(frame) <= NAME_BYTES + 1 and _is_name", "logjam"),
     Mutant("a-body-more", "headrace_logjam.wire", "if size > limits.event:", "if size > limits.event + 1:", "logjam"),
     Mutant("created-before-started", "headrace_logjam.events", "if started is not None and", "if created_ms == 0 and started is not None and", "logjam"),

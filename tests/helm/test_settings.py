@@ -47,7 +47,7 @@ CLASSES: dict[str, type[Settings]] = {
     "topics": TopicsProcessSettings,
     "lake": LakeProcessSettings,
 }
-IN_PLACE = {"HEADRACE_FORWARD__USERS": '{"shop": "secret"}', "HEADRACE_FORWARD__CLIENTS": "[]"}
+IN_PLACE = {"HEADRACE_FORWARD__USERS": '{"shop": "secret"}'}
 IN_PLACE["HEADRACE_LAKE__SPARK_SECRETS"] = '{"spark.hadoop.fs.s3a.secret.key": "secret"}'
 """What a Secret might hold, where a word is not enough."""
 
@@ -134,12 +134,11 @@ def test_text_stays_text() -> None:
 def test_a_receiver_overrides_what_holds_for_all_with_nothing_too() -> None:
     values = """
     receiverDefaults: {settings: {limits: {connection_age: 300}, log: {level: debug}}, podLabels: {a: b}}
-    receivers: {forward: {settings: {limits: {connection_age: 0}, forward: {heartbeat: false, allow_anonymous_source: true}}}}
+    receivers: {forward: {settings: {limits: {connection_age: 0}, forward: {heartbeat: false}}}}
     """
     given = settings(values)
     assert given["HEADRACE_LIMITS__CONNECTION_AGE"] == "0"
     assert given["HEADRACE_FORWARD__HEARTBEAT"] == "false"
-    assert given["HEADRACE_FORWARD__ALLOW_ANONYMOUS_SOURCE"] == "true"
     assert given["HEADRACE_LOG__LEVEL"] == "debug"
     assert settings(values, "courier")["HEADRACE_LIMITS__CONNECTION_AGE"] == "300"
 

@@ -1,4 +1,4 @@
-"""A client like fluentd: each message has a chunk. Pure; the login is in `login.handshake`."""
+"""A client like fluentd: each message has a chunk. Pure; it has no login."""
 
 from __future__ import annotations
 

@@ -18,16 +18,12 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
     from headrace_common.service.service import stream_listeners
 
     from headrace_forward.heartbeat import HeartbeatListener
-    from headrace_forward.login.access import security
     from headrace_forward.session import ForwardSession
 
     settings = runtime.settings
     for limit in ("FORWARD__CHUNK_BYTES", "FORWARD__HANDSHAKE_BYTES"):
         runtime.metrics.limit_hits.labels(limit)
-    guard = security(settings.forward)
-    listeners = stream_listeners(
-        runtime, PORT, lambda peer: ForwardSession(peer, settings.limits, settings.forward, guard)
-    )
+    listeners = stream_listeners(runtime, PORT, lambda peer: ForwardSession(peer, settings.limits, settings.forward))
     if settings.forward.heartbeat:
         listeners.append(HeartbeatListener(settings.listen, PORT, runtime.ready_problems))
     return Parts(listeners)

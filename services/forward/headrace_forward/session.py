@@ -35,10 +35,10 @@ from headrace_forward.entries.option import Option
 from headrace_forward.events.message import ForwardFrame, MessageLimits
 from headrace_forward.events.origin import Origin
 from headrace_forward.events.plain import MadeFrame, PlainFrame
+from headrace_forward.handshake import NONCE_BYTES, Handshake
 from headrace_forward.json_form import wire
 from headrace_forward.json_form.events import JsonFrame
 from headrace_forward.kinds import KINDS, MsgpackKind
-from headrace_forward.login.handshake import NONCE_BYTES, Handshake, LoginRules
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import ACK_KEY, SAMPLE, ForwardDecoder, ForwardMessage, acknowledgement
 
@@ -55,11 +55,9 @@ _RESTING: Final = Status(idle=True)
 
 
 class ForwardSession(ByteSession):
-    """Messages in, acknowledgements out. With `security`, it reads nothing but a login until that is accepted."""
+    """Messages in, acknowledgements out. With a shared key, it reads nothing but a login until that is accepted."""
 
-    def __init__(
-        self, peer: Peer, limits: LimitSettings, forward: ForwardSection, security: LoginRules | None = None
-    ) -> None:
+    def __init__(self, peer: Peer, limits: LimitSettings, forward: ForwardSection) -> None:
         self._peer = peer
         self._origin = Origin(source(PROTOCOL, peer.identity), peer.identity.encode() if peer.certified else b"")
         self._settings = limits
@@ -81,8 +79,8 @@ class ForwardSession(ByteSession):
         self._handshake_replies: deque[bytes] = deque()
         self._handshake: Handshake | None = None
         self._deadline: float | None = None
-        if security is not None:
-            self._handshake = Handshake(security, peer.address, os.urandom(NONCE_BYTES), os.urandom(NONCE_BYTES))
+        if (key := forward.shared_key) is not None:
+            self._handshake = Handshake(key, forward, os.urandom(NONCE_BYTES), os.urandom(NONCE_BYTES))
             self._handshake_replies.append(self._handshake.helo())
             self._deadline = NOW  # so that a tick tells it the time
         self._ready: list[Frame] = []

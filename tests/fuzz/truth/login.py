@@ -6,52 +6,40 @@ import hmac
 import json
 from base64 import urlsafe_b64encode
 from hashlib import sha512
-from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 import msgpack
 
 from tests.fuzz.shape import Shape
+from tests.fuzz.truth import ADDRESS
 
-KEYS: Final = ("key", "other ü")
+KEY: Final = "key ü"
 USERS: Final = {"alice": "wonder", "bob": "ü"}
-NETWORKS: Final = ("192.0.2.7", "192.0.2.0/24", "198.51.100.0/24", "2001:db8::/32")
-ADDRESSES: Final = ("192.0.2.7", "192.0.2.8", "198.51.100.1", "2001:db8::1", "203.0.113.5")
 HOSTS: Final = ("web-1", "é", "", "headrace-forward", "n" * 255, "n" * 256)
 
 
 def settings(s: Shape) -> dict[str, Any]:
     """Settings of Forward."""
-    rules: list[dict[str, Any]] = [{"host": host} for host in s.sample(NETWORKS, s.randrange(3))]
-    users = USERS if s.perhaps(0.6) else {}
-    for rule in rules:
-        rule |= s.choice(({}, {"shared_key": KEYS[1]})) | ({"users": ("bob",)} if users and s.perhaps(0.5) else {})
-    return {
-        "shared_key": KEYS[0],
-        "users": users,
-        "clients": rules,
-        "allow_anonymous_source": not rules or s.perhaps(0.5),
-    }
+    return {"shared_key": KEY, "users": USERS if s.perhaps(0.6) else {}}
 
 
 def digest(*parts: bytes) -> str:
     return sha512(b"".join(parts)).hexdigest()
 
 
-def login(s: Shape, given: dict[str, Any], address: str, helo: bytes) -> tuple[bytes, list[Any], str]:
+def login(s: Shape, given: dict[str, Any], helo: bytes) -> tuple[bytes, list[Any], str]:
     """A PING, the PONG that must come, and the client's name; "": it is refused."""
     word, option = msgpack.unpackb(helo, raw=True)
     nonce, auth = option[b"nonce"], option[b"auth"]
     assert (word, len(nonce), len(auth)) == (b"HELO", 16, 16 if given["users"] else 0)
-    rule = next((rule for rule in given["clients"] if ip_address(address) in ip_network(rule["host"])), None)
-    key = (rule or {}).get("shared_key", KEYS[0])
+    key = KEY.encode()
     host, salt, user = s.choice(HOSTS).encode(), s.randbytes(16), s.choice(("alice", "bob", "bob", "eve", ""))
     wrong = s.choice((*"_____", "key", "nonce", "salt", "host", "password", "auth", "cut", "word"))
     proof = digest(
         salt[wrong == "salt" :],
         host + b"x" * (wrong == "host"),
         nonce[wrong == "nonce" :],
-        key.encode()[wrong == "key" :],
+        key[wrong == "key" :],
     )
     password = USERS.get(user, "").encode()[wrong == "password" :]
     own = digest(auth[wrong == "auth" :], user.encode(), password)
@@ -60,16 +48,14 @@ def login(s: Shape, given: dict[str, Any], address: str, helo: bytes) -> tuple[b
     refusal = ""
     if wrong in ("cut", "word"):
         refusal = "invalid ping message"
-    elif rule is None and not given["allow_anonymous_source"]:
-        refusal = f"anonymous source host '{address}' denied"
-    elif wrong in ("key", "nonce", "salt") or (wrong == "host"):
+    elif wrong in ("key", "nonce", "salt", "host"):
         refusal = "shared_key mismatch"
-    elif given["users"] and (wrong in ("password", "auth") or user not in (rule or {}).get("users", USERS)):
+    elif given["users"] and (wrong in ("password", "auth") or user not in USERS):
         refusal = "username/password mismatch"
     if refusal:
         return ping, ["PONG", False, refusal, "", ""], ""
-    name = host.decode() if 0 < len(host) <= 255 else address
-    return ping, ["PONG", True, "", "headrace-forward", digest(salt, b"headrace-forward", nonce, key.encode())], name
+    name = host.decode() if 0 < len(host) <= 255 else ADDRESS
+    return ping, ["PONG", True, "", "headrace-forward", digest(salt, b"headrace-forward", nonce, key)], name
 
 
 RIGHTS: Final = ("read", "append", "create", "destroy")

@@ -1,1 +1,0 @@
-"""The handshake with a shared key, and the rules for clients."""
