@@ -51,7 +51,7 @@ def test_a_memory_counts_what_it_keeps_of_an_origin(place: str) -> None:
     kept = 0
     for number in range(3):
         names = dict.fromkeys(("id", "ephemeral_id", "beat", "dataset", "path"), "x")
-        names[place] = f"{number}" + ("x" * 6000 if place == "path" else "\U0001f600" * 1700)
+        names[place] = f"{number}" + ("x" * 3000 if place == "path" else "\U0001f600" * 850)
         kept += sys.getsizeof(names[place])
         fields = {"agent": names, "log": {"file": {"path": names["path"]}, "offset": 0}, "message": "", "event": names}
         fields |= {"@metadata": {"beat": names["beat"]}, "@timestamp": "2026-11-21T09:59:34Z"}

@@ -10,7 +10,7 @@ import struct
 from binascii import hexlify
 from collections.abc import Generator
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 from headrace_common.record.contract import DETERMINISTIC
@@ -23,24 +23,17 @@ from msgspec.json import Decoder
 
 from headrace_lumberjack.fields import BeatsFields, LogFields
 
-STATE_BYTES: Final = 512
-"""Bytes that a hash's state takes, with what names it."""
-
-LAST_BYTES: Final = 2048
-"""Bytes of an origin's fields up to which a connection remembers its last one by itself."""
-
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _u32: Final = struct.Struct(">I").pack
-_KNOWN: Final = 2048
-_LENGTHS: Final = tuple(_u32(number) for number in range(_KNOWN))
-
-
 _SUM_BYTES: Final = 32
 
 _QUOTE: Final = ord('"')
 
 _DIGEST: Final = b"\1"
 """First byte of the digest that replaces a long document, in hexadecimal. No JSON begins so."""
+
+_Named = tuple[str, str, int, bytes]
+"""An agent, its run, an offset, and what names the input as written."""
 
 _Document = TypeVar("_Document", Raw, Raw | UnsetType)
 
@@ -53,26 +46,13 @@ PROTOCOL: Final = "lumberjack"
 _PROTOCOL: Final = _field(PROTOCOL.encode())
 
 
-class _Origin(NamedTuple):
-    """An input's file, as one run of an agent names it. `state`: the hash over the fields so far."""
-
-    key: bytes
-    agent: str
-    run: str
-    stream: str | None
-    dataset: str | None
-    state: blake2b
-
-
 class Names:
-    """Makes the same ids as `headrace_common.record.event.deterministic_id`, but hashes what many events share only once.
-
-    It remembers the last origin, and all that have room in `memory`.
+    """Makes the same ids as `headrace_common.record.event.deterministic_id`, but encodes what many events share only once:
+    `memory` keeps what the ids of the events of one file begin to hash.
     """
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._last: _Origin | None = None
 
     def of_long(
         self, fields: BeatsFields, stream: str | None, time: bytes, event: Bytes
@@ -108,78 +88,56 @@ class Names:
         is an `_id`; `@timestamp`, `message`, and the event's length. Without a message, the whole event takes its place,
         marked by one more, empty field. JSON is hashed with sorted keys, an absent text as an empty one.
         """
-        metadata, message, dataset = fields.metadata, fields.message, _dataset(fields)
+        metadata, message = fields.metadata, fields.message
         if metadata is not None and metadata.id:
-            state = blake2b(_PROTOCOL + _field(metadata.id.encode()), digest_size=16)
-            state.update(self._input(stream, dataset, fields))
+            begun = _PROTOCOL + _field(metadata.id.encode()) + self._input(fields, stream)
             place = b""
         else:
             named = _named_by(fields)
             if named is None:
                 return None
-            name, run, offset, key = named
-            origin = self._last
-            if (
-                origin is None
-                or origin.key != key
-                or origin.agent != name
-                or origin.run != run
-                or origin.stream != stream
-                or origin.dataset != dataset
-            ):
-                origin = self._origin(name, run, stream, dataset, fields, key)
-            state = origin.state.copy()
-            place = b"%d" % offset
-            place = _LENGTHS[len(place)] + place
-        at = _LENGTHS[len(time)] if len(time) < _KNOWN else _u32(len(time))
-        if message is not None:
-            content = message.encode()
-            size = _LENGTHS[len(content)] if len(content) < _KNOWN else _u32(len(content))
-        elif isinstance(content, memoryview):
-            state.update(b"".join((place, at, time, _u32(sum(map(len, utf8_of(content)))))))
+            begun = self._origin(named, fields, stream)
+            place = _field(b"%d" % named[2])
+        before, after = b"".join((begun, place, _field(time))), _field(_u32(len(event)))
+        if isinstance(content, memoryview):
+            state = blake2b(before + _u32(sum(map(len, utf8_of(content)))), digest_size=16)
             for piece in utf8_of(content):
                 state.update(piece)
-            state.update(_LENGTHS[4] + _u32(len(event)))
+            state.update(after)
             return DETERMINISTIC + hexlify(state.digest())
+        if message is not None:
+            written = _field(message.encode())
         else:
-            content = canonical(bytes(event)) if content is None else content
-            size, content = _u32(len(content)), content + _u32(0)  # the event, and an empty field
-        state.update(b"".join((place, at, time, size, content, _LENGTHS[4], _u32(len(event)))))
-        return DETERMINISTIC + hexlify(state.digest())
+            written = _field(canonical(bytes(event)) if content is None else content) + _field(b"")
+        return DETERMINISTIC + hexlify(blake2b(before + written + after, digest_size=16).digest())
 
-    def _origin(
-        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: BeatsFields, key: bytes
-    ) -> _Origin:
+    def _origin(self, named: _Named, fields: BeatsFields, stream: str | None) -> bytes:
+        """Returns `begun` from the memory, where it is put if it is not there."""
+        (agent, run, _, key), dataset = named, _dataset(fields)
         place = (Names, key, agent, run, stream, dataset)
-        size = len(key) + 4 * sum(map(len, (agent, run, stream or "", dataset or "")))
-        origin: _Origin | None = self._memory.get(place)
-        if origin is None:
-            state = blake2b(self._named(agent, run, stream, dataset, fields, key), digest_size=16)
-            origin = _Origin(key, agent, run, stream, dataset, state)
-            self._memory.put(place, origin, size + STATE_BYTES)
-        self._last = origin if size <= LAST_BYTES else None
-        return origin
+        begun: bytes | None = self._memory.get(place)
+        if begun is None:
+            begun = self._named(named, fields, stream)
+            size = len(key) + 4 * sum(map(len, (agent, run, stream or "", dataset or "")))
+            self._memory.put(place, begun, size + len(begun))
+        return begun
 
     def begun(self, fields: BeatsFields, stream: str | None) -> bytes | None:
         """Returns the hashed beginning of the id of an event with these fields, up to its offset; None if they give it no such
         id. `fields`: of at most `SHORT` bytes, without `@metadata._id`.
         """
         named = _named_by(fields)
-        if named is None:
-            return None
+        return None if named is None else self._named(named, fields, stream)
+
+    def _named(self, named: _Named, fields: BeatsFields, stream: str | None) -> bytes:
         agent, run, _, key = named
-        return self._named(agent, run, stream, _dataset(fields), fields, key)
+        file = _canonical(key[: key.index(b"\0")])
+        origin = b"".join(map(_field, (agent.encode(), run.encode(), file)))
+        return _PROTOCOL + origin + self._input(fields, stream)
 
-    def _named(
-        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: BeatsFields, key: bytes
-    ) -> bytes:
-        file = key[: key.index(b"\0")]
-        named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(_canonical(file))
-        return named + self._input(stream, dataset, fields)
-
-    def _input(self, stream: str | None, dataset: str | None, fields: BeatsFields) -> bytes:
+    def _input(self, fields: BeatsFields, stream: str | None) -> bytes:
         """Returns the fields that distinguish two inputs on the same file and do not change when an event is sent again."""
-        texts = [(text or "").encode("utf-8", "surrogatepass") for text in (stream, dataset)]
+        texts = [(text or "").encode("utf-8", "surrogatepass") for text in (stream, _dataset(fields))]
         documents = map(bytes, (fields.tags, fields.fields, fields.data_stream))
         return b"".join(map(_field, (*texts, *map(_canonical, documents))))
 
@@ -188,7 +146,7 @@ def _dataset(fields: BeatsFields) -> str | None:
     return None if fields.event is None else fields.event.dataset
 
 
-def _named_by(fields: BeatsFields) -> tuple[str, str, int, bytes] | None:
+def _named_by(fields: BeatsFields) -> _Named | None:
     """Returns the agent and its run, the offset, and what names the input as written, from its file. None: they name no event."""
     agent, log = fields.agent, fields.log
     if agent is None or type(log) is not LogFields or type(log.file) is not Raw:
