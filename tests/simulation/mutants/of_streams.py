@@ -55,7 +55,7 @@ STREAMS: Final = (
     Mutant("a repeated ACKN counts all", _COURIER, "acknowledgement(oldest.note.nonce, oldest.note.reported)", "acknowledgement(oldest.note.nonce, oldest.note.count)", "courier"),
     Mutant("a payload that still comes is acknowledged in part", _COURIER, "[acknowledgement(arriving, 0)]", "[acknowledgement(arriving, 1)]", "courier"),
     Mutant("a payload is acknowledged for any part of it", _COURIER, "            elif stored <= note.reported:\n                break\n", "            elif stored <= note.reported:\n                break\n            else:\n                stored = note.count\n", "courier"),
-    Mutant("an ACKN has the nonce of the newest payload", _COURIER, "            out.append(acknowledgement(note.nonce, stored))\n", "            out.append(acknowledgement(self._pending.newest().note.nonce if self._pending else note.nonce, stored))\n", "courier"),
+    Mutant("an ACKN has the nonce of the newest payload", _COURIER, "            out.append(acknowledgement(note.nonce, stored))\n", "            out.append(acknowledgement(next(reversed(self._pending.entries.values())).note.nonce if self._pending else note.nonce, stored))\n", "courier"),
     Mutant("payloads of two clients share an envelope", _PAYLOADS, "key = (CourierMaker, self._identity, self._anonymous,", "key = (CourierMaker, self._anonymous,", "courier"),
     Mutant("ids do not know the payload", _PAYLOADS, 'before = b"".join(map(entry, (PROTOCOL.encode(), payload.nonce)))', 'before = b"".join(map(entry, (PROTOCOL.encode(), b"")))', "courier"),
     Mutant("a resend's ids count from its beginning", _PAYLOADS, "            left = payload.count - index\n            name", "            left = index\n            name", "courier"),

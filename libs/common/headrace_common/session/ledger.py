@@ -50,10 +50,6 @@ class Ledger(Generic[T]):
         entry.stored, entry.whole = stored, whole
         return entry
 
-    def newest(self) -> LedgerEntry[T]:
-        """Returns the frame handed out last. The ledger must not be empty."""
-        return self.entries[next(reversed(self.entries))]
-
     def oldest(self) -> LedgerEntry[T] | None:
         """Returns the frame to acknowledge next. None: nothing is pending."""
         for entry in self.entries.values():
