@@ -216,7 +216,7 @@ class Cuts:
         cut = Entries.cut
 
         def counted(entries: Entries) -> int:
-            self.sizes.append(len(entries.rest) if len(entries.rest) >= entries._need else 0)
+            self.sizes.append(entries.rest if entries.rest >= entries._need else 0)
             before = entries.count
             try:
                 return cut(entries)

@@ -71,9 +71,9 @@ def cut(pieces: list[bytes], core: str) -> list[object]:
     with using(core):
         try:
             for piece in pieces:
-                cutting.rest += piece
+                cutting.feed(piece)
                 while number := cutting.cut():
-                    found.append((number, cutting.held, [*cutting.entries], bytes(cutting.tail), bytes(cutting.rest)))
+                    found.append((number, cutting.held, [*cutting.entries], cutting.tail(), cutting.rest))
         except ProtocolError as error:
             found.append(str(error))
     return found

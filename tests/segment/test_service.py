@@ -91,16 +91,17 @@ async def test_while_kafka_stands_still_nothing_is_acknowledged_and_nothing_fals
         assert next(answer.data for answer in answers if not isinstance(answer, NoSuchSegment)) in (b"", WORLD)
 
 
-async def test_a_failure_of_the_producer_ends_every_session_and_stores_nothing_twice(
+async def test_a_block_that_is_refused_ends_the_sessions_of_its_partition_and_nothing_is_stored_twice(
     own_segments: KafkaSettings, start: Receivers
 ) -> None:
     """Kafka refuses a block for good: its writer comes back, with what was not acknowledged. Others notice nothing."""
     service = await start(own_segments)
     one, two = new_writer(), new_writer()
+    elsewhere = next(name for name in "bcdefgh" if partition_of(name.encode(), 2) != partition_of(b"a", 2))
     noise = framed(os.urandom(20_000))
     async with await Client.connect(service.address) as large, await Client.connect(service.address) as other:
         await large.setup("a", one)
-        await other.setup("b", two)
+        await other.setup(elsewhere, two)
         await other.append(0, HELLO, two)
         async with altered(own_segments, own_segments.segments_topic, max_message_bytes=1000):
             large.say(block(0, noise, one))
@@ -110,7 +111,7 @@ async def test_a_failure_of_the_producer_ends_every_session_and_stores_nothing_t
         assert await client.setup("a", one) == 0
         assert await client.append(0, noise, one) == len(noise)
         assert await client.content("a") == noise
-        assert await client.setup("b", two) == len(HELLO)
+        assert await client.setup(elsewhere, two) == 2 * len(HELLO)
 
 
 @pytest.mark.long

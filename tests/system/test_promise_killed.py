@@ -18,6 +18,9 @@ from tests.system.proxy import Proxy
 
 pytestmark = pytest.mark.kafka
 
+PARTITIONS = 4
+"""Of the topics that a test gets."""
+
 
 async def _resent(receiver: Receiver, conversation: Conversation, data: bytes) -> None:
     async with await ContractClient.connect(ForwardDialect(), receiver.address, conversation=conversation) as client:
@@ -37,8 +40,9 @@ async def test_killed_before_it_hears_kafkas_answer(
     proxied = topics.model_copy(update={"bootstrap_servers": f"127.0.0.1:{broker.listener.port}"})
     receiver = await start(proxied)
     frame = values(100)
-    async with await ContractClient.connect(ForwardDialect(), receiver.address) as client:
-        await client.receives(await client.send(values(1)))  # the producer is warm
+    for _ in range(PARTITIONS):  # each connection gets another partition, which needs an identity before it stores
+        async with await ContractClient.connect(ForwardDialect(), receiver.address) as client:
+            await client.receives(await client.send(values(1)))
     async with await ContractClient.connect(ForwardDialect(), receiver.address) as client:
         data = client.conversation.frame(frame)
         broker_proxy.answers.clear()

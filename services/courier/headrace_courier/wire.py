@@ -81,49 +81,61 @@ _LENGTH: Final = struct.Struct(">I").unpack_from
 
 
 class Entries:
-    """A payload's inflated content, cut into entries: each a length (u32, big-endian) and as many bytes.
+    """A payload's inflated content, cut into entries: each a length (u32, big-endian) and as many bytes."""
 
-    `entries`: the first ones; `tail`: the others, as they came; `rest`: bytes that are not cut yet.
-    """
-
-    __slots__ = ("_largest", "_most", "_need", "count", "entries", "held", "rest", "tail")
+    __slots__ = ("_largest", "_most", "_need", "_pieces", "_tail", "count", "entries", "held", "rest")
 
     def __init__(self, most: int, largest: int) -> None:
         """`most`: entries that are kept one by one; `largest`: bytes of an entry."""
         self._most, self._largest = most, largest
-        self._need = PREFIX  # bytes of `rest` before anything can be cut: a large entry is looked at once
+        self._need = PREFIX  # bytes before anything can be cut: pieces of a large entry are joined once
+        self._pieces: list[bytes] = []
+        self._tail: list[bytes] = []
         self.entries: list[bytes] = []
-        self.rest, self.tail = bytearray(), bytearray()
-        self.count = self.held = 0
+        self.count = self.held = self.rest = 0
+        """`held`: bytes in memory of what is cut; `rest`: bytes that are not cut yet."""
+
+    def feed(self, piece: bytes) -> None:
+        """Adds content. Then call `cut` until it returns 0."""
+        if piece:
+            self._pieces.append(piece)
+            self.rest += len(piece)
+
+    def tail(self) -> bytes:
+        """Returns the entries beyond the first ones, lengths included."""
+        return b"".join(self._tail)
 
     def cut(self) -> int:
-        """Cuts at most `STEP` entries off `rest`. Returns how many. Raises `ProtocolError` if there are far too many, or one is
-        announced as too large.
+        """Cuts at most `STEP` entries. Returns how many. Raises `ProtocolError` if there are far too many, or one is announced as
+        too large.
         """
-        rest, kept, at = self.rest, min(STEP, self._most - self.count), 0
-        if len(rest) < self._need:
+        if self.rest < self._need:
             return 0
-        found: list[bytes] = []
-        if kept > 0:
-            found, at = native.core.cut(bytes(rest), self._largest, kept)
-        number, self._need = len(found), PREFIX
-        while number < (kept if kept > 0 else STEP) and len(rest) - at >= PREFIX:
-            size = _LENGTH(rest, at)[0]
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = []  # freed before anything is copied out of `data`: an entry can be large
+        kept = min(STEP, self._most - self.count)
+        found, at = native.core.cut(data, self._largest, kept) if kept > 0 else ([], 0)
+        number, end, self._need = len(found), len(data), PREFIX
+        while number < (kept if kept > 0 else STEP) and end - at >= PREFIX:
+            size = _LENGTH(data, at)[0]
             if size > self._largest:
                 raise ProtocolError(f"an event of {size} bytes", limit=FRAME_BYTES)
             stop = at + PREFIX + size
-            if stop > len(rest):
+            if stop > end:
                 self._need = PREFIX + size
                 break
             if kept > 0:
-                found.append(bytes(rest[at + PREFIX : stop]))
-            else:
-                self.tail += rest[at:stop]
+                found.append(data[at + PREFIX : stop])
             at, number = stop, number + 1
-        self.entries += found
+        if kept > 0:
+            self.entries += found
+        else:
+            self._tail.append(data[:at])
         self.count += number
         self.held += at + ENTRY_BYTES * len(found)
-        del rest[:at]
+        self.rest -= at
+        if at < end:
+            self._pieces = [data[at:]]
         if self.count > BEYOND * self._most:
             raise ProtocolError(f"a payload of more than {BEYOND} times {self._most} events", limit=FRAME_EVENTS)
         return number
@@ -191,15 +203,15 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         body = (yield from self._stream()) if endless else (yield length - NONCE_BYTES)
         content = Entries(self._frame_events, self._frame_bytes)
         for piece in inflate_zlib(body, self._inflate):
-            content.rest += piece
-            self.held = len(body) + content.held + len(content.rest)
+            content.feed(piece)
+            self.held = len(body) + content.held + content.rest
             yield Cost(max(len(piece), LAST_WINDOW * INPUT_WORK))
             while number := content.cut():
                 yield Cost(number * ENTRY_WORK)
         if content.rest:
             raise ProtocolError("a payload ends inside an entry")
         self.arriving = None
-        return Payload(nonce, content.entries, content.count, bytes(content.tail), content.held)
+        return Payload(nonce, content.entries, content.count, content.tail(), content.held)
 
     def _stream(self) -> Generator[Any, bytes, bytes]:
         """Returns an EVNT's stream, whose end only inflating shows. Inflating it again is cheap. Keeping the output would let a

@@ -108,7 +108,10 @@ class Parser(ABC, Generic[T]):
         if self._base + at == self._offset:
             self._sample = bytes(self._buffer[at : at + SAMPLE])
         with memoryview(self._buffer) as view:
-            return bytes(view[at : at + size])
+            taken = bytes(view[at : at + size])
+        if self._at == len(self._buffer):  # not kept beside its copy
+            self._buffer, self._base, self._at = bytearray(), self._base + self._at, 0
+        return taken
 
     def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         """Ends parsing with a fault of the current message. Frees all that is kept."""
