@@ -146,7 +146,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 import duckdb, pyarrow
 from deltalake import DeltaTable, write_deltalake
-from headrace_cli.operating.validate import check_certificates
+from headrace_cli.operating.validate import of_certificates
 from headrace_cli.stack.certificates import ensure
 from headrace_common.operations.settings import TlsSettings
 from pyarrow import parquet
@@ -160,7 +160,7 @@ parquet.write_table(found, "/tmp/rows.parquet", compression="zstd")
 print(connection.sql("select count(*), max(text), max(seen)::date from '/tmp/rows.parquet'").fetchall())
 made = ensure(Path("/tmp/tls"), "localhost")
 cert, key = made.server
-print(*[each.verdict.value for each in check_certificates(TlsSettings(cert=cert, key=key, client_ca=made.ca))])
+print(*[each.verdict.value for each in of_certificates(TlsSettings(cert=cert, key=key, client_ca=made.ca))])
 """
 
 
@@ -168,8 +168,8 @@ def test_the_tools_read_a_store_write_parquet_and_judge_certificates(client: doc
     """By libraries of which the image has only a part."""
     built("tools")
     status, log = run(client, reference("tools"), entrypoint=["python", "-c", WORKS], tmpfs={"/tmp": ""})
-    assert (status, log.splitlines()) == (0, ["[(5, 'aaaaaaaaa', datetime.date(2026, 1, 10))]", "fine"])
-    for command in ((), ("query",), ("quarantine", "show")):
+    assert (status, log.splitlines()) == (0, ["[(5, 'aaaaaaaaa', datetime.date(2026, 1, 10))]", "fine fine"])
+    for command in ((), ("query",), ("quarantine", "replay")):
         status, log = run(client, reference("tools"), command=[*command, "--help"])
         assert (status, "Usage:" in log) == (0, True), log
 
