@@ -176,3 +176,33 @@ async def test_a_client_that_is_stuck_is_made_again(monkeypatch: pytest.MonkeyPa
     deadline = asyncio.get_running_loop().time() + PATIENCE
     await producer.store(TopicPartition("t", 0), builder_of([(event(0), 1)]), deadline)
     assert producer._client is other
+
+
+@pytest.mark.parametrize("trouble", [OSError("away"), AssertionError("a bug"), KeyError("x")], ids=repr)
+async def test_a_client_that_cannot_be_made_again_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    """A bug of aiokafka's ended the pump, and the service with it."""
+    broker = FakeBroker()
+    producer, other = producer_of(broker), FakeClient(broker)
+    former, broker.leader = producer._client, -1
+
+    async def bootstrap() -> None:
+        broker.leader = 1
+        raise trouble
+
+    other.bootstrap = bootstrap  # type: ignore[method-assign]
+    monkeypatch.setattr(module, "RENEW_TIME", 0.0)
+    monkeypatch.setattr(module, "make_client", lambda settings: other)
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    await producer.store(TopicPartition("t", 0), builder_of([(event(0), 1)]), deadline)
+    assert producer._client is former
+
+
+async def test_a_start_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeClient(FakeBroker())
+    client.bootstrap = asyncio.Event().wait  # type: ignore[assignment,method-assign]
+    monkeypatch.setattr(module, "make_client", lambda settings: client)
+    with pytest.raises(DeliveryError) as caught:
+        await Producer(KafkaSettings(request_timeout=1)).open(("t",))
+    assert caught.value.policy is DeliveryPolicy.RETRY

@@ -14,6 +14,7 @@ from aiokafka.structs import TopicPartition
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
+from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
@@ -85,6 +86,23 @@ async def test_a_key_names_none_that_a_recreated_topic_has_not(bench: Bench) -> 
     assert {bench.publisher.of(key).where.partition for key in keys} == {0, 1, 2}
     bench.topics.events = Topic("events", 5, MIB)  # there is no pump for the last yet
     assert [bench.publisher.of(key).where.partition for key in keys] == [partition_of(key, 4) for key in keys]
+
+
+async def test_whatever_goes_wrong_at_the_start_is_tried_again_but_a_wrong_setting() -> None:
+    made = Bench()
+    troubles: list[Exception] = [ConfigError("no such file"), AssertionError("a bug"), KeyError("x")]
+
+    def refreshed() -> None:
+        if troubles:
+            raise troubles.pop()
+
+    made.topics.refreshed = refreshed
+    with pytest.raises(ConfigError):
+        await made.publisher.start()
+    assert troubles == []
+    await made.publisher.start()
+    assert made.publisher.ready_problems() == []
+    await made.tasks.stop()
 
 
 async def test_frames_may_have_no_deadline(bench: Bench) -> None:

@@ -151,16 +151,19 @@ class Producer:
         self._renewed = self._clock()  # or has stored
 
     async def open(self, topics: Sequence[str]) -> None:
-        """Connects to Kafka, and learns the leaders of these topics. Takes a few request timeouts at most. Raises `DeliveryError`
-        if Kafka does not answer, `ConfigError` for files that cannot be used.
+        """Connects to Kafka, and learns the leaders of these topics, within KAFKA__REQUEST_TIMEOUT. Raises `DeliveryError` if
+        that fails for any reason, `ConfigError` for files that cannot be used.
         """
         client = make_client(self._settings)
         try:
             with CONNECT_TROUBLE.told():
-                await client.bootstrap()
-                await client.set_topics(topics)
-        except (errors.KafkaError, OSError) as error:
-            await client.close()
+                async with asyncio.timeout(self._settings.request_timeout):
+                    await client.bootstrap()
+                    await client.set_topics(topics)
+        except BaseException as error:
+            await _closed(client)
+            if not isinstance(error, Exception):
+                raise
             raise DeliveryError(
                 f"Kafka at {self._settings.bootstrap_servers}: {explain(error)}", DeliveryPolicy.RETRY
             ) from error
@@ -218,7 +221,9 @@ class Producer:
                     place = await self._send(where, data)
                 except Exception as error:
                     in_doubt |= bool(data) and not isinstance(error, NOT_STORED)
-                    is_late, is_lost, policy = self._clock() >= deadline, isinstance(error, LOST_US), policy_of(error)
+                    is_late = self._clock() >= deadline
+                    is_lost = isinstance(error, LOST_US)
+                    policy = policy_of(error)
                     if policy is DeliveryPolicy.UNKNOWN:
                         unknown += 1
                         if is_late or unknown < UNKNOWN_TRIES:
@@ -323,7 +328,7 @@ class Producer:
 
 
 async def _closed(client: Any) -> None:
-    with contextlib.suppress(TimeoutError, errors.KafkaError, OSError):
+    with contextlib.suppress(Exception):  # nothing is owed to it
         await asyncio.wait_for(client.close(), CLOSE_TIME)
 
 

@@ -218,7 +218,8 @@ class KeyedBatch:
 
 def _checked(buffer: bytearray) -> bytes:
     """Returns a batch with its checksum."""
-    struct.pack_into(">I", buffer, CRC_AT, calc_crc32c(bytes(buffer[ATTRIBUTES_AT:])))
+    with memoryview(buffer) as view:
+        struct.pack_into(">I", buffer, CRC_AT, calc_crc32c(view[ATTRIBUTES_AT:]))
     return bytes(buffer)
 
 

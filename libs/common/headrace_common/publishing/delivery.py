@@ -115,10 +115,9 @@ class Delivery:
                 if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline:
                     raise
             await asyncio.sleep(RETRY_PAUSE)
+            # A topic that was made again may have fewer partitions: all batches of a pump go to the same one then.
             if there := self._producer.partitions(batch.topic):
-                batch.partition %= (
-                    there  # the topic was made again with fewer: all batches of a pump go to the same one
-                )
+                batch.partition %= there
 
     async def _split(self, batch: Batch, deadline: float) -> list[Refusal]:
         """Halves a batch that is too large. A single record that is too large is refused."""

@@ -11,9 +11,9 @@ from typing import Final
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.producer import Producer
+from headrace_common.kafka.producer import FIRST_PAUSE, Producer
 from headrace_common.operations.certificates import kafka_key_pair
-from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -35,9 +35,8 @@ STUCK_TIME: Final = 30.0
 REFUSED_TIME: Final = 30.0
 """Seconds that readiness stays red after Kafka refused our timestamps, or us. Then clients may try again."""
 
-FIRST_PAUSE: Final = 0.1
-LAST_PAUSE: Final = 5.0
-"""Seconds between two tries to reach Kafka at the start. The pause doubles each time."""
+MOST_PAUSE: Final = 5.0
+"""Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
 
 PARTITIONS_TIME: Final = 240.0
 """Seconds between two looks for new partitions: with the time that the client takes to learn of them, at most five minutes."""
@@ -102,12 +101,15 @@ class Publisher:
                 await self._producer.open((self._settings.events_topic, self._settings.quarantine_topic))
                 self._log.info("kafka answers", bootstrap=self._settings.bootstrap_servers)
                 self._problem = None
-            except DeliveryError as error:
-                if str(error) != self._problem:
-                    self._log.warning("kafka is not usable", problem=str(error))
-                self._problem = str(error)
+            except ConfigError:
+                raise
+            except Exception as error:  # a bug of Kafka's client, say: it may not be met again
+                problem = str(error) if isinstance(error, DeliveryError) else f"{type(error).__name__}: {error}"
+                if problem != self._problem:
+                    self._log.warning("kafka is not usable", problem=problem)
+                self._problem = problem
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LAST_PAUSE)
+                pause = min(2 * pause, MOST_PAUSE)
 
     def _add_pumps(self) -> None:
         """Starts a pump for each partition that has none."""

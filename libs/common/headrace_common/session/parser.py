@@ -115,7 +115,9 @@ class Parser(ABC, Generic[T]):
 
     def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         """Ends parsing with a fault of the current message. Frees all that is kept."""
-        sample = self._sample if self._base + self._at > self._offset else bytes(self._buffer[self._at :][:SAMPLE])
+        sample = (
+            self._sample if self._base + self._at > self._offset else bytes(self._buffer[self._at : self._at + SAMPLE])
+        )
         self._failed = ProtocolError(problem, limit=limit, offset=self._offset, sample=sample)
         self._buffer, self._at, self.held, self.busy = bytearray(), 0, 0, False
         self._base = self._offset
