@@ -6,10 +6,11 @@ FFFFFFFF and ends where its zlib stream ends. Sources: docs/protocols/courier.md
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -18,8 +19,8 @@ from headrace_common.record import native
 from headrace_common.session.inflate import (
     INPUT_WORK,
     LAST_WINDOW,
-    SLICE,
     ZLIB_WBITS,
+    Gauge,
     InflateLimits,
     IsalError,
     inflate_zlib,
@@ -217,12 +218,8 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         """Returns an EVNT's stream, whose end only inflating shows. Inflating it again is cheap. Keeping the output would let a
         client that never finishes take the others' memory with a few bytes.
         """
-        inflater, left, total, body = (
-            isal_zlib.decompressobj(wbits=ZLIB_WBITS),
-            self._frame_bytes - NONCE_BYTES,
-            0,
-            bytearray(),
-        )
+        inflater, body, left = isal_zlib.decompressobj(wbits=ZLIB_WBITS), bytearray(), self._frame_bytes - NONCE_BYTES
+        gauge = Gauge(1, replace(self._inflate, ratio=math.inf))  # the ratio is that of the whole stream
         while not inflater.eof:
             if not left:
                 raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)
@@ -233,13 +230,13 @@ class CourierDecoder(Parser[MessageKind | Payload]):
                 raise ProtocolError("does not inflate: it needs a dictionary")
             full = False
             while (rest or full) and not inflater.eof:
+                room = gauge.room()
                 try:
-                    out = inflater.decompress(rest, SLICE)
+                    out = inflater.decompress(rest, room)
                 except (IsalError, ValueError) as error:
                     raise ProtocolError(f"does not inflate: {error}") from error
-                rest, full, total = inflater.unconsumed_tail, len(out) == SLICE, total + len(out)
-                if total > self._inflate.total:
-                    raise ProtocolError(f"inflates beyond {self._inflate.total} bytes", limit="LIMITS__INFLATED_BYTES")
+                rest, full = inflater.unconsumed_tail, len(out) == room
+                gauge.count(len(out))
                 yield Cost(max(len(out), INPUT_WORK * len(piece)))
         if inflater.unused_data:
             del body[-len(inflater.unused_data) :]
