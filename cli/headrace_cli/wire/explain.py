@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def session_of(protocol: str) -> Any:
     made = resolve_name(f"headrace_{protocol}.{_CLASSES[protocol]}")
     if protocol == "logjam":
         return made(given.limits, answer_time=60.0, answers=True)
-    peer, limits, section = Peer("client", 0, "client"), given.limits, getattr(given, protocol)
+    peer, limits, section = Peer("127.0.0.1", 0, "client"), given.limits, getattr(given, protocol)
     if protocol == "segment":
         return made(peer, resolve_name("headrace_segment.settings:limits_of")(limits, section))
     return made(peer, limits, section)
@@ -87,7 +88,13 @@ def explain(
             raise CommandError(f"{source} cannot be read: {error.strerror}.", status=2) from error
     session, kinds = session_of(protocol), set()
     if protocol == "logjam":  # a message as quarantine keeps it
-        data = Message([b"", *resolve_name("headrace_logjam.wire:split")(data)], b"client", "client")
+        try:
+            frames = resolve_name("headrace_logjam.wire:split")(data)
+        except struct.error as error:
+            raise CommandError(
+                "These bytes are no message as quarantine keeps it: frames, each behind its length."
+            ) from error
+        data = Message([b"", *frames], b"client", "client")
     try:
         for kind, value in heard(session, data, time.time_ns() // 1_000_000):
             kinds.add(kind)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
+from headrace_cli.ground import CommandError
 from headrace_cli.wire.explain import explain
 from headrace_courier import wire as courier
 from headrace_forward import wire as forward
@@ -44,6 +45,12 @@ def test_it_shows_what_a_receiver_makes_of_bytes(
     (tmp_path / "bytes").write_bytes(data)
     assert explain(protocol, str(tmp_path / "bytes")) == status
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == said
+
+
+def test_bytes_that_are_no_message_of_quarantine_are_a_command_error() -> None:
+    with pytest.raises(CommandError) as caught:
+        explain("logjam", "0102")
+    assert caught.value.status == 1
 
 
 def test_it_says_where_it_breaks_and_by_which_limit(
