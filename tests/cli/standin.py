@@ -36,12 +36,12 @@ TOLD = "STANDIN_TOLD"
 PATH = os.pathsep.join(filter(None, sys.path))
 
 
-def headrace(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a user does, but with a quick landing job."""
+def headrace(*arguments: str, lines: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does, with these lines as its input, but with a quick landing job."""
     return subprocess.run(
         [sys.executable, "-m", "headrace_cli", *arguments],
         env={**os.environ, "PYTHONPATH": PATH, "HEADRACE_LAKE__TRIGGER": "0.5", **variables},
-        stdin=subprocess.DEVNULL,
+        input=lines,
         capture_output=True,
         text=True,
         timeout=1800,  # above what the command line allows itself
