@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,12 @@ from headrace_common.operations.settings import (
     ServiceSettings,
     TopicSettings,
     TopicsProcessSettings,
-    describe,
     environment,
     load,
     own_environment,
     parse_arguments,
 )
-from headrace_common.operations.variables import each_setting, refuse_near_guards, sections, variable
+from headrace_common.operations.variables import SECTIONS, each_setting, named_protocols, refuse_near, variable
 from headrace_forward.settings import ForwardSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
 
@@ -40,12 +40,10 @@ def yaml(tmp_path: Path) -> Path:
     return tmp_path / "headrace.yaml"
 
 
-class TestDefaults:
-    def test_every_setting_has_a_description_and_a_section_that_yaml_knows(self) -> None:
-        for cls in (ForwardSettings, TopicsProcessSettings):
-            for section, name, info in each_setting(cls):
-                assert info.description, (section, name)
-                assert section in sections()
+def test_every_setting_has_a_description_and_a_section_that_yaml_knows() -> None:
+    for section, name, info in each_setting(ForwardSettings) + each_setting(TopicsProcessSettings):
+        assert info.description, (section, name)
+        assert section in {*SECTIONS, *named_protocols()}
 
 
 class TestEnvironment:
@@ -67,47 +65,44 @@ class TestEnvironment:
 
 
 class TestYaml:
-    def test_sets_and_the_environment_wins(self, yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        yaml.write_text("kafka:\n  bootstrap_servers: a:1\n  events_topic: e\nlimits: {connections: 5}\n")
+    def test_one_file_may_configure_every_part_and_the_environment_wins(
+        self, yaml: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        yaml.write_text(
+            "kafka:\n  bootstrap_servers: a:1\n  events_topic: e\nlake: {path: /x, anything: 1}\n"
+            "topics: {events_partitions: 3}\nlimits: {connections: 5}\n"
+        )
         monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC", "mine")
-        settings = load(ForwardSettings, yaml)
+        settings = parse_arguments(ForwardSettings, "p", "d", ["--config", str(yaml)])
         assert (settings.kafka.bootstrap_servers, settings.kafka.events_topic) == ("a:1", "mine")
         assert settings.limits.connections == 5
-
-    def test_one_file_may_configure_every_part(self, yaml: Path) -> None:
-        yaml.write_text("lake: {path: /x, anything: 1}\ntopics: {events_partitions: 3}\nforward: {heartbeat: false}\n")
-        assert not load(ForwardSettings, yaml).forward.heartbeat
         assert load(TopicsProcessSettings, yaml).topics.events_partitions == 3
 
-    def test_an_empty_file_and_an_empty_section_set_nothing(self, yaml: Path) -> None:
-        for text in ("", "# nothing\n", "kafka:\n", "kafka: {}\nlimits:\n  # connections: 5\n"):
-            yaml.write_text(text)
-            assert load(ForwardSettings, yaml) == load(ForwardSettings)
+    @pytest.mark.parametrize("text", ["", "# nothing\n", "kafka:\n", "kafka: {}\nlimits:\n  # connections: 5\n"])
+    def test_an_empty_file_and_an_empty_section_set_nothing(self, yaml: Path, text: str) -> None:
+        yaml.write_text(text)
+        assert load(ForwardSettings, yaml) == load(ForwardSettings)
 
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("kafak: {}", "no section is called kafak$"),
-            ("nothing_like_it: {}", "no section is called nothing_like_it$"),
-            ("limits: {connection: 1}", "HEADRACE_LIMITS__CONNECTION: there is no such setting"),
-            ("limits: 7", "expected a mapping"),
-            ("[1, 2]", "expected a mapping"),
-            ("just text", "expected a mapping"),
-            ("limits: {connections: many}", "HEADRACE_LIMITS__CONNECTIONS: "),
-            ("a: b: c", "headrace.yaml"),
-            ("a: [", "headrace.yaml"),
+            (None, r"headrace\.yaml: No such file or directory$"),
+            (b"\xff\xfe\xfd", r"headrace\.yaml"),
+            (b"kafak: {}", "no section is called kafak$"),
+            (b"nothing_like_it: {}", "no section is called nothing_like_it$"),
+            (b"limits: {connection: 1}", "HEADRACE_LIMITS__CONNECTION: there is no such setting"),
+            (b"limits: 7", "expected a mapping"),
+            (b"[1, 2]", "expected a mapping"),
+            (b"just text", "expected a mapping"),
+            (b"limits: {connections: many}", "HEADRACE_LIMITS__CONNECTIONS: "),
+            (b"a: b: c", r"headrace\.yaml"),
+            (b"a: [", r"headrace\.yaml"),
         ],
     )
-    def test_what_is_wrong_is_said(self, text: str, problem: str, yaml: Path) -> None:
-        yaml.write_text(text)
+    def test_what_is_wrong_is_said(self, text: bytes | None, problem: str, yaml: Path) -> None:
+        if text is not None:
+            yaml.write_bytes(text)
         with pytest.raises(ConfigError, match=problem):
-            load(ForwardSettings, yaml)
-
-    def test_a_file_that_cannot_be_read(self, yaml: Path) -> None:
-        with pytest.raises(ConfigError, match=r"headrace\.yaml: No such file or directory$"):
-            load(ForwardSettings, yaml)
-        yaml.write_bytes(b"\xff\xfe\xfd")
-        with pytest.raises(ConfigError, match=r"headrace\.yaml"):
             load(ForwardSettings, yaml)
 
 
@@ -173,21 +168,13 @@ class TestContradictions:
         assert LimitSettings().event_bytes == TopicSettings().max_message_bytes * 3 // 4
 
 
-class TestCommandLine:
-    def test_help_lists_every_setting(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit) as stopped:
-            parse_arguments(ForwardSettings, "program", "It receives.", ["--help"])
-        assert stopped.value.code == 0
-        text = capsys.readouterr().out
-        for section, name, _ in each_setting(ForwardSettings):
-            assert variable(section, name) in text
-
-    def test_config(self, yaml: Path) -> None:
-        yaml.write_text("limits: {connections: 5}")
-        assert parse_arguments(ForwardSettings, "p", "d", ["--config", str(yaml)]).limits.connections == 5
-
-    def test_a_password_is_not_described(self) -> None:
-        assert not any("**" in line for line in describe(ServiceSettings))
+def test_help_lists_every_setting_and_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse_arguments(ForwardSettings, "program", "It receives.", ["--help"])
+    text = capsys.readouterr().out
+    assert stopped.value.code == 0
+    assert all(variable(section, name) in text for section, name, _ in each_setting(ForwardSettings))
+    assert "**" not in text
 
 
 REFUSED = [
@@ -220,7 +207,7 @@ REFUSED = [
         for section in ("LISTEN", "OPS")
         for text in ("localhost:24224", "[::]", "tcp://a", "a b", "a,b", "", "a" * 64)
     ),
-    # names near a guard: a wrong name must not open a door silently
+    # names near a setting's: a wrong name must not open a door silently
     ("FORWARD_SHARED_KEY", "k", r"HEADRACE_FORWARD__SHARED_KEY\b"),
     ("FORWARD_SHARED_KEY_FILE", "k", r"HEADRACE_FORWARD__SHARED_KEY_FILE\b"),
     ("FROWARD__SHARED_KEY", "k", r"HEADRACE_FORWARD__SHARED_KEY\b"),
@@ -228,7 +215,8 @@ REFUSED = [
     ("TLS_CERT", "k", r"HEADRACE_TLS__CERT\b"),
     ("TSL__CLIENT_CA", "k", r"HEADRACE_TLS__CLIENT_CA\b"),
     ("KAFKA_SECURITY_PROTOCOL", "k", r"HEADRACE_KAFKA__SECURITY_PROTOCOL\b"),
-    ("LISTEN_TRUSTED_PROXIES", "k", r"HEADRACE_LISTEN__TRUSTED_PROXIES\b"),
+    ("KAFKA_BOOTSTRAP_SERVERS", "k:1", r"HEADRACE_KAFKA__BOOTSTRAP_SERVERS\b"),
+    ("LIMIT__FRAME_TIME", "5", r"HEADRACE_LIMITS__FRAME_TIME\b"),
 ]  # fmt: skip
 
 
@@ -243,29 +231,26 @@ def test_a_variable_that_is_wrong_is_refused_in_one_sentence_that_names_it(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *((name, "k") for name in ("LIMITS_FRAME_TIME", "STATE", "FORWARD_PORT", "FOO")),
-        *((name, "k") for name in ("LAKE__PATH", "LUMBERJACK__WHATEVER")),  # of sections that it lacks
-        *(
-            (f"{section}__HOST", text)
-            for section in ("LISTEN", "OPS")
-            for text in ("localhost", "0.0.0.0", "::", "fe80::1%eth0", "my_host.example")
-        ),
-        *(
-            ("KAFKA__BOOTSTRAP_SERVERS", text)
-            for text in (
-                "kafka:9092",
-                "a.example:1,b_c:65535",
-                "10.0.0.1:9092, 10.0.0.2:9092",
-                "[::1]:9092",
-                "[2001:db8::1]:9092,x:1",
-                "kafka.example.:9092,bücher.example:9092",
-            )
-        ),
-    ],
-)
+TAKEN = [
+    *((name, "k") for name in ("STATE", "FORWARD_PORT", "FOO")),
+    *((name, "k") for name in ("LAKE__PATH", "LUMBERJACK__WHATEVER")),  # of sections that it lacks
+    ("OPS_PORT", "tcp://10.0.0.1:8080"),  # told by Kubernetes of a service of this name
+    *(
+        (f"{section}__HOST", text)
+        for section in ("LISTEN", "OPS")
+        for text in ("localhost", "0.0.0.0", "::", "fe80::1%eth0", "my_host.example")
+    ),
+    *(
+        ("KAFKA__BOOTSTRAP_SERVERS", text)
+        for text in (
+            "kafka:9092", "a.example:1,b_c:65535", "10.0.0.1:9092, 10.0.0.2:9092", "[::1]:9092", "[2001:db8::1]:9092,x:1",
+            "kafka.example.:9092,bücher.example:9092",
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), TAKEN)
 def test_other_variables_are_taken(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"HEADRACE_{name}", value)
     kafka = load(ForwardSettings).kafka
@@ -295,34 +280,32 @@ def test_no_part_refuses_what_another_reads() -> None:
     classes = [settings_class(part) for part in NAMES]
     names = [variable(section, name) for cls in classes for section, name, _ in each_setting(cls)]
     for cls in classes:
-        refuse_near_guards(cls, [*names, *(f"{name}_FILE" for name in names)])
+        refuse_near(cls, dict.fromkeys([*names, *(f"{name}_FILE" for name in names)]))
 
 
-class TestUnits:
-    @pytest.mark.parametrize(
-        ("text", "value"),
-        [
+UNITS = [
+    *(
+        ("TOPICS__RETENTION_BYTES", text, value)
+        for text, value in (
             ("2097152", 2_097_152), ("2MiB", 2_097_152), ("2 mib", 2_097_152), (" 1.5KiB ", 1536), ("16MB", 16_000_000),
             ("1GiB", 1 << 30), ("1GB", 10**9), ("2048B", 2048),
-        ],
-    )  # fmt: skip
-    def test_sizes(self, monkeypatch: pytest.MonkeyPatch, text: str, value: int) -> None:
-        monkeypatch.setenv("HEADRACE_TOPICS__RETENTION_BYTES", text)
-        assert load(TopicsProcessSettings).topics.retention_bytes == value
-
-    @pytest.mark.parametrize(
-        ("text", "value"),
-        [
+        )
+    ),
+    *(
+        ("LIMITS__IDLE_TIME", text, value)
+        for text, value in (
             ("90", 90), ("0.5", 0.5), ("500ms", 0.5), ("5s", 5), ("2m", 120), ("2 min", 120), ("1.5h", 5400), ("1d", 86_400),
-        ],
-    )  # fmt: skip
-    def test_durations(self, monkeypatch: pytest.MonkeyPatch, text: str, value: float) -> None:
-        monkeypatch.setenv("HEADRACE_LIMITS__IDLE_TIME", text)
-        assert load(ServiceSettings).limits.idle_time == value
+        )
+    ),
+    ("TOPICS__EVENTS_RETENTION", "7d", 7 * 86_400),
+    ("TOPICS__EVENTS_RETENTION", "60500ms", None),
+]  # fmt: skip
 
-    def test_whole_seconds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_RETENTION", "7d")
-        assert load(TopicsProcessSettings).topics.events_retention == 7 * 86_400
-        monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_RETENTION", "60500ms")
-        with pytest.raises(ConfigError, match="HEADRACE_TOPICS__EVENTS_RETENTION"):
-            load(TopicsProcessSettings)
+
+@pytest.mark.parametrize(("name", "text", "value"), UNITS)
+def test_units(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: float | None) -> None:
+    section, _, setting = name.lower().partition("__")
+    monkeypatch.setenv(f"HEADRACE_{name}", text)
+    with pytest.raises(ConfigError, match=name) if value is None else nullcontext():
+        settings = load(TopicsProcessSettings if section == "topics" else ServiceSettings)
+        assert getattr(getattr(settings, section), setting) == value

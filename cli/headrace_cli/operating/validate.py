@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,6 @@ from headrace_common.operations.settings import (
     TlsSettings,
     load,
 )
-from headrace_common.operations.variables import misspelt
 
 from headrace_cli.ground import check_known
 from headrace_cli.operating.parts import NAMES, CheckResult, Severity, as_document, settings_class, show
@@ -135,19 +133,12 @@ def validate(
 def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterator[CheckResult]:
     """Yield all findings; what parts share comes with each of them."""
     loaded: dict[str, Settings] = {}
-    refused: set[str] = set()
     for part in parts:
         try:
             loaded[part] = load(settings_class(part), config)
         except ConfigError as error:
             for line in str(error).splitlines():
-                refused.add(line.partition(":")[0])
                 yield CheckResult("settings", Severity.WRONG, line, "docs/settings.md has the allowed values")
-    for sentence in misspelt(os.environ):
-        if sentence.partition(":")[0] not in refused:
-            yield CheckResult(
-                "settings", Severity.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out"
-            )
     if loaded:
         yield CheckResult("settings", Severity.FINE, f"of {', '.join(loaded)}")
     receivers = [settings for settings in loaded.values() if isinstance(settings, ServiceSettings)]

@@ -15,7 +15,6 @@ from typing import Any, Final, TextIO, cast
 from typing_extensions import override
 
 from headrace_common.operations.settings import LogSettings
-from headrace_common.operations.variables import misspelt
 
 
 @contextlib.contextmanager
@@ -149,7 +148,7 @@ def escaped(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mutabl
 def configure(settings: LogSettings, service: str) -> Log:
     """Sets up logging for this process and returns its logger, bound to `service`.
 
-    Libraries (asyncio, aiokafka) log through the same formatter, from level warning up. Warns of variables that no part reads.
+    Libraries (asyncio, aiokafka) log through the same formatter, from level warning up.
     """
     stream = standard_error()
     console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
@@ -193,8 +192,6 @@ def configure(settings: LogSettings, service: str) -> Log:
         cache_logger_on_first_use=True,
     )
     logger: Log = structlog.stdlib.get_logger(OWN).bind(service=service)
-    for problem in misspelt(os.environ):
-        logger.warning("a variable is ignored", problem=problem)
     return logger
 
 

@@ -1,9 +1,9 @@
-"""Where settings come from: variables and their units, files of secrets, a YAML file; and the messages about wrong ones."""
+"""Reads settings from variables, files of secrets and a YAML file, with units, and names those that are wrong."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cache
@@ -24,34 +24,14 @@ PROTOCOLS: Final = "headrace.protocols"
 """The group of entry points of the installed protocols. Each is named like its protocol's section of settings."""
 
 SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "lake")
-_NEAR: Final = 0.75
-"""Similarity to a section's name from which another name counts as misspelt."""
+_SECTION_LIKENESS: Final = 0.75
+_NAME_LIKENESS: Final = 0.9
+"""Similarities from which a name counts as another one that is misspelt."""
 
-_OF_BUILDS: Final = frozenset(
-    ("CA", "CARGO_CONFIG", "MAVEN_REPOSITORY", "NATIVE", "PIP_CONF", "PYTHON_IMAGE", "REGISTRY", "TAG")
-)
-_OF_TOOLS: Final = _OF_BUILDS | frozenset(("COMPLETE", "KUBERNETES_SCHEMAS", "STACK", "STATE", "VENV"))
-"""Variables that the command line, its scripts, docker compose and `headrace_common.record.native` read."""
-
-_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
-"""Ends of the variables that Kubernetes gives every pod for each service, ours too."""
+_LINKS: Final = ("tcp://", "udp://", "sctp://")
+"""Values by which Kubernetes tells every pod of each service: of one called headrace-ops as HEADRACE_OPS_PORT."""
 
 _UNDERSCORES: Final = re.compile("_+")
-
-_DOORS: Final = frozenset(
-    (
-        "allow",
-        "ca",
-        "certificate",
-        "curve_clients",
-        "curve_devices",
-        "key",
-        "rights",
-        "security_protocol",
-        "trusted_proxies",
-    )
-)
-"""Settings outside of the section tls that say who may connect, or how safely, and hold no secret."""
 
 
 def variable(section: str, name: str) -> str:
@@ -65,52 +45,37 @@ def named_protocols() -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entry_points(group=PROTOCOLS), key=lambda entry: entry.name)}
 
 
-def sections() -> frozenset[str]:
-    """Returns every section of any part of Headrace: one YAML file may configure all parts."""
-    return frozenset((*SECTIONS, *named_protocols()))
-
-
 def _is_strange(section: str) -> bool:
     """Returns whether no section is called so, nor may be where other protocols are installed.
 
-    An image has one protocol, and its file or environment may configure all.
+    An image has one protocol, and one file may configure all parts.
     """
-    known = sections()
-    alone = len(named_protocols()) < 2 and not get_close_matches(section, known, cutoff=_NEAR)
+    known = (*SECTIONS, *named_protocols())
+    alone = len(named_protocols()) < 2 and not get_close_matches(section, known, cutoff=_SECTION_LIKENESS)
     return section not in known and not alone
 
 
-def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """Returns one sentence for each variable of ours that no part of Headrace reads."""
-    said = []
-    for name, value in sorted(environment.items()):
-        rest = name.upper().removeprefix(PREFIX)
-        if rest == name.upper() or rest in _OF_TOOLS or rest.startswith("TEST_"):
-            continue
-        section, separator, _ = rest.lower().partition("__")
-        if separator and _is_strange(section):
-            said.append(f"{name}: no section is called {section}")
-        elif not separator and (not _LINK.search(rest) or value.isdecimal()):  # a port as `tcp://…` is Kubernetes'
-            said.append(f"{name}: nobody reads it")
-    return said
+def refuse_near(cls: type[BaseSettings], values: Mapping[str, str | None]) -> None:
+    """Raises `ConfigError` if one of the variables is no setting, but resembles one of `cls`: the process would start without it.
 
-
-def refuse_near_guards(cls: type[BaseSettings], names: Iterable[str]) -> None:
-    """Raises `ConfigError` if one of `names` is no setting, but resembles a secret's or another guard's: without that setting the
-    process would start open. Wrong names in a section of `cls` are refused anyway.
+    Wrong names in a section of `cls` are refused anyway.
     """
-    guards = {}
+    settings = {}
     for section, name, info in each_setting(cls):
-        secret = _holds_secret(info.annotation)
-        if secret or section == "tls" or name in _DOORS:
-            for each in (variable(section, name), *([f"{variable(section, name)}_FILE"] if secret else ())):
-                guards[_UNDERSCORES.sub("_", each)] = each
-    for name in names:
-        section, separator, _ = name.upper().removeprefix(PREFIX).lower().partition("__")
-        if name.upper().startswith(PREFIX) and not (separator and section in cls.model_fields):
-            near = get_close_matches(_UNDERSCORES.sub("_", name.upper()), guards, n=1, cutoff=0.9)
-            if near:
-                raise ConfigError(f"{name.upper()}: nobody reads it; did you mean {guards[near[0]]}?")
+        direct = variable(section, name)
+        for each in (direct, *([f"{direct}_FILE"] if _holds_secret(info.annotation) else ())):
+            settings[_UNDERSCORES.sub("_", each)] = each
+    for name, value in values.items():
+        given = name.upper()
+        section, separator, _ = given.removeprefix(PREFIX).lower().partition("__")
+        if (
+            not given.startswith(PREFIX)
+            or (separator and section in cls.model_fields)
+            or (value or "").startswith(_LINKS)
+        ):
+            continue
+        if near := get_close_matches(_UNDERSCORES.sub("_", given), settings, n=1, cutoff=_NAME_LIKENESS):
+            raise ConfigError(f"{given}: nobody reads it; did you mean {settings[near[0]]}?")
 
 
 def each_setting(cls: type[BaseSettings]) -> list[tuple[str, str, FieldInfo]]:
@@ -149,7 +114,7 @@ class Environment(EnvSettingsSource):
             name = f"{PREFIX}{section}"
             if name.lower() in values:
                 raise ConfigError(f"{name.upper()} is a section: its settings are {name.upper()}__<NAME>")
-        refuse_near_guards(self.settings_cls, values)
+        refuse_near(self.settings_cls, values)
         return read_secrets(self.settings_cls, values)
 
     @override
@@ -173,11 +138,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
-    if isinstance(document, dict):  # a section whose settings are all commented out
-        document = {name: {} if value is None else value for name, value in document.items()}
-    if not isinstance(document, dict) or not all(isinstance(value, dict) for value in document.values()):
+    if not isinstance(document, dict) or not all(isinstance(value, dict | None) for value in document.values()):
         raise ConfigError(f"{path}: expected a mapping of sections, each a mapping of settings")
-    document = {str(name).lower(): {str(k).lower(): v for k, v in value.items()} for name, value in document.items()}
+    document = {
+        str(name).lower(): {str(setting).lower(): value for setting, value in (settings or {}).items()}
+        for name, settings in document.items()
+    }
     if strange := sorted(filter(_is_strange, document)):
         raise ConfigError(f"{path}: no section is called {' or '.join(strange)}")
     return document
