@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_common.kafka import msk
+from headrace_common.kafka import tokens
 from headrace_common.kafka.client import client_arguments
-from headrace_common.kafka.msk import PIP, MskTokens
-from headrace_common.kafka.tokens import TokenError
+from headrace_common.kafka.msk import PIP, signer
+from headrace_common.kafka.tokens import FETCH_TIME, TokenError, shared_token
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka.source import client_options
@@ -35,6 +34,7 @@ def by_iam(**other: Any) -> KafkaSettings:
 @pytest.fixture(autouse=True)
 def at_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This process has credentials, and finds no others."""
+    monkeypatch.setattr(tokens, "TOKEN_PAUSE", 0.0)
     for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_REGION", REGION)
@@ -47,7 +47,7 @@ def at_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 async def test_a_token_is_what_the_broker_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
-    token, life = await MskTokens(by_iam()).fetch()
+    token, life = await signer(FETCH_TIME)()
     assert LIFE - 60 < life <= LIFE
     host, says = read_token(token)
     assert host == f"kafka.{REGION}.amazonaws.com"
@@ -66,7 +66,7 @@ async def test_a_token_is_what_the_broker_asks_for(monkeypatch: pytest.MonkeyPat
 async def test_the_region_of_the_machine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv(name, "us-east-2")
-    assert read_token(await MskTokens(by_iam()).token())[0] == "kafka.us-east-2.amazonaws.com"
+    assert read_token(await shared_token(by_iam()).token())[0] == "kafka.us-east-2.amazonaws.com"
 
 
 async def test_no_region(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,16 +92,7 @@ async def test_no_credentials(monkeypatch: pytest.MonkeyPatch, missing: tuple[st
     for name in missing:
         monkeypatch.delenv(f"AWS_{name}")
     with pytest.raises(TokenError, match=f"no token from AWS's signer: {says}"):
-        await MskTokens(by_iam()).token()
-
-
-async def test_credentials_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = threading.Event()
-    monkeypatch.setattr(msk, "_signer", lambda region: asked.wait)
-    monkeypatch.setattr(MskTokens, "fetch_time", 0.05)
-    with pytest.raises(TokenError, match=r"no credentials within 0\.05 s"):
-        await MskTokens(by_iam()).token()
-    asked.set()
+        await shared_token(by_iam()).token()
 
 
 async def test_the_clients_of_a_process_share_it() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from headrace_common.kafka import tokens as module
 from headrace_common.kafka.client import client_arguments
-from headrace_common.kafka.tokens import TokenError, Tokens, shared_tokens
+from headrace_common.kafka.tokens import FETCH_TIME, SharedToken, TokenError, shared_token
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka.source import client_options
@@ -54,97 +56,105 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOKEN_PAUSE", 0.0)
+
+
+def make(
+    settings: KafkaSettings, clock: Callable[[], float] = time.monotonic, within: float = FETCH_TIME
+) -> SharedToken:
+    return SharedToken(settings.oauth_endpoint, partial(module._ask, settings), within, clock)
+
+
 @pytest.fixture
-def tokens(endpoint: TokenEndpoint, clock: Clock) -> Tokens:
-    return Tokens(by_token(endpoint.url), clock)
+def shared(endpoint: TokenEndpoint, clock: Clock) -> SharedToken:
+    return make(by_token(endpoint.url), clock)
 
 
 async def test_one_request_for_all_who_ask_at_once(endpoint: TokenEndpoint) -> None:
-    tokens = Tokens(by_token(endpoint.url, oauth_scope="kafka"))
-    assert len(set(await asyncio.gather(*(tokens.token() for _ in range(20))))) == 1
-    await tokens.token()
+    shared = make(by_token(endpoint.url, oauth_scope="kafka"))
+    assert len(set(await asyncio.gather(*(shared.token() for _ in range(20))))) == 1
+    await shared.token()
     assert endpoint.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
 
 
-async def test_it_is_renewed_before_it_ends(endpoint: TokenEndpoint, tokens: Tokens, clock: Clock) -> None:
-    await tokens.token()
-    clock.now += 79.9
-    await tokens.token()
-    assert len(endpoint.asked) == 1
-    clock.now += 0.2
-    await tokens.token()
-    assert endpoint.asked == [{"grant_type": "client_credentials"}] * 2
+async def test_it_is_renewed_before_it_ends(endpoint: TokenEndpoint, shared: SharedToken, clock: Clock) -> None:
+    for later, asked in ((0, 1), (79.9, 1), (0.2, 2)):
+        clock.now += later
+        await shared.token()
+        assert endpoint.asked == [{"grant_type": "client_credentials"}] * asked
 
 
 async def test_while_it_is_valid_an_endpoint_that_fails_does_no_harm(
-    endpoint: TokenEndpoint, tokens: Tokens, clock: Clock
+    endpoint: TokenEndpoint, shared: SharedToken, clock: Clock
 ) -> None:
-    """Then it is asked once a second."""
-    first = await tokens.token()
+    first = await shared.token()
     endpoint.instead = (503, "away")
     clock.now += 99.9
-    assert await tokens.token() == first
+    assert await shared.token() == first
     clock.now += 0.2
-    for asked in (2, 3):
-        for _ in range(10):
-            with pytest.raises(TokenError, match="status 503"):
-                await tokens.token()
-        assert len(endpoint.asked) == asked
-        clock.now += module.PAUSE
+    with pytest.raises(TokenError, match="status 503"):
+        await shared.token()
     endpoint.instead = None
-    await tokens.token()
+    await shared.token()
+
+
+async def test_a_failure_takes_a_while_and_all_who_ask_meanwhile_share_it(
+    endpoint: TokenEndpoint, shared: SharedToken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOKEN_PAUSE", 0.2)
+    endpoint.instead, begun = (503, "away"), time.monotonic()
+    asked = [asyncio.create_task(shared.token())]
+    await until(lambda: endpoint.asked, "the endpoint was asked")
+    asked += [asyncio.create_task(shared.token()) for _ in range(10)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(answer, TokenError) for answer in answers)
+    assert len(endpoint.asked) == 1
+    assert time.monotonic() - begun >= 0.2
 
 
 async def test_without_a_word_about_its_life_it_is_renewed_soon(
-    endpoint: TokenEndpoint, tokens: Tokens, clock: Clock
+    endpoint: TokenEndpoint, shared: SharedToken, clock: Clock
 ) -> None:
     endpoint.instead = (200, '{"access_token": "t"}')
-    assert await tokens.token() == "t"
+    assert await shared.token() == "t"
     clock.now += module.UNSAID_LIFE
-    await tokens.token()
+    await shared.token()
     assert len(endpoint.asked) == 2
 
 
-async def test_a_client_that_goes_away_takes_the_token_from_nobody(endpoint: TokenEndpoint, tokens: Tokens) -> None:
+async def test_a_client_that_goes_away_takes_the_token_from_nobody(
+    endpoint: TokenEndpoint, shared: SharedToken
+) -> None:
     endpoint.delay = 0.2
-    gone = asyncio.create_task(tokens.token())
+    gone = asyncio.create_task(shared.token())
     await until(lambda: endpoint.asked, "the endpoint was asked")
     gone.cancel()
-    assert await tokens.token()
+    assert await shared.token()
     assert len(endpoint.asked) == 1
 
 
 async def test_after_a_refusal_by_a_broker_another_token_is_asked_for(
-    endpoint: TokenEndpoint, tokens: Tokens, clock: Clock
+    endpoint: TokenEndpoint, shared: SharedToken
 ) -> None:
-    await tokens.token()
-    said = str(tokens.refused(b'{"status":\n"invalid_token"}'))
+    await shared.token()
+    said = str(await shared.refused(b'{"status":\n"invalid_token"}'))
     assert said.endswith("does not accept the token from " + endpoint.url + ': {"status": "invalid_token"}')
-    with pytest.raises(TokenError, match="the broker does not accept the token"):
-        await tokens.token()
-    assert len(endpoint.asked) == 1
-    clock.now += module.PAUSE
-    await tokens.token()
+    await shared.token()
     assert len(endpoint.asked) == 2
 
 
-async def test_an_answer_may_come_in_pieces_and_has_an_end(endpoint: TokenEndpoint, tokens: Tokens) -> None:
-    endpoint.pieces = 50
-    assert (await tokens.token()).count(".") == 2
-    endpoint.instead = (200, "x" * 2_000_000)
-    assert "more than 1048576 bytes" in await fails(by_token(endpoint.url))
-
-
 async def test_the_clients_of_a_process_share_it() -> None:
-    assert client_arguments(by_token())["sasl_oauth_token_provider"] is shared_tokens(by_token())
-    assert shared_tokens(by_token()) is not shared_tokens(by_token(oauth_scope="other"))
+    assert client_arguments(by_token())["sasl_oauth_token_provider"] is shared_token(by_token())
+    assert shared_token(by_token()) is not shared_token(by_token(oauth_scope="other"))
     assert "sasl_plain_password" not in client_arguments(by_token())
 
 
-async def fails(settings: KafkaSettings) -> str:
+async def fails(settings: KafkaSettings, within: float = FETCH_TIME) -> str:
     """What is said: one line that names the endpoint and never the secret."""
     with pytest.raises(TokenError) as raised:
-        await Tokens(settings).token()
+        await make(settings, within=within).token()
     said = str(raised.value)
     assert "\n" not in said
     assert SECRET not in said
@@ -164,10 +174,9 @@ async def test_nobody_there() -> None:
     assert "Connect" in await fails(by_token())
 
 
-async def test_a_slow_one(endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FETCH_TIME", 0.2)
+async def test_a_slow_one(endpoint: TokenEndpoint) -> None:
     endpoint.delay = 600
-    assert "no answer within 0.2 s" in await fails(by_token(endpoint.url))
+    assert "no answer within 0.2 s" in await fails(by_token(endpoint.url), 0.2)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +201,7 @@ async def test_a_ca_that_is_not_its_own(signer: Signer, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with TokenEndpoint(signer, tls=authority.issue("login", "login")) as endpoint:
         assert "is KAFKA__OAUTH_CA its CA?" in await fails(by_token(endpoint.url))
-        assert await Tokens(by_token(endpoint.url, oauth_ca=authority.file)).token()
+        assert await make(by_token(endpoint.url, oauth_ca=authority.file)).token()
 
 
 async def test_a_ca_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:

@@ -51,15 +51,13 @@ class Signer:
 class TokenEndpoint:
     """Gives a token to who knows the secret: ``async with TokenEndpoint(signer) as endpoint``.
 
-    `life`: seconds that a token is valid; `delay`: before it answers; `pieces`: bytes of its answer at a
-    time, 0: all at once; `instead`: an answer (status, body) in place of a token.
+    `life`: seconds that a token is valid; `delay`: before it answers; `instead`: an answer (status, body) in place of a token.
     """
 
     def __init__(self, signer: Signer, *, life: float = 3600, tls: tuple[Path, Path] | None = None) -> None:
         self.signer = signer
         self.life = life
         self.delay = 0.0
-        self.pieces = 0
         self.instead: tuple[int, str] | None = None
         self.asked: list[Mapping[str, Any]] = []
         self.url = ""
@@ -91,11 +89,4 @@ class TokenEndpoint:
             refusal = {"error": "invalid_client", "error_description": "Invalid\nclient"}
             return web.json_response(refusal, status=401)
         given = {"access_token": self.signer.token(self.life), "token_type": "Bearer", "expires_in": self.life}
-        if not self.pieces:
-            return web.json_response(given)
-        answer, text = web.StreamResponse(), json.dumps(given).encode()
-        await answer.prepare(request)
-        for start in range(0, len(text), self.pieces):
-            await answer.write(text[start : start + self.pieces])
-            await asyncio.sleep(0.001)
-        return answer
+        return web.json_response(given)

@@ -19,8 +19,7 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.access import broker_tls
-from headrace_common.kafka.msk import MskTokens
-from headrace_common.kafka.tokens import TokenError, shared_tokens
+from headrace_common.kafka.tokens import TokenError, shared_token
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings
 
@@ -133,10 +132,8 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
         arguments["ssl_context"] = broker_tls(settings)
     if settings.security_protocol.startswith("SASL"):
         arguments["sasl_mechanism"] = "OAUTHBEARER" if settings.by_iam else settings.sasl_mechanism
-    if settings.by_iam:
-        arguments["sasl_oauth_token_provider"] = shared_tokens(settings, MskTokens)
-    elif settings.by_token:
-        arguments["sasl_oauth_token_provider"] = shared_tokens(settings)
+    if settings.by_iam or settings.by_token:
+        arguments["sasl_oauth_token_provider"] = shared_token(settings)
     elif settings.security_protocol.startswith("SASL"):
         arguments["sasl_plain_username"] = settings.sasl_username
         arguments["sasl_plain_password"] = settings.sasl_password.get_secret_value()

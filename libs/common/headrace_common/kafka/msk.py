@@ -9,14 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from typing_extensions import override
-
-from headrace_common.kafka.tokens import FETCH_TIME, SharedToken
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.settings import KafkaSettings
 
 PIP: Final = "pip install 'headrace-common[msk]'"
 
@@ -24,36 +20,14 @@ _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 """Variables from which AWS's own clients take a region; a role for a service account sets the first."""
 
 
-class MskTokens(SharedToken):
-    """Tokens of the identity that this process has at AWS."""
+def signer(fetch_time: float) -> Callable[[], Awaitable[tuple[str, float]]]:
+    """Returns a maker of tokens of the identity that this process has at AWS, with the seconds for which each is valid.
 
-    def __init__(self, settings: KafkaSettings) -> None:
-        """Imports AWS's signer. Raises `ConfigError` if it is not installed, or if no region is known."""
-        super().__init__(settings)
-        region = next((os.environ[name] for name in _REGIONS if os.environ.get(name)), "")
-        if not region:
-            raise ConfigError(f"KAFKA__SASL_MECHANISM AWS_MSK_IAM needs {' or '.join(_REGIONS)}")
-        self._sign = _signer(region)
-
-    @property
-    @override
-    def origin(self) -> str:
-        return "AWS's signer"
-
-    @override
-    async def fetch(self) -> tuple[str, float]:
-        try:
-            async with asyncio.timeout(self.fetch_time):
-                token, ends_ms = await asyncio.to_thread(self._sign)
-        except TimeoutError:
-            raise self.error(f"no credentials within {self.fetch_time:g} s") from None
-        except Exception as error:  # whatever its sources of credentials raise
-            raise self.error(str(error) or type(error).__name__) from None
-        return token, ends_ms / 1000 - time.time()
-
-
-def _signer(region: str) -> Callable[[], tuple[str, int]]:
-    """Returns a maker of a token and of the time of its end (Unix, ms). It may block, and raises what AWS's library raises."""
+    It raises whatever AWS's library raises. Raises `ConfigError` if that is not installed, or if no region is known.
+    """
+    region = next((os.environ[name] for name in _REGIONS if os.environ.get(name)), "")
+    if not region:
+        raise ConfigError(f"KAFKA__SASL_MECHANISM AWS_MSK_IAM needs {' or '.join(_REGIONS)}")
     try:  # tens of megabytes that only this login needs
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         from botocore.config import Config
@@ -65,7 +39,7 @@ def _signer(region: str) -> Callable[[], tuple[str, int]]:
 
     session = Session()
     # A thread that waits for STS cannot be stopped, and a process that ends waits for its threads.
-    limits = Config(connect_timeout=FETCH_TIME / 2, read_timeout=FETCH_TIME / 2, retries={"total_max_attempts": 1})
+    limits = Config(connect_timeout=fetch_time / 2, read_timeout=fetch_time / 2, retries={"total_max_attempts": 1})
     session.set_default_client_config(limits)
 
     class Found(CredentialProvider):  # type: ignore[misc]  # botocore has no types
@@ -77,8 +51,9 @@ def _signer(region: str) -> Callable[[], tuple[str, int]]:
                 raise NoCredentialsError
             return found.get_frozen_credentials()
 
-    def sign() -> tuple[str, int]:
-        made: tuple[str, int] = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, Found())
-        return made
+    async def sign() -> tuple[str, float]:
+        make = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider
+        token, ends_ms = await asyncio.to_thread(make, region, Found())
+        return token, ends_ms / 1000 - time.time()
 
     return sign
