@@ -14,7 +14,6 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import AccessRefusal
 from headrace_logjam.session import LATE, SAID
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.session.rights import Right
 from headrace_segment.store.outcomes import Refusal
 
 
@@ -61,7 +60,6 @@ def named_ends() -> set[str]:
         ("logjam_answers", {*SAID.values(), LATE}),
         ("logjam_refused", {refusal.value for refusal in AccessRefusal}),
         ("segment_blocks", {"stored", *(why.name.lower() for why in Refusal)}),
-        ("segment_refused", set(Right)),
     ],
 )
 def test_each_value_is_there_from_the_start(name: str, values: set[str]) -> None:

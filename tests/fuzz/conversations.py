@@ -226,10 +226,9 @@ def _original(s: Shape) -> list[bytes]:
 
 def _today(s: Shape) -> list[bytes]:
     numbers = {W1: 0, W2: 0}
-    attribute = bytes(16)
 
     def one(index: int) -> bytes:
-        kind = s.randrange(16)
+        kind = s.randrange(13)
         writer, segment = s.choice((W1, W1, W2)), s.choice(("a", "a", "b"))
         if kind < 6:
             data = s.many(lambda index: s.text(*TEXTS), few=(1, 1, 2, 5)) or [b""]
@@ -240,23 +239,18 @@ def _today(s: Shape) -> list[bytes]:
                 return speaking_today.append_over_the_end(numbers[writer], *data, at=s.randrange(9), writer=writer)
             count = len(data) if s.perhaps(0.9) else s.choice((0, 1, 2**31 - 1))
             return speaking_today.append(numbers[writer], *data, writer=writer, count=count, pad=s.choice((0, 0, 3)))
-        if kind == 6:
-            numbers[writer] += 1
-            return speaking_today.append_if(s.choice((0, 9, 1000)), numbers[writer], s.text(b"x"), writer)
         others = (
             speaking_today.setup(segment, writer, token="t" * s.choice((0, 1, 900))),
             speaking_today.create(segment),
             speaking_today.read(segment, s.choice((0, 5, 10_000)), s.choice((0, 1000, 2**31 - 1))),
             speaking_today.info(segment),
-            speaking_today.get(attribute, segment),
-            speaking_today.update(attribute, s.randrange(3), s.randrange(3), segment),
             speaking_today.KEEP_ALIVE,
-            speaking.raw(s.choice((11, 58, 70, -1)), s.text(b"\0", b"x")),
+            speaking.raw(s.choice((5, 11, 34, 58, 70, -1)), s.text(b"\0", b"x")),
             s.choice(
                 (speaking_today.truncate(9, segment), speaking_today.seal(segment), speaking_today.delete(segment))
             ),
         )
-        return others[kind - 7]
+        return others[kind - 6]
 
     opening = [speaking_today.HELLO, *map(speaking_today.create, "ab")]
     opening += [speaking_today.setup("a", W1), speaking_today.setup("b", W2)]

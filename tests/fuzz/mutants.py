@@ -89,9 +89,4 @@ MUTANTS: Final = (
     Mutant("level-before", "headrace_segment.events", "yield self.before + at, era + _packed(self.before + at)", "yield self.before + at, era + _packed(self.before + start)", "segment"),
     Mutant("place-is-the-number", "headrace_segment.events", "era + place.to_bytes(8", "era + level.to_bytes(8", "segment"),
     Mutant("an-event-more", "headrace_segment.events", "if len(data) > limit:", "if len(data) > limit + 1:", "segment"),
-    Mutant("rights-of-anybody", "headrace_segment.session.rights", "if peer.certified else frozenset()", "", "segment"),
-    Mutant("a-token-for-ever", "headrace_segment.session.rights", "now_ms < known.until * 1000", "True", "segment"),
-    Mutant("a-token-a-moment-more", "headrace_segment.session.rights", "now_ms < known.until * 1000", "now_ms <= known.until * 1000", "segment"),
-    Mutant("unsigned", "headrace_segment.session.rights", "if not hmac.compare_digest(", "if False and not hmac.compare_digest(", "segment"),
-    Mutant("a-name-like-it", "headrace_segment.session.rights", 'name if name.endswith("/") else name + "/"', "name", "segment"),
 )

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import enum
 import random
-from typing import Final
 
 from headrace_segment.wire.codes import HEADER, Kind
 from typing_extensions import override
@@ -20,10 +19,6 @@ class Cut(enum.Enum):
     WITHIN = "some of the end's bytes never arrive"
     AT_ONCE = "the end has been sent, and nothing is heard any more"
     LATER = "some milliseconds later: the acknowledgement may be on its way, or heard"
-
-
-ENDS: Final = (Kind.END_APPEND_BLOCK, Kind.CONDITIONAL_APPEND)
-"""What a client waits for an answer to when it appends."""
 
 
 class CutError(Exception):
@@ -60,8 +55,8 @@ class CuttingProxy(Proxy):
             header = await reader.readexactly(HEADER.size)
             kind, length = HEADER.unpack(header)
             message = header + await reader.readexactly(length)
-            self.blocks += kind in ENDS
-            if kind not in ENDS or self.blocks % self._every:
+            self.blocks += kind == Kind.END_APPEND_BLOCK
+            if kind != Kind.END_APPEND_BLOCK or self.blocks % self._every:
                 writer.write(message)
                 await writer.drain()
                 continue

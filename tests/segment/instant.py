@@ -16,13 +16,11 @@ from headrace_common.session.interface import ByteSession, Peer, Ticket
 from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
-    AttributeRead,
     BytesRead,
     ChangeSegment,
     DescribeSegment,
     NoSegment,
     OpenSession,
-    ReadAttribute,
     RepliesLeft,
     SegmentDescription,
     StoreQuestion,
@@ -105,8 +103,6 @@ class InstantStore:
             return NoSegment()
         if isinstance(question, DescribeSegment):
             return SegmentDescription(there.start, there.length, there.sealed, there.modified)
-        if isinstance(question, ReadAttribute):
-            return AttributeRead(there.attributes.get(question.attribute, records.NO_VALUE))
         if question.offset < there.start:
             return Truncated(there.start)
         data = self.content(question.segment, min(question.offset, there.length), question.length)
@@ -134,10 +130,6 @@ class Conversation(driving.Outcome):
     replies: bytes = b""
     refused: set[int] = field(default_factory=set)
     """The frames (by their place in `parts`) whose blocks the store has refused."""
-    writers: dict[str, set[bytes]] = field(default_factory=dict)
-    """Those whose blocks the store was asked to append, by segment."""
-    conditional: set[str] = field(default_factory=set)
-    """Segments to which something was appended under a condition."""
 
     @property
     def messages(self) -> Table:
@@ -155,11 +147,7 @@ class Conversation(driving.Outcome):
         blocks behind it are stored by then. A refusal does not wait for blocks that are under way, and those that are refused
         one after the other may hear it together; which of them were published depends on when the first refusal was heard. A
         fault that shows only when a block has its turn is at no known offset.
-        A condition holds or not by what other writers have appended before it, and their blocks have no order with it: then
-        nothing can be compared.
         """
-        if any(len(self.writers[segment]) > 1 for segment in self.conditional):
-            return None
         own: dict[Any, list[Any]] = {}
         refusals: set[str] = set()
         for reply in self.said():
@@ -229,7 +217,7 @@ class Driven:
     answer: Callable[[StoreQuestion], object] | None = None
 
     def __post_init__(self) -> None:
-        self.session: ByteSession = SegmentSession(self.peer, self.limits)
+        self.session: ByteSession = SegmentSession(self.peer, self.limits, may_destroy=True)
         self._published: dict[Any, int] = {}
 
     def serve(self) -> None:
@@ -247,16 +235,8 @@ class Driven:
                 session.stored(frame.ticket, len(parts), True)
                 again = True
             for question in list(session.questions()):
-                if isinstance(question, AppendBlock):
-                    outcome.writers.setdefault(question.segment, set()).add(question.writer)
-                    if question.expected != records.ANY_LENGTH:
-                        outcome.conditional.add(question.segment)
                 answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
-                if (
-                    isinstance(question, AppendBlock)
-                    and question.expected == records.ANY_LENGTH
-                    and not isinstance(answer, Appended)
-                ):
+                if isinstance(question, AppendBlock) and not isinstance(answer, Appended):
                     asked = question.segment, question.writer, question.before, question.after
                     outcome.refused.add(self._published[asked])
                 try:

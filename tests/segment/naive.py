@@ -18,7 +18,6 @@ class NaiveSegment:
     writers: dict[bytes, list[Any]] = field(default_factory=dict)
     """Session, level, numbering, and the number of the record that touched it last."""
     blocks: list[records.Block] = field(default_factory=list)
-    attributes: dict[bytes, int] = field(default_factory=dict)
 
 
 class Naive:
@@ -47,12 +46,6 @@ class Naive:
             del self.segments[name]
         elif isinstance(record, records.Seal):
             there.sealed = True
-        elif isinstance(record, records.SetAttribute):
-            if there.sealed:
-                return Refusal.SEALED
-            if there.attributes.get(record.attribute, -(2**63)) != record.expected:
-                return Refusal.CONDITION
-            there.attributes[record.attribute] = record.value
         elif isinstance(record, records.Truncate):
             if record.offset < 0 or record.offset > len(there.content):
                 return Refusal.NONSENSE
@@ -88,8 +81,6 @@ class Naive:
             return Refusal.GAP
         if not record.data or (state[2] is Numbering.BYTES and len(record.data) != record.after - record.before):
             return Refusal.NONSENSE
-        if record.expected not in (-1, len(there.content)):
-            return Refusal.CONDITION
         state[1], state[3] = record.after, len(self.says)
         there.content += record.data
         there.blocks.append(record)

@@ -40,11 +40,6 @@ def append_over_the_end(level: int, *data: bytes, at: int, writer: bytes = W1, r
     )
 
 
-def append_if(expected: int, level: int, data: bytes, writer: bytes = W1, request: int = REQUEST) -> bytes:
-    """One event, if the segment has the expected length."""
-    return say(said.ConditionalAppend(writer, level, expected, data, request))
-
-
 def append_bytes(level: int, data: bytes, count: int = 1, writer: bytes = W1) -> bytes:
     """A block without frames, all of it in its end."""
     return say(said.AppendBlockEnd(writer, 0, data, count, level, REQUEST))
@@ -72,14 +67,6 @@ def truncate(offset: int, segment: str = "a") -> bytes:
 
 def delete(segment: str = "a", request: int = REQUEST) -> bytes:
     return say(said.DeleteSegment(request, segment))
-
-
-def get(attribute: bytes, segment: str = "a", request: int = REQUEST) -> bytes:
-    return say(said.GetSegmentAttribute(request, segment, attribute))
-
-
-def update(attribute: bytes, value: int, expected: int, segment: str = "a") -> bytes:
-    return say(said.UpdateSegmentAttribute(REQUEST, segment, attribute, value, expected))
 
 
 KEEP_ALIVE = say(said.KeepAlive())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
@@ -23,7 +22,6 @@ from headrace_segment.store.records import (
     Record,
     Renew,
     Seal,
-    SetAttribute,
     Truncate,
     decode,
 )
@@ -71,18 +69,12 @@ def record_of(model: Naive, step: Step, number: int) -> tuple[str, Record]:
     if what < 10:
         numbering = Numbering((odd == 6) ^ writer_at)  # mostly one writer counts bytes, the other one events
         return name, Open(writer, identity(number if odd else 7), numbering, create=odd > 1)
-    if what > 30:
-        known = there.attributes if there else {}
-        attribute, gone = identity(odd % 3), -(1 << 63)
-        value = gone if odd == 5 else number
-        return name, SetAttribute(identity(number), attribute, value, known.get(attribute, gone) + (odd == 4))
     data = bytes([number % 256]) * size
     before = max(level + [0, 0, 0, 0, 0, 5, -3][odd], -(1 << 63))
     after = before + size + (odd == 4) + (number if writer_at else 0)  # event numbers may skip
     if what < 13:
         session = identity(number)
-    expected = {13: length, 14: length + 1}.get(what, -1)
-    return name, Block(writer, session, before, after, 1, data, expected)
+    return name, Block(writer, session, before, after, 1, data)
 
 
 def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int, length: int) -> bytes:
@@ -147,7 +139,6 @@ def test_the_fold_is_the_naive_model(history: list[Step], cut: int, offset: int,
         assert {writer: (each.session, each.level) for writer, each in segment.writers.items()} == {
             writer: tuple(each[:2]) for writer, each in there.writers.items()
         }
-        assert segment.attributes == {key: value for key, value in there.attributes.items() if value != -(1 << 63)}
         at = min(max(offset, there.start), len(there.content))
         assert gathered(log, fold, name, at, length) == there.content[at : at + length]
         assert gathered(log, fold, name, there.start, 10**6) == there.content[there.start :]
@@ -164,19 +155,6 @@ OPEN = Open(W, S, Numbering.BYTES, create=True)
 
 def block(before: int, data: bytes, session: bytes = S, **more: Any) -> Block:
     return Block(W, session, before, before + len(data), 1, data, **more)
-
-
-def test_a_set_without_attributes_is_of_the_version_that_knows_none() -> None:
-    """So who goes back to an earlier release can read it, and who cannot does not take half of it."""
-    fold = Fold()
-    opened(fold, Create(S))
-    versions = [msgspec.msgpack.decode(as_snapshot(fold)[-1][1])[0]]
-    opened(fold, SetAttribute(S, S, 5, -(1 << 63)))
-    versions.append(msgspec.msgpack.decode(as_snapshot(fold)[-1][1])[0])
-    assert versions == [1, 2]
-    begun = restored(as_snapshot(fold))
-    assert begun is not None
-    assert begun.segments["a"].attributes == {S: 5}
 
 
 @pytest.mark.parametrize(

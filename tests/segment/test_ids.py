@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from headrace_segment.store import records
 from headrace_segment.store.snapshots import Snapshots, snapshot
@@ -19,7 +18,7 @@ from tests.segment import speaking
 from tests.segment.instant import Driven, InstantStore, drive
 from tests.segment.recorded import W1
 from tests.segment.speaking import block, event, events, over_the_end
-from tests.segment.speaking_today import append, append_if, create, setup
+from tests.segment.speaking_today import append, create, setup
 from tests.segment.test_today_session import OTHER, Talk, created
 
 TWENTY = json.loads((Path(__file__).parent / "ids.json").read_text())
@@ -120,17 +119,8 @@ def test_a_writer_in_bytes_that_begins_anew_makes_none_of_its_earlier_ids(
     assert len({each.id for each in driven.outcome.events}) == len(driven.outcome.events) == 6
 
 
-def test_a_condition_that_failed_moves_no_place() -> None:
-    store, talk = created()
-    talk.hear(setup(), append_if(99, 1, b"x"), append_if(0, 2, event(b"x")), append(9, b"x", b"x"))
-    again = Talk(store)
-    again.hear(setup(request=OTHER), append(12, b"x"))
-    ids = [each.id for each in talk.outcome.events + again.outcome.events]
-    assert ids == [by_the_rule("a", W1, place, b"x") for place in (2, 3, 4)]
-
-
-def through_a_snapshot(store: InstantStore) -> int:
-    """The store goes on from a snapshot. Returns the snapshot's version."""
+def through_a_snapshot(store: InstantStore) -> None:
+    """The store goes on from a snapshot."""
     found = Snapshots(0)
     for key, value in (parts := list(snapshot(store.fold, 0))):
         found.add(key, value)
@@ -138,13 +128,12 @@ def through_a_snapshot(store: InstantStore) -> int:
     assert fold is not None
     store.fold = fold
     assert list(snapshot(fold, 0)) == parts
-    return int(msgspec.msgpack.decode(parts[-1][1])[0])
 
 
 def test_a_snapshot_keeps_places() -> None:
     store, talk = created()
     talk.hear(setup(), append(9, b"x", b"x"))
-    assert through_a_snapshot(store) == 3
+    through_a_snapshot(store)
     again = Talk(store)
     again.hear(setup(request=OTHER), append(12, b"x"))
     assert [each.id for each in again.outcome.events] == [by_the_rule("a", W1, 3, b"x")]
@@ -154,16 +143,7 @@ def test_a_snapshot_keeps_who_was_forgotten() -> None:
     store, talk = created()
     talk.hear(setup(), append(1, b"x"))
     store.append("a", records.Delete(b"d" * 16))
-    assert through_a_snapshot(store) == 3
+    through_a_snapshot(store)
     again = Talk(store)
     again.hear(create(), setup(), append(1, b"x"))
     assert again.outcome.events[0].id not in [by_the_rule("a", W1, 1, b"x"), talk.outcome.events[0].id]
-
-
-def test_a_writer_without_gaps_stays_what_it_is_in_a_snapshot_that_earlier_releases_read() -> None:
-    store, talk = created()
-    talk.hear(setup(), append(2, b"x", b"x"))
-    assert through_a_snapshot(store) == 1
-    again = Talk(store)
-    again.hear(setup(request=OTHER), append(4, b"x", b"x"))
-    assert [each.id for each in again.outcome.events] == [by_the_rule("a", W1, place, b"x") for place in (3, 4)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,17 +19,15 @@ from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.segments import LOOK, STUCK_TIME, Segments
 from headrace_segment.serving import ServedSessions
-from headrace_segment.settings import SegmentSection, SegmentSettings
+from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.outcomes import Refusal, Refused
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import (
-    NO_VALUE,
     Change,
     Create,
     Numbering,
     Open,
     Seal,
-    SetAttribute,
     decode,
 )
 from typing_extensions import override
@@ -132,15 +129,11 @@ async def test_who_has_gone_meanwhile_is_not_appended() -> None:
     assert [type(record) for record in bench.goes_live()] == [Seal]
 
 
-async def test_the_limits_of_segments_writers_and_attributes() -> None:
+async def test_the_limits_of_segments_and_writers() -> None:
     bench, caller = Bench(segments=2, writers=1), Hears("a")
     bench.goes_live()
-    opened, known = Open(W1, b"s" * 16, Numbering.BYTES, create=True), SetAttribute(bytes(16), b"0" * 16, 1, NO_VALUE)
-    for number, record in enumerate([Create(bytes(16)), opened, known]):
+    for number, record in enumerate([Create(bytes(16)), Open(W1, b"s" * 16, Numbering.BYTES, create=True)]):
         bench.partition.fold.apply(number, b"a", record.encode(), 1)
-    bench.partition.fold.segments["a"].attributes.update(
-        (number.to_bytes(16, "big"), 1) for number in range(SegmentSection.attributes - 1)
-    )
 
     def exceeded(segment: str, change: Change | None, writer: bytes = W2) -> object:
         before = len(bench.produced.records)
@@ -155,9 +148,7 @@ async def test_the_limits_of_segments_writers_and_attributes() -> None:
     assert exceeded("a", None) == "SEGMENT__WRITERS"
     assert exceeded("a", None, W1) is None
     assert exceeded("b", Create(b"")) is exceeded("b", None) is None
-    assert exceeded("a", SetAttribute(b"", b"new" + bytes(13), 1, NO_VALUE)) == "SEGMENT__ATTRIBUTES"
-    assert exceeded("a", replace(known, request=b"")) is None
-    bench.partition.fold.apply(3, b"other", Create(bytes(16)).encode(), 1)
+    bench.partition.fold.apply(2, b"other", Create(bytes(16)).encode(), 1)
     assert exceeded("b", Create(b"")) == exceeded("b", None) == "SEGMENT__SEGMENTS"
     assert exceeded("b", Seal(b"")) is exceeded("a", Create(b"")) is None
 

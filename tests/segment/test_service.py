@@ -47,13 +47,6 @@ def name() -> str:
     return uuid.uuid4().hex
 
 
-async def test_there_is_no_such_segment(service: Receiver, name: str, start: Receivers) -> None:
-    strict = await start(service.kafka, segment={"rights": '{"*": ["read", "append"]}'})
-    async with await Client.connect(strict.address) as client:
-        client.say(setup(name))
-        assert await client.reply() == NoSuchSegment(name)
-
-
 async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, start: Receivers) -> None:
     service = await start(own_segments, segment={"cache_bytes": 0, "tail_wait": 0})
     writers = [new_writer() for _ in range(3)]

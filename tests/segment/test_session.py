@@ -18,10 +18,8 @@ from headrace_segment.questions import (
     RepliesLeft,
     SessionLost,
 )
-from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS
 from headrace_segment.session.original import OriginalSession
-from headrace_segment.session.rights import ALL, ANYBODY, Right, Rights
 from headrace_segment.store import records
 from headrace_segment.store.outcomes import Opened
 from headrace_segment.wire.codes import Kind
@@ -30,7 +28,6 @@ from headrace_segment.wire.original import (
     END_OF_SEGMENT,
     AppendSetup,
     DataAppended,
-    NoSuchSegment,
     SegmentIsSealed,
     SegmentIsTruncated,
     SegmentRead,
@@ -39,7 +36,7 @@ from headrace_segment.wire.original import (
 from tests.driving import PEER, one_by_one
 from tests.segment.instant import LIMITS, Driven, InstantStore, Slow, drive
 from tests.segment.recorded import W1, W2
-from tests.segment.speaking import begin, block, end, event, events, keep_alive, over_the_end, raw, read, say, setup
+from tests.segment.speaking import begin, block, event, events, keep_alive, over_the_end, raw, read, say, setup
 
 HELLO = event(b"hello")
 WORLD = event(b"world!")
@@ -125,15 +122,6 @@ def test_a_sealed_segment() -> None:
     assert driven.hear(block(0, HELLO)) == level(13)
     assert driven.outcome.error is None
     assert driven.hear(read()) == replies(SegmentRead("a", 0, AT_TAIL | END_OF_SEGMENT, HELLO))
-
-
-def test_a_segment_that_is_not_there() -> None:
-    driven = Driven()
-    driven.session = SegmentSession(PEER, LIMITS, Rights({ANYBODY: ALL - {Right.CREATE}}, b""))
-    assert driven.hear(setup(), read()) == replies(NoSuchSegment("a"), NoSuchSegment("a"))
-    assert driven.outcome.error is None
-    driven.hear(begin(0, 99), HELLO + end(13, 13))
-    assert "not set up" in str(driven.outcome.error)
 
 
 def test_a_truncated_segment() -> None:

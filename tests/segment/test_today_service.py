@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from functools import partial
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings
@@ -12,23 +10,19 @@ from headrace_segment.wire import messages as said
 
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import events
-from tests.contract.waiting import until
 from tests.segment.client import ClosedError, TodayClient, new_writer, restart
 from tests.segment.speaking import events as framed
 from tests.segment.speaking_today import (
     NO_LEVEL,
     REQUEST,
     append,
-    append_if,
     create,
     delete,
-    get,
     info,
     read,
     seal,
     setup,
     truncate,
-    update,
 )
 
 pytestmark = pytest.mark.kafka
@@ -119,57 +113,3 @@ async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings
             await first.reply()
         await second.append(2, b"y", writer=writer)
         assert await second.content("a") == framed(b"x", b"y")
-
-
-async def test_a_condition_holds_for_one_of_two_replicas(own_segments: KafkaSettings, start: Receivers) -> None:
-    """Both expect the same length, at once: the log decides, and one of them hears that nothing has moved."""
-    one, two = await start(own_segments), await start(own_segments)
-    writers = [new_writer(), new_writer()]
-    async with await TodayClient.connect(one.address) as first, await TodayClient.connect(two.address) as second:
-        await first.ask(create("a"))
-        levels, length = {}, 0
-        for client, writer in zip((first, second), writers, strict=True):
-            await until(partial(_is_there, client, "a"), "it has read of the segment")
-            levels[writer] = max(await client.setup("a", writer), 0)
-        for _ in range(20):
-            asked = [
-                client.ask(append_if(length, levels[writer] + 1, writer, writer=writer))
-                for client, writer in zip((first, second), writers, strict=True)
-            ]
-            replies = await asyncio.gather(*asked)
-            kinds = sorted(type(reply).__name__ for reply in replies)
-            assert kinds == ["ConditionalCheckFailed", "DataAppended"]
-            (stored,) = (reply for reply in replies if isinstance(reply, said.DataAppended))
-            levels[stored.writer], length = stored.level, stored.length
-        assert len(await second.content("a")) == length == 20 * 24
-    assert await events(own_segments) == []
-
-
-async def _is_there(client: TodayClient, segment: str) -> bool:
-    return isinstance(await client.ask(info(segment)), said.SegmentInfo)
-
-
-@pytest.mark.parametrize("snapshots", [10, 100_000])
-async def test_attributes_are_there_after_kill_9(own_segments: KafkaSettings, start: Receivers, snapshots: int) -> None:
-    """From a snapshot, or from the log."""
-    service = await start(own_segments, segment={"snapshot_records": snapshots, "attributes": 2})
-    async with await TodayClient.connect(service.address) as client:
-        await client.ask(create("a"))
-        before = NO_LEVEL
-        for value in range(30):
-            answer = await client.ask(update(b"m" * 16, value, before, "a"))
-            assert answer == said.SegmentAttributeUpdated(REQUEST, True)
-            before = value
-        assert await client.ask(update(b"m" * 16, 99, 5, "a")) == said.SegmentAttributeUpdated(REQUEST, False)
-        assert (await client.ask(update(b"n" * 16, 1, NO_LEVEL, "a"))).success
-        with pytest.raises(ClosedError):
-            await client.ask(update(b"o" * 16, 1, NO_LEVEL, "a"))
-        assert await service.metric("limit_hits_total", limit="SEGMENT__ATTRIBUTES") == 1
-        if snapshots < 30:
-            await until(lambda: service.metric("segment_snapshots_total"), "a snapshot is written")
-        service.kill()
-    await restart(service)
-    async with await TodayClient.connect(service.address) as client:
-        assert await client.ask(get(b"m" * 16, "a")) == said.SegmentAttribute(REQUEST, 29)
-        assert (await client.ask(update(b"n" * 16, NO_LEVEL, 1, "a"))).success
-        assert (await client.ask(update(b"o" * 16, 1, NO_LEVEL, "a"))).success

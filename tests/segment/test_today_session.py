@@ -29,18 +29,15 @@ from tests.segment.speaking_today import (
     REQUEST,
     append,
     append_bytes,
-    append_if,
     append_over_the_end,
     create,
     delete,
-    get,
     info,
     read,
     say,
     seal,
     setup,
     truncate,
-    update,
 )
 from tests.tiers import examples
 
@@ -237,7 +234,6 @@ def test_how_much_a_read_brings(asked: int, least: int) -> None:
     [
         (create(), "SEGMENT__SEGMENTS"),
         (setup(), "SEGMENT__WRITERS"),
-        (update(bytes(16), 5, NO_LEVEL), "SEGMENT__ATTRIBUTES"),
     ],
 )
 def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
@@ -245,94 +241,6 @@ def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
     talk.hear(asked)
     assert talk.outcome.error is not None
     assert talk.outcome.error.limit == limit
-
-
-def failed(level: int, request: int = REQUEST) -> said.ConditionalCheckFailed:
-    return said.ConditionalCheckFailed(W1, level, request)
-
-
-def test_an_append_with_a_condition() -> None:
-    """Stored if the segment is so long, and no event; otherwise nothing moves, and the number can come again."""
-    store, talk = created()
-    talk.hear(setup())
-    assert talk.says(append_if(0, 1, b"one", request=OTHER)) == [appended(1, NO_LEVEL, 11, request=OTHER)]
-    assert talk.says(append_if(0, 2, b"two")) == [failed(2)]
-    assert talk.says(append_if(11, 2, b"two")) == [appended(2, 1, 22)]
-    assert talk.says(append_if(-1, 3, b"three")) == [failed(3)]
-    assert talk.says(append_if(999, 7, b"three")) == [failed(7)]
-    assert talk.says(append(5, b"three")) == [appended(5, 2, 35)]
-    assert store.content("a") == events(b"one", b"two", b"three")
-    assert [event.value for event in talk.outcome.events] == [b"three"]
-    assert talk.outcome.idle
-    assert talk.outcome.error is None
-
-
-def test_a_writer_resumes_above_what_it_has_appended_with_a_condition() -> None:
-    store, talk = created()
-    talk.hear(setup(), append_if(0, 4, b"one"))
-    again = Talk(store)
-    assert again.says(setup()) == [said.AppendSetup(REQUEST, "a", W1, 4)]
-    assert again.says(append_if(11, 4, b"two"))[0] == said.InvalidEventNumber(W1, REQUEST, "", 4)
-
-
-def test_appends_with_conditions_are_answered_one_by_one_however_they_come() -> None:
-    _, talk = created()
-    talk.hear(setup())
-    requests = [(n << 32) + n for n in range(5)]
-    said_to = talk.says(
-        append_if(0, 1, b"x", request=requests[0])
-        + append_if(9, 2, b"x", request=requests[1])
-        + append(3, b"x", request=requests[2])
-        + append(4, b"x", request=requests[3])
-        + append_if(36, 5, b"x", request=requests[4])
-    )
-    assert said_to == [
-        appended(1, NO_LEVEL, 9, request=requests[0]),
-        appended(2, 1, 18, request=requests[1]),
-        appended(4, 2, 36, request=requests[3]),
-        appended(5, 4, 45, request=requests[4]),
-    ]
-
-
-def test_an_append_with_a_condition_has_its_turn_alone() -> None:
-    store, slow = begun()
-    slow.hear(append(1, b"x"), append_if(9, 2, b"y"), append(3, b"z"), KEEP_ALIVE)
-    assert (len(slow.frames), len(slow.questions)) == (1, 0)
-    slow.store()
-    slow.answer()
-    assert [question.expected for question in slow.questions] == [9]
-    assert not slow.frames
-    slow.answer()
-    assert len(slow.frames) == 1
-    slow.store()
-    slow.answer()
-    assert store.content("a") == events(b"x", b"y", b"z")
-
-
-def test_an_append_with_a_condition_to_a_segment_that_takes_none() -> None:
-    store, talk = created()
-    talk.hear(setup(), append(1, b"x"), seal())
-    assert talk.says(append_if(9, 2, b"y")) == [said.SegmentIsSealed(REQUEST, "a", "", 2)]
-    assert talk.says(append_if(9, 3, b"y")) == [said.SegmentIsSealed(REQUEST, "a", "", 3)]
-    other = Talk(store)
-    other.hear(setup(), delete())
-    assert other.says(append_if(0, 2, b"y")) == [said.NoSuchSegment(REQUEST, "a")]
-    assert talk.outcome.error is other.outcome.error is None
-
-
-def test_attributes() -> None:
-    store, talk = created()
-    mark = b"m" * 16
-    assert talk.says(get(mark)) == [said.SegmentAttribute(REQUEST, NO_LEVEL)]
-    assert talk.says(update(mark, 5, 4)) == [said.SegmentAttributeUpdated(REQUEST, False)]
-    assert talk.says(update(mark, 5, NO_LEVEL)) == [said.SegmentAttributeUpdated(REQUEST, True)]
-    assert Talk(store).says(get(mark)) == [said.SegmentAttribute(REQUEST, 5)]
-    assert talk.says(get(b"n" * 16)) == [said.SegmentAttribute(REQUEST, NO_LEVEL)]
-    assert talk.says(get(mark, "b"), update(mark, 6, 5, "b")) == [said.NoSuchSegment(REQUEST, "b", "")] * 2
-    talk.hear(seal())
-    assert talk.says(update(mark, 6, 5)) == [said.SegmentIsSealed(REQUEST, "a", "", 0)]
-    assert talk.says(get(mark)) == [said.SegmentAttribute(REQUEST, 5)]
-    assert talk.outcome.error is None
 
 
 # In order
@@ -456,6 +364,9 @@ WHATEVER = REQUEST.to_bytes(8, "big") + b"whatever"
     [
         (58, WHATEVER, REQUEST, "mergeSegments"),
         (32, WHATEVER, REQUEST, "updateSegmentPolicy"),
+        (5, W1 + b"whatever" + WHATEVER[:8], REQUEST, "conditionalAppend"),
+        (34, WHATEVER, REQUEST, "getSegmentAttribute"),
+        (36, WHATEVER, REQUEST, "updateSegmentAttribute"),
         (77, WHATEVER, REQUEST, "type 77"),
         (1000, b"abc", 0, "type 1000"),
     ],
@@ -466,7 +377,7 @@ def test_what_is_not_served_is_said_so(kind: int, body: bytes, request_id: int, 
     assert outcome.error is None
 
 
-def test_without_a_key_tokens_are_not_looked_at() -> None:
+def test_tokens_are_not_looked_at() -> None:
     _, talk = created()
     assert talk.says(setup(token="a.b.c")) == [SET_UP]
     assert talk.says(say(said.SealSegment(REQUEST, "a", "a.b.c"))) == [said.SegmentSealed(REQUEST, "a")]
@@ -530,20 +441,15 @@ of_one_writer = st.one_of(
         st.lists(small, min_size=1, max_size=3),
         st.integers(0, 9),
     ),
-    st.builds(append_if, st.sampled_from([0, 8, 9, 16, 17, 18, 20, 24, 26, -1]), levels, small),
     st.builds(setup),
-    st.builds(update, st.sampled_from([b"m" * 16, b"n" * 16]), st.integers(0, 2), st.sampled_from([0, 1, 2, NO_LEVEL])),
-    st.builds(get, st.sampled_from([b"m" * 16, b"n" * 16])),
     st.sampled_from([create(), delete(), seal(), truncate(9), read(), info(), KEEP_ALIVE]),
 )
 
 
 @settings(max_examples=examples(4_000))
 @given(st.lists(of_one_writer, max_size=12).map(b"".join), st.randoms(use_true_random=False))
-def test_conditions_hold_however_a_conversation_is_split(data: bytes, chance: Any) -> None:
-    """One writer and one segment, so every condition means the same. A number that does not rise behind a condition is found in
-    its turn: what came behind it may have been answered by then. One that came together with what is refused is found first.
-    """
+def test_a_conversation_means_the_same_however_it_is_split(data: bytes, chance: Any) -> None:
+    """A number that does not rise and came together with what is refused is found first."""
     data = HELLO + create() + setup() + data
     whole = drive([data])
     for pieces in (one_by_one(data), at_random(data, chance)):
@@ -553,7 +459,7 @@ def test_conditions_hold_however_a_conversation_is_split(data: bytes, chance: An
 
 
 def test_the_first_fault_is_the_one_that_shows_in_its_turn() -> None:
-    data = HELLO + create() + setup() + append(0, b"x") + update(b"m" * 16, 0, 0)
+    data = HELLO + create() + setup() + append(0, b"x") + info()
     data += append(0, b"x") + append(-1, b"x") + setup() + append(0, b"x")
     for pieces in (iter([data]), one_by_one(data)):
         assert str(drive(pieces).error) == "event number 0 does not rise above 0"

@@ -59,8 +59,6 @@ def test_a_block_in_every_shape(data: bytes) -> None:
         (say(said.ReadSegment("a", -1, 5)), "negative"),
         (say(said.TruncateSegment(1, "a", -1)), "negative"),
         (raw(Kind.HELLO, bytes(7)), "inside a field"),
-        (raw(Kind.CONDITIONAL_APPEND, W1 + bytes(16) + raw(Kind.PADDING, b"")), "no event"),
-        (raw(Kind.CONDITIONAL_APPEND, W1 + bytes(16) + bytes(7)), "ends inside a field"),
         (HEADER.pack(1, 1 << 24), "upper byte"),
     ],
 )

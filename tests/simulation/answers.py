@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -34,7 +34,6 @@ CHANGES: Final[dict[type, tuple[type, type]]] = {
     today.SealSegment: (records.Seal, today.SegmentSealed),
     today.TruncateSegment: (records.Truncate, today.SegmentTruncated),
     today.DeleteSegment: (records.Delete, today.SegmentDeleted),
-    today.UpdateSegmentAttribute: (records.SetAttribute, today.SegmentAttributeUpdated),
 }
 """By request: its record, and the answer when that counts."""
 WHY: Final[dict[type, Refusal]] = {
@@ -54,7 +53,6 @@ class State:
     start: int = 0
     length: int = 0
     sealed: bool = False
-    attributes: Mapping[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -120,9 +118,7 @@ class SegmentLog:
             state = State(version)
         else:
             self._lives[name] += there is not before
-            state = State(
-                version, self._lives[name], there.start, len(there.content), there.sealed, dict(there.attributes)
-            )
+            state = State(version, self._lives[name], there.start, len(there.content), there.sealed)
             self.contents[name, state.life] = there.content
         self.states[name].append(state)
         once = getattr(record, "request", upkeep.NOBODY) != upkeep.NOBODY or isinstance(
@@ -133,7 +129,7 @@ class SegmentLog:
         self._records[name].add(record.encode())
         writer = there and there.writers.get(getattr(record, "writer", b""))
         self.facts[name].append(Fact(version, record, why, state.length, writer[1] if writer else 0))
-        if isinstance(record, records.Block) and why is None and record.expected == records.ANY_LENGTH:
+        if isinstance(record, records.Block) and why is None:
             for value in events(record.data):
                 what = name, record.writer.hex(), value
                 self._counted[what] += 1
@@ -241,8 +237,6 @@ class Talk:
         if isinstance(answer, today.SegmentInfo):
             told = answer.start, answer.length, answer.sealed, answer.exists, answer.deleted
             return told == (state.start, state.length, state.sealed, True, False)
-        if isinstance(answer, today.SegmentAttribute):
-            return answer.value == state.attributes.get(request.attribute, records.NO_VALUE)
         if isinstance(answer, today.SegmentIsTruncated | original.SegmentIsTruncated):
             return request.offset < answer.start == state.start
         if not isinstance(answer, today.SegmentRead | original.SegmentRead) or answer.offset != request.offset:
@@ -298,9 +292,6 @@ class Talk:
             return refused(Refusal.SEALED)
         if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):
             return refused(Refusal.NO_SEGMENT) or next((each.version for each in opened if each.why is not None), None)
-        if isinstance(answer, today.ConditionalCheckFailed):
-            blocks = [fact for fact in blocks if fact.record.after == answer.level]
-            return refused(Refusal.CONDITION)
         if not isinstance(answer, today.DataAppended | original.DataAppended) or answer.writer != writer:
             return None
         stored = [each for each in blocks if each.why is None and each.record.after == answer.level]
@@ -317,14 +308,11 @@ class Talk:
         why = WHY.get(type(answer))
         if why is None and not isinstance(answer, done):
             return None
-        if not getattr(answer, "success", True):
-            why = Refusal.CONDITION
         for fact in reversed(self._log.facts[asked.segment]):
             record = fact.record
             if not isinstance(record, change) or fact.why is not why or fact.told:
                 continue
-            fields = (each for each in ("offset", "attribute", "value", "expected") if hasattr(record, each))
-            same = all(getattr(record, each) == getattr(asked.request, each) for each in fields)
+            same = getattr(record, "offset", 0) == getattr(asked.request, "offset", 0)
             if asked.version < fact.version <= version and same:
                 fact.told = why is None  # which of several refusals an answer means cannot be known
                 return fact.version

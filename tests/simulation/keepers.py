@@ -7,7 +7,6 @@ import contextlib
 import itertools
 from typing import Any
 
-from headrace_segment.store import records
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER
@@ -100,8 +99,6 @@ class Keeper(Client):
         )
         if self._old:
             return speaking.read(segment, offset, PIECE)
-        attribute, value = chance.choice(WRITERS), chance.randint(1, 3)
-        expected = chance.choice((records.NO_VALUE, value, state.attributes.get(attribute, records.NO_VALUE)))
         requests = (
             today.ReadSegment(segment, offset, chance.choice((50, PIECE)), "", number),
             today.GetSegmentInfo(number, segment),
@@ -109,10 +106,8 @@ class Keeper(Client):
             today.TruncateSegment(number, segment, offset),
             today.SealSegment(number, segment),
             today.DeleteSegment(number, segment),
-            today.GetSegmentAttribute(number, segment, attribute),
-            today.UpdateSegmentAttribute(number, segment, attribute, value, expected),
         )
-        (chosen,) = chance.choices(requests, (8, 4, 6, 4, 1, 3, 1, 3))
+        (chosen,) = chance.choices(requests, (8, 4, 6, 4, 1, 3))
         return speaking_today.say(chosen)
 
     async def _appends(self, client: Judged) -> None:
@@ -142,26 +137,17 @@ class Keeper(Client):
 
     async def _appends_events(self, client: Judged, segment: str, session: int, level: int, writer: bytes) -> None:
         chance, number = self.chance, 0
-        if chance.random() < 0.15:
-            number, level = next(self._numbers), level + 1
-            expected = self.world.history.log.states[segment][-1].length + chance.choice((0, 0, 8))
-            state = f"{self.name}/{number}".encode()
-            self._blocks.append((session, level, speaking.events(state)))
-            client.say(speaking_today.append_if(expected, level, state, writer, number))
-        else:
-            for _ in range(chance.choice((1, 2, 8))):
-                number, data = next(self._numbers), self._data()
-                level += len(data) + chance.choice((0, 0, 0, 5))
-                for at, event in enumerate(data, level - len(data) + 1):
-                    self._sent |= {(segment, writer.hex(), at, event), (segment, writer.hex(), level, event)}
-                self._blocks.append((session, level, speaking.events(*data)))
-                client.say(speaking_today.append(level, *data, writer=writer, request=number))
+        for _ in range(chance.choice((1, 2, 8))):
+            number, data = next(self._numbers), self._data()
+            level += len(data) + chance.choice((0, 0, 0, 5))
+            for at, event in enumerate(data, level - len(data) + 1):
+                self._sent |= {(segment, writer.hex(), at, event), (segment, writer.hex(), level, event)}
+            self._blocks.append((session, level, speaking.events(*data)))
+            client.say(speaking_today.append(level, *data, writer=writer, request=number))
         self._sessions[writer] = segment, session, level
         answer = await self._answers(client, {number})
         if isinstance(answer, today.NoSuchSegment):
             self._sessions.pop(writer, None)
-        if isinstance(answer, today.ConditionalCheckFailed):
-            self._blocks.pop()
 
     async def _appends_bytes(self, client: Judged, segment: str, session: int, level: int, writer: bytes) -> None:
         chance = self.chance

@@ -45,7 +45,7 @@ def sections(scenario: Scenario) -> dict[str, Any]:
         "snapshot_records": chance.choice((10, 40)),
         "cache_bytes": chance.choice((1 << 20, 3000)),
     }
-    return {"segment": {**kept, "rights": {"*": ["read", "append", "create", "destroy"]}}}
+    return {"segment": {**kept, "may_destroy": ["0.0.0.0/0", "::/0"]}}
 
 
 class Duplex:

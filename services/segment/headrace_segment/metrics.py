@@ -6,7 +6,6 @@ from typing import Final
 
 from headrace_common.operations.metrics import ReceiverMetrics
 
-from headrace_segment.session.rights import Right
 from headrace_segment.store.outcomes import Refusal
 
 STORED: Final = "stored"
@@ -18,7 +17,7 @@ class SegmentMetrics:
 
     def __init__(self, catalogue: ReceiverMetrics) -> None:
         """Its own limits, and why it alone ends connections, are counted from the start."""
-        for limit in ("ATTRIBUTES", "REPLIES_BYTES", "SEGMENTS", "TAIL_READERS", "WRITERS"):
+        for limit in ("REPLIES_BYTES", "SEGMENTS", "TAIL_READERS", "WRITERS"):
             catalogue.limit_hits.labels(f"SEGMENT__{limit}")
         for why in ("ack_deadline", "log"):
             catalogue.connections_closed.labels(why)
@@ -44,11 +43,4 @@ class SegmentMetrics:
         )
         self.snapshots = catalogue.counter(
             "segment_snapshots", "Snapshots of partitions that this replica has written."
-        )
-        self.refused = catalogue.counter(
-            "segment_refused",
-            "Requests of clients that may not do what they ask for, by the right that they lack (SEGMENT__RIGHTS, "
-            "SEGMENT__TOKEN_KEY).",
-            ("right",),
-            tuple(Right),
         )

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.interface import ByteSession, Peer
 
-    from headrace_segment.session.rights import Right
-
 
 def build(runtime: Runtime[SegmentSettings]) -> Parts:
     """Makes stream listeners, and the replica that answers them."""
@@ -25,22 +23,14 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
 
     from headrace_segment.replica.segments import Segments
     from headrace_segment.session.dialects import SegmentSession
-    from headrace_segment.session.rights import Rights
 
     settings, metrics = runtime.settings, SegmentMetrics(runtime.metrics)
     section = settings.segment
     limits = limits_of(settings.limits, section)
 
-    def refused(peer: Peer, segment: str, right: Right) -> None:
-        metrics.refused.labels(right.value).inc()
-        runtime.receiver.limited.warning(
-            "request refused", peer=peer.address, identity=peer.identity, segment=segment, right=right.value
-        )
-
-    rights = Rights(section.rights, section.token_key.get_secret_value().encode(), refused)
-
     def session(peer: Peer) -> ByteSession:
-        return SegmentSession(peer, limits, rights, flags_in_bytes=section.read_flags == "bytes")
+        flags_in_bytes, may_destroy = section.read_flags == "bytes", section.lets_destroy(peer)
+        return SegmentSession(peer, limits, flags_in_bytes=flags_in_bytes, may_destroy=may_destroy)
 
     segments = Segments(runtime, metrics)
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)

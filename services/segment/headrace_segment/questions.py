@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from headrace_common.session.interface import Ticket
 
-from headrace_segment.store.records import ANY_LENGTH, Change, Numbering
+from headrace_segment.store.records import Change, Numbering
 
 OVERHEAD: Final = 512
 """Bytes that a question costs beyond its data."""
@@ -30,12 +30,11 @@ class OpenSession(SegmentQuestion):
     """Asks whether this writer may append. Answered by `Opened`: blocks count from its level on, in its session and in no other;
     by `Refused`, `LimitExceeded` or `OutcomeUnknown`.
 
-    A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`.
+    A writer that numbers bytes has no other way to create its segment: this creates it.
     """
 
     writer: bytes
     numbering: Numbering
-    create: bool = True
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -52,7 +51,6 @@ class AppendBlock:
     after: int
     events: int
     data: bytes
-    expected: int = ANY_LENGTH
 
     @property
     def size(self) -> int:
@@ -84,8 +82,7 @@ class RepliesLeft:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSegment(SegmentQuestion):
-    """Asks to create, seal, truncate or delete a segment, or to set an attribute. Answered by `Changed`,
-    `LimitExceeded` or `OutcomeUnknown`.
+    """Asks to create, seal, truncate or delete a segment. Answered by `Changed`, `LimitExceeded` or `OutcomeUnknown`.
 
     `change` becomes a record of its own, with a request's id for its empty one. Changes are independent of each other and of the
     sessions: one that needs an order waits.
@@ -99,14 +96,7 @@ class DescribeSegment(SegmentQuestion):
     """Asks for the present state of a segment. Answered by `SegmentDescription`, `NoSegment` or `OutcomeUnknown`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAttribute(SegmentQuestion):
-    """Asks for the present value of an attribute. Answered by `AttributeRead`, `NoSegment` or `OutcomeUnknown`."""
-
-    attribute: bytes
-
-
-AboutSegment = ReadBytes | ChangeSegment | DescribeSegment | ReadAttribute
+AboutSegment = ReadBytes | ChangeSegment | DescribeSegment
 """A question about a segment, not about a writer."""
 
 StoreQuestion = OpenSession | AppendBlock | RepliesLeft | AboutSegment
@@ -141,13 +131,6 @@ class SegmentDescription:
     length: int
     sealed: bool
     modified: int
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeRead:
-    """`value`: `NO_VALUE` if the segment does not have the attribute."""
-
-    value: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from headrace_common.session.interface import Ticket
 from headrace_segment.questions import AppendBlock, ChangeSegment, OpenSession, OutcomeUnknown, SessionLost
 from headrace_segment.session.fifo import Fifo
 from headrace_segment.store.outcomes import Appended, Changed, Opened, Outcome, Refusal, Refused
-from headrace_segment.store.records import Block, Change, Open, Renew
+from headrace_segment.store.records import Block, Change, Numbering, Open, Renew
 
 K = TypeVar("K")
 
@@ -85,7 +85,8 @@ class ServedSessions:
         self._by_id[served.id] = served
         self._by_writer.setdefault((served.segment, served.writer), []).append(served)
         self._by_caller.setdefault(caller, []).append(served)
-        return Open(question.writer, served.id, question.numbering, create=question.create)
+        create = question.numbering is Numbering.BYTES
+        return Open(question.writer, served.id, question.numbering, create=create)
 
     def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:
         """Returns the record to produce. None: the session is over, and the caller has its answer."""
@@ -95,15 +96,7 @@ class ServedSessions:
             caller.answered(question.ticket, Refused(segment, writer, session, after, Refusal.SESSION))
             return None
         served.asked.append(_Asked(question.ticket, now, question.after))
-        return Block(
-            question.writer,
-            question.session,
-            question.before,
-            question.after,
-            question.events,
-            question.data,
-            question.expected,
-        )
+        return Block(question.writer, question.session, question.before, question.after, question.events, question.data)
 
     def change(self, question: ChangeSegment, caller: Caller, now: float) -> Change:
         """Returns the record to produce."""

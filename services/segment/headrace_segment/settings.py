@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
+from headrace_common.operations.networks import network, within
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes, Seconds
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
 from headrace_segment.session.limits import SessionLimits
-from headrace_segment.session.rights import Right
+
+if TYPE_CHECKING:
+    from headrace_common.session.interface import Peer
 
 PORT: Final = 12345
 """The port of Pravega's segment stores."""
@@ -31,9 +35,6 @@ class SegmentSection(Section):
     """Memory for replies to reads that have not left, of all connections; beyond it reads wait. In the second half each
     connection has one reply, of at most 16 KiB."""
 
-    attributes: ClassVar[int] = 1_000
-    """Maximum attributes of one segment; beyond them the connection that adds one is closed."""
-
     connection_writers: ClassVar[int] = 10_000
     """Maximum writers that one connection sets up."""
 
@@ -52,16 +53,10 @@ class SegmentSection(Section):
     writer_retention: ClassVar[float] = 7 * 86_400
     """Seconds after which a writer without a connection is forgotten, with its level: clients give up after hours."""
 
-    rights: dict[str, frozenset[Right]] = Field(
-        {},
-        description="Who may do what, as JSON: a client certificate's subject, or `*` for anybody, to a list of `read`, `append`,"
-        " `create` and `destroy` (seal, truncate, delete). Without it and TOKEN_KEY, all may do all but destroy, and clients on"
-        " this host that, too.",
-    )
-    token_key: SecretStr = Field(
-        SecretStr(""),
-        description="Key of Pravega's delegation tokens, as its controller has it"
-        " (`controller.security.auth.delegationToken.signingKey.basis`); prefer `…_FILE`.",
+    may_destroy: frozenset[str] = Field(
+        frozenset(),
+        description="Who may seal, truncate and delete segments, as a JSON list of networks and of client certificates' subjects;"
+        " without it nobody.",
     )
     read_flags: Literal["packed", "bytes"] = Field(
         "packed", description="SegmentRead's two flags in the original dialect: two bits of one byte, or a byte each."
@@ -79,6 +74,16 @@ class SegmentSection(Section):
         description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time: in a silent"
         " partition nothing ages. Whole blocks are removed.",
     )
+
+    def lets_destroy(self, peer: Peer) -> bool:
+        """Returns whether the client may seal, truncate and delete segments."""
+        if peer.certified and peer.identity in self.may_destroy:
+            return True
+        networks = []
+        for each in self.may_destroy:
+            with suppress(ValueError):  # it is a subject
+                networks.append(network(each))
+        return within(peer.address, networks)
 
     @model_validator(mode="after")
     def _retention(self) -> Self:

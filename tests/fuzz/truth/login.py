@@ -1,10 +1,7 @@
-"""Who may come in: Forward's handshake by its specification, and Segment's rights and tokens."""
+"""Who may come in: Forward's handshake by its specification."""
 
 from __future__ import annotations
 
-import hmac
-import json
-from base64 import urlsafe_b64encode
 from hashlib import sha512
 from typing import Any, Final
 
@@ -56,40 +53,3 @@ def login(s: Shape, given: dict[str, Any], helo: bytes) -> tuple[bytes, list[Any
         return ping, ["PONG", False, refusal, "", ""], ""
     name = host.decode() if 0 < len(host) <= 255 else ADDRESS
     return ping, ["PONG", True, "", "headrace-forward", digest(salt, b"headrace-forward", nonce, key)], name
-
-
-RIGHTS: Final = ("read", "append", "create", "destroy")
-
-
-def token(claims: dict[str, Any], key: bytes, kind: str = "HS512") -> str:
-    """A JWT."""
-    signed = b".".join(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": kind}, claims))
-    signature = hmac.digest(key, signed, f"sha{kind[2:]}")
-    return (signed + b"." + urlsafe_b64encode(signature).rstrip(b"=")).decode()
-
-
-def right(s: Shape, now: int) -> tuple[dict[str, Any], bytes, tuple[str, bool], str, str, str, str]:
-    """Rights by the settings, the key, a client (its name, and whether that is certified), a right, a segment, a token; and
-    whether the client may: "yes", "no" or "expired".
-    """
-    rights = {who: s.sample(RIGHTS, s.randrange(4)) for who in s.sample(("*", "CN=a", "192.0.2.7"), s.randrange(4))}
-    key = s.choice((b"", b"secret"))
-    peer = s.choice((("CN=a", True), ("CN=b", True), ("192.0.2.7", False), ("127.0.0.1", False), ("::1", False)))
-    wanted, segment = s.choice(RIGHTS), s.choice(("s/t/0", "s/tt/0", "x"))
-    resource = s.choice(("*", "prn::/scope:s/stream:t", "prn::/scope:s", "s/t/0", "prn::/scope:x", "s/t"))
-    permission, until = s.choice(("READ", "READ_UPDATE", "NONE")), s.choice((None, now - 1, now, now + 1))
-    signed = s.choice((b"secret", b"secret", b"secret", b"other"))
-    claims = {resource: permission} | ({} if until is None else {"exp": until})
-    text = s.choice((token(claims, signed, s.choice(("HS256", "HS384", "HS512"))), ""))
-    held = {*rights.get("*", ()), *(rights.get(peer[0], ()) if peer[1] else ())}
-    if not rights and not key:
-        held = {*RIGHTS} if peer[0] in ("127.0.0.1", "::1") else {*RIGHTS[:3]}
-    about = resource.replace("prn::", "").replace("/scope:", "").replace("stream:", "")
-    gives = permission == "READ_UPDATE" or (permission == "READ" and wanted == "read")
-    gives = gives and (about == "*" or segment == about or segment.startswith(about + "/"))
-    verdict = "no"
-    if wanted in held:
-        verdict = "yes"
-    elif key and text and signed == key and gives:
-        verdict = "yes" if until is None or now < until else "expired"
-    return rights, key, peer, wanted, segment, text, verdict

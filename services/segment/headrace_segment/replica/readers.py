@@ -12,12 +12,10 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 
 from headrace_segment.questions import (
-    AttributeRead,
     BytesRead,
     DescribeSegment,
     NoSegment,
     OutcomeUnknown,
-    ReadAttribute,
     ReadBytes,
     RepliesLeft,
     SegmentDescription,
@@ -28,7 +26,7 @@ from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.replies import ReplyMemory
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.reading import Gathering
-from headrace_segment.store.records import NO_VALUE, LogError
+from headrace_segment.store.records import LogError
 from headrace_segment.store.state import Segment
 
 END_WAIT: Final = 1.0
@@ -36,7 +34,7 @@ END_WAIT: Final = 1.0
 
 RETRY: Final = 0.5
 
-Asked = ReadBytes | DescribeSegment | ReadAttribute | RepliesLeft
+Asked = ReadBytes | DescribeSegment | RepliesLeft
 
 
 class Readers:
@@ -117,7 +115,7 @@ class Readers:
         self._replies.release(caller, length - len(data or b""))
         return None if data is None else BytesRead(data, at_tail=False, end_of_segment=False)
 
-    async def _answer(self, question: ReadBytes | DescribeSegment | ReadAttribute, caller: Caller) -> object:
+    async def _answer(self, question: ReadBytes | DescribeSegment, caller: Caller) -> object:
         try:
             partition = self._partition_of(question.segment)
             if isinstance(question, ReadBytes):
@@ -132,14 +130,12 @@ class Readers:
             caller.end("internal")
         return OutcomeUnknown()
 
-    async def _describe(self, partition: Partition, question: DescribeSegment | ReadAttribute) -> object:
+    async def _describe(self, partition: Partition, question: DescribeSegment) -> object:
         async with asyncio.timeout(self._deadline):
             await partition.passed()
         segment = partition.fold.segments.get(question.segment)
         if segment is None:
             return NoSegment()
-        if isinstance(question, ReadAttribute):
-            return AttributeRead(segment.attributes.get(question.attribute, NO_VALUE))
         return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
 
     async def _read(self, partition: Partition, question: ReadBytes, caller: Caller) -> object:

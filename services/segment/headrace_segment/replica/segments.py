@@ -33,7 +33,7 @@ from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.outcomes import Appended, Outcome, Refused
 from headrace_segment.store.recent import RecentBlocks
-from headrace_segment.store.records import Create, Record, SetAttribute
+from headrace_segment.store.records import Create, Record
 
 LOOK: Final = 1.0
 RETRY: Final = 1.0
@@ -256,10 +256,6 @@ class Segments(Backend, OwnParts):
         change = question.change if isinstance(question, ChangeSegment) else None
         section = self._settings.segment
         segment = partition.fold.segments.get(question.segment)
-        if isinstance(change, SetAttribute):
-            known = segment.attributes if segment is not None else {}
-            new = change.attribute not in known
-            return "SEGMENT__ATTRIBUTES" if new and len(known) >= section.attributes else None
         if segment is None and isinstance(change, Create | None):
             count = sum(len(each.fold.segments) for each in self._partitions)
             return "SEGMENT__SEGMENTS" if count >= section.segments else None

@@ -265,11 +265,10 @@ class Conversation(ByteSession, Generic[B]):
             self._waiting_bytes -= waiting.size
             writer.under_way += 1
             asked = waiting.asked
-            writer.alone = self._alone(asked)
             if isinstance(asked, Setup):
                 writer.sets_up(asked, self._numbering.first)
                 ticket = next(self._question_tickets)
-                question = OpenSession(ticket, asked.segment, writer.id, self._numbering, create=asked.create)
+                question = OpenSession(ticket, asked.segment, writer.id, self._numbering)
                 self._ask(OpenQuestion(question, waiting.number, asked.request, writer))
             elif writer.session is None:
                 self._not_set_up(writer, asked, waiting.number)
@@ -279,13 +278,8 @@ class Conversation(ByteSession, Generic[B]):
     def _has_its_turn(self, writer: Writer[B], waiting: WaitingRequest[B]) -> bool:
         if not self._orders[waiting.segment].may_append(waiting.number):
             return False
-        return not writer.under_way or not (writer.alone or writer.session is None or self._alone(waiting.asked))
-
-    def _alone(self, asked: Setup | B) -> bool:
-        """Returns whether the request waits for all its writer's blocks under way. The level in the answer to a SetupAppend
-        counts blocks that may still be stored.
-        """
-        return isinstance(asked, Setup)
+        # the level in the answer to a SetupAppend counts blocks that may still be stored
+        return not writer.under_way or not (writer.session is None or isinstance(waiting.asked, Setup))
 
     def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
         """Hands out a run whose events must be stored first."""

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from headrace_segment.session.limits import SessionLimits
 from headrace_segment.session.original import OriginalSession
-from headrace_segment.session.rights import EVERYTHING, Rights
 from headrace_segment.session.today import TodaySession
 from headrace_segment.wire.codes import Kind
 
@@ -24,13 +23,13 @@ class SegmentSession(ByteSession):
     """One client's conversation, in the dialect that it begins with. See `headrace_common.session.interface.Session`."""
 
     def __init__(
-        self, peer: Peer, limits: SessionLimits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
+        self, peer: Peer, limits: SessionLimits, *, flags_in_bytes: bool = False, may_destroy: bool = False
     ) -> None:
-        """`flags_in_bytes`: see `OriginalSession`."""
+        """`flags_in_bytes`: see `OriginalSession`; `may_destroy`: see `TodaySession`."""
         self._peer = peer
         self._flags_in_bytes = flags_in_bytes
         self._limits = limits
-        self._rights = rights
+        self._may_destroy = may_destroy
         self._first = b""
         self._session: ByteSession = CLOSED_SESSION  # until it is known
 
@@ -41,11 +40,9 @@ class SegmentSession(ByteSession):
             if len(self._first) < len(HELLO):
                 return
             if self._first.startswith(HELLO):
-                self._session = TodaySession(self._peer, self._limits, self._rights)
+                self._session = TodaySession(self._peer, self._limits, may_destroy=self._may_destroy)
             else:
-                self._session = OriginalSession(
-                    self._peer, self._limits, self._rights, flags_in_bytes=self._flags_in_bytes
-                )
+                self._session = OriginalSession(self._peer, self._limits, flags_in_bytes=self._flags_in_bytes)
             data, self._first = self._first, b""
         self._session.receive(data, now_ms)
 

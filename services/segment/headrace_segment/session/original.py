@@ -28,7 +28,6 @@ from headrace_segment.questions import BytesRead, NoSegment, ReadBytes, Truncate
 from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import WAITING, SessionLimits
 from headrace_segment.session.requests import CostlyReply, OpenQuestion
-from headrace_segment.session.rights import EVERYTHING, Permission, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Appended, Refusal
 from headrace_segment.store.records import Numbering
@@ -57,11 +56,8 @@ NO_REQUEST = 0
 class OriginalSession(Conversation[CompleteBlock]):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(
-        self, peer: Peer, limits: SessionLimits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
-    ) -> None:
+    def __init__(self, peer: Peer, limits: SessionLimits, *, flags_in_bytes: bool = False) -> None:
         """`flags_in_bytes`: see `SegmentRead`."""
-        self._rights = rights
         self._decoder = OriginalDecoder(limits.frame_bytes)
         self._flags_in_bytes = flags_in_bytes
         super().__init__(peer, limits, self._decoder, MESSAGES, Numbering.BYTES)
@@ -74,7 +70,6 @@ class OriginalSession(Conversation[CompleteBlock]):
                 self._waiting_bytes += echo.echoed
                 self._replies.append(echo)
             elif isinstance(request, ReadSegment):
-                self._check(Right.READ, request.segment)
                 length = min(request.length, self._limits.reply_bytes)
                 ticket = next(self._question_tickets)
                 self._about(ReadBytes(ticket, request.segment, request.offset, length), NO_REQUEST)
@@ -82,16 +77,9 @@ class OriginalSession(Conversation[CompleteBlock]):
                 if request.writer not in self._writers:
                     raise self._decoder.refuse("a block of a writer that is not set up")
             elif isinstance(request, SetupAppend):
-                self._check(Right.APPEND, request.segment)
-                create = self._rights.may(self._peer, Right.CREATE, request.segment) is Permission.YES
-                self._arrives(Setup(request.writer, request.segment, create=create), now_ms)
+                self._arrives(Setup(request.writer, request.segment), now_ms)
             else:
                 self._arrives(request, now_ms)
-
-    def _check(self, right: Right, segment: str) -> None:
-        """Raises `ProtocolError` if the client has no right to do it: this dialect has no reply for that."""
-        if self._rights.may(self._peer, right, segment) is not Permission.YES:
-            raise self._decoder.refuse(f"no right to {right.value}")
 
     @override
     def _hand_out(self, writer: Writer[CompleteBlock], block: CompleteBlock, number: int, received_ms: int) -> None:

@@ -7,8 +7,6 @@ Hello                     Hello with the versions that we speak; if they are not
 SetupAppend               AppendSetup with the writer's last event number, when its session is open; NoSuchSegment
 a block                   DataAppended, when the block is stored: first its events on the events topic, then its bytes in
                           its segment; SegmentIsSealed, NoSuchSegment; InvalidEventNumber, and the conversation ends
-ConditionalAppend         as for a block, but nothing goes to the events topic; ConditionalCheckFailed, and nothing moves,
-                          if the segment has another length than the client expects
 ReadSegment               SegmentRead, SegmentIsTruncated, NoSuchSegment
 GetStreamSegmentInfo      StreamSegmentInfo, NoSuchSegment
 CreateSegment             SegmentCreated, SegmentAlreadyExists
@@ -16,22 +14,16 @@ SealSegment               SegmentSealed, also if it is sealed already; NoSuchSeg
 TruncateSegment           SegmentTruncated, also if nothing is left to cut; SegmentIsTruncated if the offset is beyond the
                           segment's end; NoSuchSegment
 DeleteSegment             SegmentDeleted, NoSuchSegment
-GetSegmentAttribute       SegmentAttribute, NoSuchSegment
-UpdateSegmentAttribute    SegmentAttributeUpdated: true, or false if it had another value than the client expects;
-                          SegmentIsSealed, NoSuchSegment
 KeepAlive                 the same, at once
 all else                  OperationUnsupported
 ========================  ================================================================================================
 
 A reply repeats the number of its request. Requests about one segment are done in their order (`headrace_segment.session.order`).
 Event numbers rise, and a client resumes above the number that AppendSetup tells it; a block whose number does not rise, or that
-comes when another connection has set up the same writer, gets InvalidEventNumber. A client without the right to its request gets
-AuthTokenCheckFailed (`headrace_segment.session.rights`); a writer stays set up, also when its token ends.
+comes when another connection has set up the same writer, gets InvalidEventNumber. Who may not destroy hears
+OperationUnsupported to SealSegment, TruncateSegment and DeleteSegment. Tokens are not looked at.
 
-A conditional append has its turn alone among those of its writer: whether the next one's number rises depends on its answer.
-
-Sources: `AppendProcessor`, `PravegaRequestProcessor`, `SegmentOutputStreamImpl` and `ConditionalOutputStreamImpl` of Pravega
-0.13.
+Sources: `AppendProcessor`, `PravegaRequestProcessor` and `SegmentOutputStreamImpl` of Pravega 0.13.
 """
 
 from __future__ import annotations
@@ -48,10 +40,9 @@ from headrace_segment.events import EventRun
 from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import SessionLimits
 from headrace_segment.session.requests import CostlyReply, OpenQuestion
-from headrace_segment.session.rights import EVERYTHING, Permission, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Appended, Changed, Refusal
-from headrace_segment.store.records import Change, Create, Delete, Numbering, Seal, SetAttribute, Truncate
+from headrace_segment.store.records import Change, Create, Delete, Numbering, Seal, Truncate
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported, operation
 
@@ -60,17 +51,12 @@ LEAST: Final = 8
 
 _NO_TRACE: Final = ""
 
-_NEEDED: Final[dict[type, Right]] = {
-    said.SetupAppend: Right.APPEND,
-    said.ReadSegment: Right.READ,
-    said.GetSegmentInfo: Right.READ,
-    said.CreateSegment: Right.CREATE,
-    said.SealSegment: Right.DESTROY,
-    said.TruncateSegment: Right.DESTROY,
-    said.DeleteSegment: Right.DESTROY,
-    said.GetSegmentAttribute: Right.READ,
-    said.UpdateSegmentAttribute: Right.APPEND,
+_DESTROY: Final = {
+    said.SealSegment: "sealSegment",
+    said.TruncateSegment: "truncateSegment",
+    said.DeleteSegment: "deleteSegment",
 }
+"""Requests that end a segment or take its bytes away, with Pravega's names of them."""
 
 _UNASKED: Final = b""
 _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
@@ -78,7 +64,6 @@ _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
     said.SealSegment: lambda asked: Seal(_UNASKED),
     said.TruncateSegment: lambda asked: Truncate(_UNASKED, asked.offset),
     said.DeleteSegment: lambda asked: Delete(_UNASKED),
-    said.UpdateSegmentAttribute: lambda asked: SetAttribute(_UNASKED, asked.attribute, asked.value, asked.expected),
 }
 """The record that a request becomes, without the id by which the replica knows its own."""
 
@@ -86,17 +71,15 @@ _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
 class TodaySession(Conversation[Append]):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(self, peer: Peer, limits: SessionLimits, rights: Rights = EVERYTHING) -> None:
+    def __init__(self, peer: Peer, limits: SessionLimits, *, may_destroy: bool = False) -> None:
+        """`may_destroy`: whether the client may seal, truncate and delete segments."""
         self._decoder = TodayDecoder(limits.frame_bytes)
-        self._rights = rights
+        self._may_destroy = may_destroy
         super().__init__(peer, limits, self._decoder, said.MESSAGES, Numbering.EVENTS)
-        self._own: said.DataAppended | None = None  # the newest reply that is of one request alone
 
     @override
     def receive(self, data: bytes, now_ms: int) -> None:
         for request in self._decoder.receive(data):
-            if (right := _NEEDED.get(type(request))) is not None and not self._may(right, request, now_ms):
-                continue
             if isinstance(request, Append):
                 self._appends(request, now_ms)
             elif isinstance(request, said.SetupAppend):
@@ -107,16 +90,10 @@ class TodaySession(Conversation[Append]):
                 self._greets(request)
             elif isinstance(request, Unsupported):
                 self._replies.append(said.OperationUnsupported(request.request, operation(request.kind)))
+            elif type(request) in _DESTROY and not self._may_destroy:
+                self._replies.append(said.OperationUnsupported(request.request, _DESTROY[type(request)]))
             else:
                 self._asks(request)
-
-    def _may(self, right: Right, request: Any, now_ms: int) -> bool:
-        answer = self._rights.may(self._peer, right, request.segment, request.token, now_ms)
-        if answer is Permission.YES:
-            return True
-        code = said.TOKEN_EXPIRED if answer is Permission.EXPIRED else said.TOKEN_CHECK_FAILED
-        self._replies.append(said.AuthTokenCheckFailed(request.request, _NO_TRACE, code))
-        return False
 
     def _greets(self, hello: said.Hello) -> None:
         self._replies.append(said.Hello(NEWEST, OLDEST))
@@ -132,8 +109,6 @@ class TodaySession(Conversation[Append]):
             question = ask.ReadBytes(ticket, segment, request.offset, length)
         elif isinstance(request, said.GetSegmentInfo):
             question = ask.DescribeSegment(ticket, segment)
-        elif isinstance(request, said.GetSegmentAttribute):
-            question = ask.ReadAttribute(ticket, segment, request.attribute)
         else:
             question = ask.ChangeSegment(ticket, segment, _CHANGES[type(request)](request))
         self._about(question, request.request)
@@ -152,45 +127,11 @@ class TodaySession(Conversation[Append]):
             self._say_once(self._is_sealed(writer.segment, block.request, block.level))
             self._answered_here(writer, number)
             return
-        if block.expected is not None:
-            self._append_if(writer, block, block.expected, before, number)
-            return
         run = EventRun(
             writer.segment, writer.id, before, block.level, block.data, block.events, writer.era, writer.place
         )
         writer.place += block.events
         self._publish(writer, run, number, block.request, received_ms)
-
-    def _append_if(self, writer: Writer[Append], block: Append, expected: int, before: int, number: int) -> None:
-        """Appends under a condition; nothing of the writer is under way. Data that depends on a segment's length is no event:
-        only the segment gets it.
-        """
-        if expected < 0:  # no segment has this length
-            self._check_failed(writer, block.level, block.request)
-            self._answered_here(writer, number)
-            return
-        assert writer.session is not None
-        writer.place += block.events
-        question = ask.AppendBlock(
-            next(self._question_tickets),
-            writer.segment,
-            writer.id,
-            writer.session,
-            before,
-            block.level,
-            block.events,
-            block.data,
-            expected,
-        )
-        self._ask(OpenQuestion(question, number, block.request, writer))
-
-    def _check_failed(self, writer: Writer[Append], level: int, request: int) -> None:
-        writer.sent = writer.level
-        self._replies.append(said.ConditionalCheckFailed(writer.id, level, request))
-
-    @override
-    def _alone(self, asked: Setup | Append) -> bool:
-        return super()._alone(asked) or (isinstance(asked, Append) and asked.expected is not None)
 
     def _rises(self, writer: Writer[Append], block: Append) -> int:
         """Returns the event number before the block's. Raises `ProtocolError`, also for a block that would be refused: how
@@ -213,10 +154,6 @@ class TodaySession(Conversation[Append]):
     @override
     def _refused(self, asked: OpenQuestion[Append], writer: Writer[Append], why: Refusal) -> None:
         question = asked.question
-        if why is Refusal.CONDITION and isinstance(question, ask.AppendBlock):
-            writer.place -= question.events
-            self._check_failed(writer, question.after, asked.request)
-            return
         if why is Refusal.SESSION and isinstance(question, ask.AppendBlock):
             self._invalid(writer, question.after, asked.request)
         raise ProtocolError(f"an append is refused: {why.value}")
@@ -234,19 +171,11 @@ class TodaySession(Conversation[Append]):
     @override
     def _acknowledge(self, writer: Writer[Append], stored: Appended, request: int) -> None:
         previous, writer.level = writer.level, stored.level
-        last = None if writer.alone else self._replies.newest  # a request that was alone has its own reply
-        if (
-            isinstance(last, said.DataAppended)
-            and last is not self._own
-            and last.writer == writer.id
-            and last.level == previous
-        ):
+        last = self._replies.newest
+        if isinstance(last, said.DataAppended) and last.writer == writer.id and last.level == previous:
             previous = last.previous
             self._replies.pop()
-        reply = said.DataAppended(writer.id, stored.level, previous, request, stored.length)
-        self._replies.append(reply)
-        if writer.alone:
-            self._own = reply
+        self._replies.append(said.DataAppended(writer.id, stored.level, previous, request, stored.length))
 
     @override
     def _append_setup(self, segment: str, request: int, writer: Writer[Append]) -> object:
@@ -266,8 +195,7 @@ class TodaySession(Conversation[Append]):
         assert not isinstance(question, ask.OpenSession | ask.AppendBlock)
         if isinstance(answer, ask.LimitExceeded):
             assert isinstance(question, ask.ChangeSegment)
-            what = "CreateSegment" if isinstance(question.change, Create) else "UpdateSegmentAttribute"
-            raise ProtocolError(f"{what} exceeds {answer.setting}", limit=answer.setting)
+            raise ProtocolError(f"CreateSegment exceeds {answer.setting}", limit=answer.setting)
         reply = _reply(question, request, answer)
         self._replies.append(CostlyReply(reply, len(answer.data)) if isinstance(answer, ask.BytesRead) else reply)
 
@@ -284,8 +212,6 @@ def _reply(question: ask.AboutSegment, request: int, answer: object) -> object:
         return said.SegmentInfo(
             request, segment, True, answer.sealed, False, answer.modified, answer.length, answer.start
         )
-    if isinstance(answer, ask.AttributeRead):
-        return said.SegmentAttribute(request, answer.value)
     assert isinstance(question, ask.ReadBytes)
     if isinstance(answer, ask.Truncated):
         return said.SegmentIsTruncated(request, segment, answer.start, _NO_TRACE, question.offset)
@@ -298,12 +224,8 @@ def _changed(answer: Changed, request: int) -> object:
     segment, change = answer.segment, answer.record
     if answer.why is Refusal.NO_SEGMENT:
         return said.NoSuchSegment(request, segment)
-    if answer.why is Refusal.SEALED:
-        return said.SegmentIsSealed(request, segment, _NO_TRACE, answer.length)
     if answer.why is Refusal.EXISTS:
         return said.SegmentAlreadyExists(request, segment)
-    if isinstance(change, SetAttribute):
-        return said.SegmentAttributeUpdated(request, answer.why is None)
     if answer.why is not None:
         assert isinstance(change, Truncate)
         return said.SegmentIsTruncated(request, segment, answer.start, _NO_TRACE, change.offset)

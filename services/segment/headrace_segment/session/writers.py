@@ -27,12 +27,11 @@ B = TypeVar("B", bound=CompleteBlock | Append)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A SetupAppend. `request`: the client's own number for it, if its dialect has one. `create`: it may create its segment."""
+    """A SetupAppend. `request`: the client's own number for it, if its dialect has one."""
 
     writer: bytes
     segment: str
     request: int = 0
-    create: bool = False
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -96,8 +95,6 @@ class Writer(Generic[B]):
     under_way: int = 0  # requests that had their turn and have no answer yet; blocks that go together are one
     held: HandedOut | None = None
     """Blocks that had their turn, and wait until fewer requests are under way."""
-    alone: bool = False
-    """The request that had its turn last has it alone: no other of this writer is under way at the same time."""
 
     def sets_up(self, setup: Setup, first: int) -> None:
         """Begins to set it up: its SetupAppend has its turn. `first`: the level of a writer that has stored nothing."""

@@ -4,13 +4,11 @@
 a record    counts if
 ==========  ==========================================================================================================
 open        the segment exists, or it creates it; the writer's levels have the unit that they had before
-block       it is of the writer's current session, the segment is not sealed, it begins at the writer's level, and the
-            segment has the length that it expects, if it expects one
+block       it is of the writer's current session, the segment is not sealed, and it begins at the writer's level
 create      the segment does not exist
 seal        the segment exists
 truncate    its offset lies in the segment; below the start it changes nothing
 delete      the segment exists
-attribute   the segment exists and is not sealed, and its attribute has the value that the record expects
 forget      the writer is still in the session and at the level that the record names, and was not heard since
 renew       the writer is still in the session that the record names
 ==========  ==========================================================================================================
@@ -24,7 +22,7 @@ from collections.abc import Iterator
 
 from headrace_segment.store import records
 from headrace_segment.store.outcomes import Appended, Changed, Opened, Outcome, Refusal, Refused, Tended
-from headrace_segment.store.records import ANY_LENGTH, NO_VALUE, Create, Delete, LogError, Numbering, Open
+from headrace_segment.store.records import Create, Delete, LogError, Numbering, Open
 from headrace_segment.store.state import Segment, WriterState
 
 
@@ -120,8 +118,6 @@ class Fold:
             writer.numbering is Numbering.BYTES and record.after - record.before != len(record.data)
         ):
             return Refusal.NONSENSE
-        if record.expected not in (ANY_LENGTH, segment.length):
-            return Refusal.CONDITION
         return None
 
     def _change(self, name: str, segment: Segment | None, record: records.Change, time_ms: int) -> Refusal | None:
@@ -136,8 +132,6 @@ class Fold:
             del self.segments[name]
             self.era = self.next_offset
             return None
-        if isinstance(record, records.SetAttribute):
-            return self._set(segment, record)
         if isinstance(record, records.Truncate):
             if not 0 <= record.offset <= segment.length:
                 return Refusal.NONSENSE
@@ -146,18 +140,6 @@ class Fold:
         else:
             segment.sealed = True
         segment.modified = time_ms
-        return None
-
-    @staticmethod
-    def _set(segment: Segment, record: records.SetAttribute) -> Refusal | None:
-        if segment.sealed:
-            return Refusal.SEALED
-        if segment.attributes.get(record.attribute, NO_VALUE) != record.expected:
-            return Refusal.CONDITION
-        if record.value == NO_VALUE:
-            segment.attributes.pop(record.attribute, None)
-        else:
-            segment.attributes[record.attribute] = record.value
         return None
 
     def _forget(self, name: str, segment: Segment | None, record: records.Forget) -> Outcome:

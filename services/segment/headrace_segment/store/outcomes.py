@@ -18,7 +18,6 @@ class Refusal(Enum):
     REPEAT = "its session has stored it before"
     SEALED = "the segment is sealed"
     GAP = "it does not begin at its writer's level"
-    CONDITION = "the segment has another length, or the attribute another value, than it expects"
     NONSENSE = "its numbers contradict each other, or the segment's"
 
 
@@ -65,7 +64,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A segment was created, sealed, truncated or deleted, or an attribute of it was set; with a `why`, it was refused.
+    """A segment was created, sealed, truncated or deleted; with a `why`, it was refused.
 
     `length`, `start`: the segment's before it.
     """

@@ -13,13 +13,10 @@ from typing import Any, Final
 from headrace_common.operations.errors import HeadraceError
 
 VERSION: Final = 1
-ANY_LENGTH: Final = -1
-NO_VALUE: Final = -(1 << 63)
-"""The value of an attribute that a segment does not have."""
 
 _HEAD: Final = struct.Struct(">BB")
 _OPEN: Final = struct.Struct(">BB16s16sBB")
-_BLOCK: Final = struct.Struct(">BB16s16sqqIq")
+_BLOCK: Final = struct.Struct(">BB16s16sqqI")
 
 BLOCK_OVERHEAD: Final = _BLOCK.size
 """Bytes that a block costs in its record's value beyond its own."""
@@ -40,7 +37,6 @@ class RecordKind(IntEnum):
     DELETE = 6
     FORGET = 7
     RENEW = 8
-    ATTRIBUTE = 9
 
 
 class Numbering(IntEnum):
@@ -80,7 +76,7 @@ class Open(Encoded):
 
 @dataclass(slots=True)  # one for each record of a replay: a frozen one would cost three times as much
 class Block:
-    """Bytes of a writer that bring it from one level to another. `expected`: the segment's length, if it depends on that."""
+    """Bytes of a writer that bring it from one level to another."""
 
     writer: bytes
     session: bytes
@@ -88,7 +84,6 @@ class Block:
     after: int
     events: int
     data: bytes
-    expected: int = ANY_LENGTH
 
     def encode(self) -> bytes:
         """Returns the record's value."""
@@ -101,7 +96,6 @@ class Block:
                 self.before,
                 self.after,
                 self.events,
-                self.expected,
             )
             + self.data
         )
@@ -154,17 +148,7 @@ class Renew(Encoded):
     session: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SetAttribute(Encoded):
-    """Sets an attribute of the segment, if it has the `expected` value. `NO_VALUE`: the attribute is missing, or is removed."""
-
-    request: bytes
-    attribute: bytes
-    value: int
-    expected: int
-
-
-Change = Create | Seal | Truncate | Delete | SetAttribute
+Change = Create | Seal | Truncate | Delete
 Record = Open | Block | Change | Forget | Renew
 
 _REQUEST: Final = struct.Struct(">BB16s")
@@ -176,7 +160,6 @@ _LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
     Delete: (RecordKind.DELETE, _REQUEST),
     Forget: (RecordKind.FORGET, struct.Struct(">BB16s16sqq")),
     Renew: (RecordKind.RENEW, struct.Struct(">BB16s16s")),
-    SetAttribute: (RecordKind.ATTRIBUTE, struct.Struct(">BB16s16sqq")),
 }
 _BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
     kind: (record_type, layout) for record_type, (kind, layout) in _LAYOUTS.items()
@@ -200,8 +183,8 @@ def decode(value: bytes | None) -> Record:
         raise LogError(f"a record of version {version}; this service knows {VERSION}")
     try:
         if kind == RecordKind.BLOCK:
-            _, _, writer, session, before, after, events, expected = _BLOCK.unpack_from(value)
-            return Block(writer, session, before, after, events, value[_BLOCK.size :], expected)
+            _, _, writer, session, before, after, events = _BLOCK.unpack_from(value)
+            return Block(writer, session, before, after, events, value[_BLOCK.size :])
         if kind == RecordKind.OPEN:
             _, _, writer, session, numbering, create = _OPEN.unpack(value)
             return Open(writer, session, Numbering(numbering), bool(create))

@@ -17,8 +17,7 @@ from headrace_segment.store.fold import Fold
 from headrace_segment.store.records import Numbering
 from headrace_segment.store.state import Segment, WriterState
 
-VERSION: Final = 3
-"""The newest version of a set. Each has the version of its newest kind of row, so that older services read what they can."""
+VERSION: Final = 1
 
 PART_BYTES: Final = 512 << 10
 """Bytes from which a part is closed."""
@@ -26,9 +25,7 @@ PART_BYTES: Final = 512 << 10
 LONGS: Final = 4096
 """Numbers in one row of an index or of refused offsets."""
 
-_SEGMENT, _WRITER, _INDEX, _REFUSED, _ATTRIBUTES, _PLACE, _ERA = range(7)
-_SINCE: Final = {_ATTRIBUTES: 2, _PLACE: 3, _ERA: 3}
-"""The version that introduced a kind of row, if not the first."""
+_SEGMENT, _WRITER, _INDEX, _REFUSED, _PLACE, _ERA = range(6)
 MANIFEST: Final = "manifest"
 
 
@@ -57,11 +54,10 @@ def parsed(record_key: bytes | None) -> tuple[str, int, str]:
 def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[bytes, bytes]]:
     """Yields the keys and values of a set, in the order in which they are to be stored. The fold must not move meanwhile."""
     digest = blake2b(digest_size=16)
-    count, version, rows = 0, 1, _rows(fold)
+    count, rows = 0, _rows(fold)
     while True:
         part, size = [], 0
-        for kind, row in rows:
-            version = max(version, _SINCE.get(kind, 1))
+        for row in rows:
             part.append(row)
             size += len(row)
             if size >= part_bytes:
@@ -72,15 +68,15 @@ def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterat
         digest.update(value)
         yield key(partition, fold.next_offset, count), value
         count += 1
-    manifest = Manifest(version, count, digest.digest())
+    manifest = Manifest(VERSION, count, digest.digest())
     yield key(partition, fold.next_offset, MANIFEST), msgspec.msgpack.encode(manifest)
 
 
-def _rows(fold: Fold) -> Iterator[tuple[int, bytes]]:
+def _rows(fold: Fold) -> Iterator[bytes]:
     encode = msgspec.msgpack.Encoder().encode
 
-    def pack(kind: int, *fields: object) -> tuple[int, bytes]:
-        return kind, encode((kind, *fields))
+    def pack(kind: int, *fields: object) -> bytes:
+        return encode((kind, *fields))
 
     if fold.era:
         yield pack(_ERA, fold.era)
@@ -96,13 +92,10 @@ def _rows(fold: Fold) -> Iterator[tuple[int, bytes]]:
             yield pack(_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist())
         for at in range(0, len(refused), LONGS):
             yield pack(_REFUSED, refused[at : at + LONGS].tolist())
-        attributes = list(segment.attributes.items())
-        for at in range(0, len(attributes), LONGS):
-            yield pack(_ATTRIBUTES, attributes[at : at + LONGS])
 
 
 def _usual_place(numbering: Numbering, level: int) -> int:
-    """Returns the place of a writer that numbers its events from 1 without a gap; sets of older services know no other."""
+    """Returns the place of a writer that numbers its events from 1 without a gap."""
     return level if numbering is Numbering.EVENTS and level != numbering.first else 0
 
 
@@ -142,8 +135,11 @@ class Snapshots:
         values = [parts.get(str(number)) for number in range(manifest.parts)]
         there = [value for value in values if value is not None]
         digest = blake2b(b"".join(there), digest_size=16).digest()
-        known = 1 <= manifest.version <= VERSION
-        return there if known and len(there) == manifest.parts and digest == manifest.digest else None
+        return (
+            there
+            if manifest.version == VERSION and len(there) == manifest.parts and digest == manifest.digest
+            else None
+        )
 
 
 def _restore(offset: int, values: list[bytes]) -> Fold:
@@ -167,8 +163,6 @@ def _restore(offset: int, values: list[bytes]) -> Fold:
             elif kind == _INDEX:
                 segment.index.offsets.extend(array("q", row[0]))
                 segment.index.log_offsets.extend(array("q", row[1]))
-            elif kind == _REFUSED:
-                segment.refused.extend(array("q", row[0]))
             else:
-                segment.attributes.update(row[0])
+                segment.refused.extend(array("q", row[0]))
     return fold

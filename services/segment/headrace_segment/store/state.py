@@ -83,8 +83,6 @@ class Segment:
     index: Index = field(default_factory=Index)
     refused: array[int] = field(default_factory=_longs)
     """Log offsets, rising, of blocks that do not count."""
-    attributes: dict[bytes, int] = field(default_factory=dict)
-    """Numbers that clients keep with the segment. It has no attribute whose value is `NO_VALUE`."""
 
     def truncate(self, offset: int) -> None:
         """Removes the bytes before `offset`."""

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
-
-from headrace_common.operations.errors import ProtocolError
+from typing import Final
 
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.layout import BOOLEAN, BYTE, DATA, I32, I64, TEXT, UUID, Field, Table, wire
+from headrace_segment.wire.layout import BOOLEAN, BYTE, DATA, I32, I64, TEXT, UUID, Table, wire
 
 WRITER_BYTES: Final = 16
 
 MESSAGES: Final = Table(grows=True)
-
-
-def _read_event(body: bytes, at: int) -> tuple[Any, int]:
-    if at + HEADER.size > len(body):
-        raise ProtocolError("a message that ends inside a field")
-    kind, length = HEADER.unpack_from(body, at)
-    at += HEADER.size
-    if kind != Kind.EVENT or at + length > len(body):
-        raise ProtocolError("no event where one is expected")
-    return body[at : at + length], at + length
-
-
-EVENT = Annotated[bytes, Field(_read_event, lambda data: HEADER.pack(Kind.EVENT, len(data)) + data)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +64,6 @@ class AppendBlockEnd:
     request: I64 = 0
 
 
-@wire(MESSAGES, Kind.CONDITIONAL_APPEND)
-class ConditionalAppend:
-    """Appends one event if the segment's length equals `expected`."""
-
-    writer: UUID
-    level: I64
-    expected: I64
-    event: EVENT
-    request: I64 = 0
-
-
 @wire(MESSAGES, Kind.DATA_APPENDED)
 class DataAppended:
     """`level` and all before it is stored; `previous`: the level in the reply before; `length`: the segment's."""
@@ -99,15 +73,6 @@ class DataAppended:
     previous: I64
     request: I64 = -1
     length: I64 = -1
-
-
-@wire(MESSAGES, Kind.CONDITIONAL_CHECK_FAILED)
-class ConditionalCheckFailed:
-    """The segment had another length."""
-
-    writer: UUID
-    level: I64
-    request: I64 = 0
 
 
 @wire(MESSAGES, Kind.READ_SEGMENT)
@@ -192,40 +157,6 @@ class SegmentTruncated(SegmentMessage):
     """Done."""
 
 
-@wire(MESSAGES, Kind.GET_SEGMENT_ATTRIBUTE)
-class GetSegmentAttribute(SegmentMessage):
-    """Asks for the value of an attribute of a segment."""
-
-    attribute: UUID
-    token: TEXT = ""
-
-
-@wire(MESSAGES, Kind.SEGMENT_ATTRIBUTE)
-class SegmentAttribute:
-    """The lowest number of 64 bits if the segment does not have it."""
-
-    request: I64
-    value: I64
-
-
-@wire(MESSAGES, Kind.UPDATE_SEGMENT_ATTRIBUTE)
-class UpdateSegmentAttribute(SegmentMessage):
-    """Asks to set an attribute to `value`, if it has the `expected` one."""
-
-    attribute: UUID
-    value: I64
-    expected: I64
-    token: TEXT = ""
-
-
-@wire(MESSAGES, Kind.SEGMENT_ATTRIBUTE_UPDATED)
-class SegmentAttributeUpdated:
-    """Done, or it had another value."""
-
-    request: I64
-    success: BOOLEAN
-
-
 @wire(MESSAGES, Kind.DELETE_SEGMENT)
 class DeleteSegment(SegmentMessage):
     """Asks to delete a segment."""
@@ -295,19 +226,6 @@ class OperationUnsupported:
     request: I64
     operation: TEXT
     trace: TEXT = ""
-
-
-TOKEN_CHECK_FAILED: Final = 0
-TOKEN_EXPIRED: Final = 1
-
-
-@wire(MESSAGES, Kind.AUTH_TOKEN_CHECK_FAILED)
-class AuthTokenCheckFailed:
-    """The client has no right to its request. `code`: `TOKEN_CHECK_FAILED` or `TOKEN_EXPIRED`."""
-
-    request: I64
-    trace: TEXT
-    code: I32
 
 
 def append_block(writer: bytes, content: bytes) -> bytes:

@@ -27,16 +27,13 @@ _BEHIND: Final = struct.Struct(">iqq")  # and after the data: events, level, req
 
 @dataclass(slots=True)  # not frozen: one for each block
 class Append:
-    """Whole events of a writer, which end at event number `level`. `expected`: the segment's length before them, if it
-    depends on that.
-    """
+    """Whole events of a writer, which end at event number `level`."""
 
     writer: bytes
     data: bytes
     events: int
     level: int
     request: int
-    expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +55,6 @@ Request = (
     | said.SealSegment
     | said.TruncateSegment
     | said.DeleteSegment
-    | said.GetSegmentAttribute
-    | said.UpdateSegmentAttribute
     | Unsupported
 )
 
@@ -73,8 +68,6 @@ _SERVED: Final = {
     Kind.SEAL_SEGMENT,
     Kind.TRUNCATE_SEGMENT,
     Kind.DELETE_SEGMENT,
-    Kind.GET_SEGMENT_ATTRIBUTE,
-    Kind.UPDATE_SEGMENT_ATTRIBUTE,
 }
 _AWAITED: Final = (
     said.SetupAppend,
@@ -83,14 +76,7 @@ _AWAITED: Final = (
     said.TruncateSegment,
     said.DeleteSegment,
 )
-REPLIES: Final = frozenset(
-    {each for each in Kind if each in MESSAGES}
-    - _SERVED
-    - {
-        Kind.END_APPEND_BLOCK,
-        Kind.CONDITIONAL_APPEND,
-    }
-)
+REPLIES: Final = frozenset({each for each in Kind if each in MESSAGES} - _SERVED - {Kind.END_APPEND_BLOCK})
 """Messages that only a server sends."""
 
 _NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | REPLIES
@@ -132,14 +118,13 @@ class TodayDecoder(Decoder[Request]):
             return None
         if kind == Kind.END_APPEND_BLOCK:
             return self._end(*_end_fields(body))
-        if kind == Kind.CONDITIONAL_APPEND:
-            return self._conditional(MESSAGES.decode(kind, body))
         if kind in _SERVED:
             request: Any = MESSAGES.decode(kind, body)
             if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
                 raise ProtocolError("a negative offset")
             return request  # type: ignore[no-any-return]
-        return Unsupported(int.from_bytes(body[:_REQUEST], "big", signed=True) if len(body) >= _REQUEST else 0, kind)
+        number = body[-_REQUEST:] if kind in _NUMBERED_LAST else body[:_REQUEST]
+        return Unsupported(int.from_bytes(number, "big", signed=True) if len(body) >= _REQUEST else 0, kind)
 
     def _end(self, writer: bytes, whole_bytes: int, data: bytes, events: int, level: int, request: int) -> Append:
         """Ends a block. Without an AppendBlock all of it is in `data`, and `whole_bytes` is ignored: Pravega's Java client writes
@@ -164,20 +149,12 @@ class TodayDecoder(Decoder[Request]):
             raise ProtocolError(f"an AppendBlockEnd with {whole_bytes} of {len(content)} bytes")
         return content if whole_bytes == len(content) else content[:whole_bytes] + _partial(content[whole_bytes:])
 
-    @staticmethod
-    def _conditional(asked: said.ConditionalAppend) -> Append:
-        return Append(
-            asked.writer,
-            HEADER.pack(Kind.EVENT, len(asked.event)) + asked.event,
-            1,
-            asked.level,
-            asked.request,
-            expected=asked.expected,
-        )
-
 
 _OPERATIONS: Final = {
+    5: "conditionalAppend",
     32: "updateSegmentPolicy",
+    34: "getSegmentAttribute",
+    36: "updateSegmentAttribute",
     40: "createTransientSegment",
     41: "locateOffset",
     58: "mergeSegments",
@@ -194,6 +171,9 @@ _OPERATIONS: Final = {
     90: "mergeSegmentsBatch",
 }
 """Pravega's names of the requests that are not served here."""
+
+_NUMBERED_LAST: Final = {5, 89}
+"""Those whose number comes last: they begin with a writer."""
 
 
 def operation(kind: int) -> str:
