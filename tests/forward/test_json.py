@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import tracemalloc
 from typing import Any
-from unittest.mock import patch
 
 import orjson
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
-from headrace_forward.json_form import wire
-from headrace_forward.json_form.values import elements
-from headrace_forward.json_form.wire import JsonDecoder
+from headrace_forward.json_form import JsonDecoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,12 +71,9 @@ def test_what_is_no_time_is_quarantined_and_acknowledged(time: str) -> None:
 
 
 def test_one_bad_entry_leaves_the_others() -> None:
-    outcome = one(
-        '["t", [[1, {"a": 1}], [1, "x"], 5, [1, {}, 3], [[2, {"h": 1}], {"b": 2}]], {"chunk": "c", "size": 5}]'
-    )
+    outcome = one('["t", [[1, {"a": 1}], [1, "x"], 5, [1, {}, 3], [2, {"b": 2}]], {"chunk": "c", "size": 5}]')
     parts = [part.reason.value if part in outcome.rejects else part.record for part in outcome.flat]
     assert parts == [{"a": 1}, "bad_record", "bad_record", "bad_record", {"b": 2}]
-    assert outcome.events[1].attributes["metadata"] == {"h": 1}
     assert [reject.raw for reject in outcome.rejects] == [b'[1, "x"]', b"5", b"[1, {}, 3]"]
     assert outcome.replies == [b'{"ack":"c"}']
 
@@ -88,15 +81,12 @@ def test_one_bad_entry_leaves_the_others() -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "reply"),
     [
-        ('["t", "AAAA", {"chunk": "c"}]', "bad_encoding", True),
-        ('["t", 1, {}, {"chunk": "c", "fluent_signal": 1}]', "bad_message", True),
+        ('["t", "AAAA", {"chunk": "c"}]', "bad_message", True),
         ('["t"]', "bad_message", False),
         ("[]", "bad_message", False),
         ('["t", 1]', "bad_message", False),
         ('["t", 1, {}, 5]', "bad_message", False),
-        ('["t", 1, {}, {"chunk": {}}]', "bad_message", False),
-        ('["t", 1, {"m": "\\ud800"}, {"chunk": "c"}]', "bad_json", True),
-        ('["t", 1, {"m": NaN}, {"chunk": "c"}]', "bad_json", True),
+        ('["t", 1, {}, {"a": %s}]' % ("[" * 65 + "]" * 65), "bad_message", False),
     ],
 )
 def test_what_makes_no_sense_is_quarantined_whole(text: str, reason: str, reply: bool) -> None:
@@ -124,11 +114,6 @@ def test_a_tag_that_is_none_is_kept(tag: str) -> None:
     assert "tag" in event.attributes
 
 
-def test_a_messages_metadata() -> None:
-    (event,) = one('["t", 1, {}, {"metadata": {"k": [1]}, "chunk": "c"}]').events
-    assert event.attributes == {"metadata": {"k": [1]}, "chunk": "c"}
-
-
 def test_values_follow_one_another_with_heartbeats_between() -> None:
     outcome = one('["t",1,{"n":1}]["t",1,{"n":2}]\r\n null\tnull["t",1,{"n":3}] ')
     assert [event.record["n"] for event in outcome.events] == [1, 2, 3]
@@ -136,25 +121,12 @@ def test_values_follow_one_another_with_heartbeats_between() -> None:
     assert outcome.unacknowledgeable
 
 
-@pytest.mark.parametrize("text", ["{}", '["t",1,{}]{"a":1}', '["t",1,{}]5', "[}", '["t",1,{"m":tru}]', "[1,]", "[nul]"])
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '["t",1,{}]{"a":1}', '["t",1,{}]5', "[}", '["t",1,{"m":tru}]', "[1,]", "[nul]", '["t",1,{"m":"\\ud800"}]'],
+)
 def test_what_cannot_be_trusted_closes(text: str) -> None:
     assert one(text).error is not None
-
-
-def test_after_a_fault_every_call_says_so_again() -> None:
-    decoder = JsonDecoder(1000)
-    for _ in range(2):
-        with pytest.raises(ProtocolError):
-            list(decoder.receive(b"[1,]"))
-
-
-def test_a_message_read_at_once_leaves_nothing_of_its_search_behind() -> None:
-    """The first piece ends inside a text, the second with the message: the third must not begin inside that text."""
-    texts = ['["a",1,{"m":"x"},{"chunk":"c"}]', '["b",1,{"m":"z"},{"chunk":"c"}]', '["g[o",1,{"m":"y"},{"chunk":"c"}]']
-    data = "".join(texts).encode()
-    whole = drive([data])
-    assert len(whole.replies) == 3
-    assert drive([data[:2], data[2 : len(texts[0])], data[len(texts[0]) :]]).comparable() == whole.comparable()
 
 
 def test_a_peer_may_end_between_values_but_not_within_one() -> None:
@@ -169,21 +141,6 @@ def test_the_frame_limit_on_both_sides() -> None:
     outcome = one(text, frame_bytes=len(text) - 1, event_bytes=1024)
     assert outcome.error is not None
     assert outcome.error.limit == "LIMITS__FRAME_BYTES"
-
-
-@pytest.mark.parametrize("form", ['["t",[[[1,%s],{}]],{"chunk":"c"}]', '["t",1,{},{"metadata":%s,"chunk":"c"}]'])
-def test_metadata_is_no_deeper_than_an_event(form: str) -> None:
-    """It becomes an attribute: five hundred levels went there."""
-    for depth, deeper in ((64, False), (65, True)):
-        outcome = one(form % ('{"a":' * depth + "1" + "}" * depth))
-        assert [reject.reason.value for reject in outcome.rejects] == ["too_deep"] * deeper
-        assert outcome.replies == [b'{"ack":"c"}']
-
-
-@pytest.mark.parametrize(("depth", "kept"), [(64, True), (65, False)])
-def test_an_option_that_is_deeper_is_not_kept_beside_a_reject(depth: int, kept: bool) -> None:
-    (reject,) = one('["t",[7],{"k":%s}]' % ('{"a":' * (depth - 1) + "1" + "}" * (depth - 1))).rejects
-    assert (orjson.loads(reject.attributes)["option"] is not None) is kept
 
 
 def test_the_depth_limit_on_both_sides() -> None:
@@ -217,34 +174,6 @@ def test_a_login_without_a_handshake_closes() -> None:
     assert outcome.parts == []
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=6,
-)
-
-
-def _has_no_half_pairs(text: str) -> bool:
-    try:
-        json.loads(text).__repr__().encode()
-        orjson.loads(text)
-    except (UnicodeEncodeError, ValueError):
-        return False
-    return True
-
-
-@given(st.lists(JSON, max_size=8), st.booleans(), st.sampled_from([None, 0, 3]))
-@settings(max_examples=examples(1000))
-def test_a_list_is_cut_the_same_way_by_both_means(values: list[Any], plain: bool, indent: int | None) -> None:
-    text = json.dumps(values, ensure_ascii=plain, indent=indent)
-    if not _has_no_half_pairs(text):
-        return
-    for padded in (text.encode(), text.encode() + b" " * 64 * text.count("[")):  # dense, and not
-        cuts = [each for each in elements(memoryview(padded)) if each is not None]
-        assert [json.loads(bytes(element)) for _, element in cuts] == json.loads(text)
-        assert all(padded[start:].lstrip().startswith(bytes(element)) for start, element in cuts)
-
-
 def test_more_elements_than_there_should_be_are_skipped() -> None:
     outcome = one('["t", 1, {}, {"chunk": "c"}, 5, 6, ' + ",".join("7" * 1000) + "]")
     assert len(outcome.events) == 1
@@ -254,11 +183,10 @@ def test_more_elements_than_there_should_be_are_skipped() -> None:
 @given(
     st.lists(st.sampled_from(["[", "]", "{", "}", '"', "\\", ",", "x", "[[[[[[[[[", "]]]]]]]]]", '"]"']), max_size=80),
     st.integers(1, 9),
-    st.integers(2, 9),
 )
 @settings(max_examples=examples(2000))
-def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: int, searched: int) -> None:
-    """Against the plainest reader there can be, also if it searches few bytes at a time."""
+def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: int) -> None:
+    """Against the plainest reader there can be."""
     text = "[" + "".join(pieces)
     depth, inside, escaped, end = 0, False, False, None
     for at, char in enumerate(text):
@@ -276,31 +204,17 @@ def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: i
             if depth == 0:
                 end = at + 1
                 break
-    for size, most in itertools.product((step, 1, len(text)), (searched, wire.SEARCHED)):
-        decoder = JsonDecoder(1 << 20)
-        found = None
-        with patch.object(wire, "SEARCHED", most):
+    for size in (step, len(text)):
+        decoder, found = JsonDecoder(1 << 20), b""
+        try:
             for at in range(0, len(text), size):
-                decoder._buffer += text[at : at + size].encode()
-                decoder.paused = True
-                while found is None and decoder.paused:
-                    decoder.paused = False
-                    found = decoder._end() if decoder._open or decoder._begin() else None
-                if found is not None:
-                    break
-        assert found == end
-
-
-def test_a_group_that_has_not_ended_yet_ends_no_message() -> None:
-    """CPython 3.11.2, Debian's, passes over it in a possessive pattern."""
-    entries = b'["t", [' + b"[1, {}]," * 40_000
-    decoder = JsonDecoder(1 << 20)
-    for at in range(0, len(entries), 65_537):
-        assert list(decoder.receive(entries[at : at + 65_537])) == []
-        while decoder.paused:
-            assert list(decoder.receive(b"")) == []
-    (message,) = decoder.receive(b"[2, {}]]]")
-    assert message.raw == entries + b"[2, {}]]]"
+                for message in decoder.receive(text[at : at + size].encode()):
+                    found = found or message.raw
+        except ProtocolError as error:
+            assert str(error).startswith(("not JSON", "neither"))  # noqa: PT017
+            continue
+        assert found == b"" or found.decode() == text[:end]
+        assert (end is None) or found
 
 
 def test_a_dense_list_does_not_grow_without_bound() -> None:
@@ -310,6 +224,8 @@ def test_a_dense_list_does_not_grow_without_bound() -> None:
     with traced():
         driven = session(frame_events=most)
         driven.receive(data, 0)
+        while driven.status().busy:
+            driven.receive(b"", 0)
         (made,) = driven.frames()
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()

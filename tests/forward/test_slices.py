@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from headrace_forward.json_form import events
-from headrace_forward.json_form.wire import LEAPS, SEARCHED
 from headrace_forward.session import ForwardSession
 from headrace_forward.wire import MANY_NILS, STEPS
 
@@ -61,22 +57,11 @@ def test_heartbeats_in_any_number_lose_no_place() -> None:
         assert outcome.error.offset == len(data)
 
 
-def test_heartbeats_in_json_take_one_step() -> None:
-    assert slices(b'["t",1,{}]' + b"null \n" * 100_000 + b'["t",1,{}]') == [2]
-
-
-def test_json_deeper_than_the_pattern_follows() -> None:
-    deep = b"[" * 20 + b"]" * 20
-    given = slices(b'["t",[' + b",".join([deep] * LEAPS) + b"]] ")
-    assert sum(given) == 1
-    assert len(given) > 2
-
-
 def test_a_long_json_message_is_searched_in_slices() -> None:
     """One search through all that a socket delivers at once took 25 ms, for which everybody else waited."""
     given = slices(b'["t",[' + b'[1,{"m":"\\"]"}],' * 40_000 + b'[1,{}]],{"chunk":"c"}] ')
     assert sum(given) == 1
-    assert len(given) >= 40_000 * 16 // SEARCHED > 5
+    assert len(given) > 5
 
 
 @pytest.mark.parametrize("data", [TINY * 300, LISTED, b'["t",1,{}]' * 300, b"\xc0" * 5000 + TINY])
@@ -103,40 +88,6 @@ def test_a_fault_ends_it() -> None:
         look_on(driven)
     assert not driven.status().busy
     assert len(list(driven.frames())) == 5000
-
-
-ENTRIES: list[Any] = [
-    [1_700_000_000, {"m": 1}],
-    [1_700_000_000, {"m": "ü"}],
-    [1_700_000_000.25, {"m": 2}],
-    [0, {"m": 3}],
-    [None, {"m": 4}],
-    [[1_700_000_000, {"k": 1}], {"m": 5}],
-    [1_700_000_000, "no map"],
-    [1_700_000_000, {"deep": json.loads("[" * 70 + "]" * 70)}],
-    [1_700_000_000, {"m": "x" * 2000}],
-    [10**15, {"m": 6}],
-    ["a", {"m": 7}],
-    [1, {}, 3],
-    7,
-]
-
-
-@pytest.mark.parametrize("first", range(len(ENTRIES)))
-@pytest.mark.parametrize("option", [{"chunk": "c"}, {}])
-def test_plain_json_entries_give_what_they_give_one_by_one(
-    monkeypatch: pytest.MonkeyPatch, first: int, option: dict[str, str]
-) -> None:
-    entries = [ENTRIES[0], *ENTRIES[first:], *ENTRIES[:first], ENTRIES[1]]
-    data = json.dumps(["t", entries, option], ensure_ascii=False).encode()
-
-    def outcome() -> Any:
-        return drive([data], event_bytes=1024).comparable()
-
-    made = outcome()
-    nothing: Callable[[bytes], None] = lambda body: None  # noqa: E731
-    monkeypatch.setattr(events, "pairs", nothing)
-    assert outcome() == made
 
 
 @pytest.mark.parametrize("innermost", [1, {}, []])

@@ -87,7 +87,7 @@ def _json_message(s: Shape) -> bytes:
     if s.perhaps(0.05):
         return s.text(b" ", b"null", b"[]", b'["t",[],{}]')
     tag = json_value(s, 3) if s.perhaps(0.1) else json_text(s)
-    option = json_object(s, (b"chunk", b"metadata"), 2) if s.perhaps(0.5) else b'{"chunk":"c"}'
+    option = json_object(s, (b"chunk",), 2) if s.perhaps(0.5) else b'{"chunk":"c"}'
 
     def time() -> bytes:
         return s.choice((b"1700000000", b"1700000000.5", json_value(s, 3), b"[1.5," + json_object(s, (), 2) + b"]"))

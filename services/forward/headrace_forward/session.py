@@ -29,6 +29,7 @@ from headrace_common.session.interface import AT_ONCE, ByteSession, Frame, Peer,
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
+from headrace_forward import json_form
 from headrace_forward.entries import option
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.entries.option import Option
@@ -36,15 +37,15 @@ from headrace_forward.events.message import ForwardFrame, MessageLimits
 from headrace_forward.events.origin import Origin
 from headrace_forward.events.plain import MadeFrame, PlainFrame
 from headrace_forward.handshake import NONCE_BYTES, Handshake
-from headrace_forward.json_form import wire
-from headrace_forward.json_form.events import JsonFrame
 from headrace_forward.kinds import KINDS, MsgpackKind
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import ACK_KEY, SAMPLE, ForwardDecoder, ForwardMessage, acknowledgement
 
 PING_ELEMENTS = 6
-PINGS = {b"\xa4PING", b'"PING"'}
+PING = b"\xa4PING"
 NOW = 0.0
+UNINVITED = "the client sends a login without a handshake: FORWARD__SHARED_KEY is not set"
+"""A topic must not hold its digests, and its client would wait for ever."""
 NAME_BYTES = 255
 """Longest name in a login that becomes the source: it goes into a header of every event. A host name has at most 253 bytes."""
 
@@ -61,7 +62,7 @@ class ForwardSession(ByteSession):
         self._peer = peer
         self._origin = Origin(source(PROTOCOL, peer.identity), peer.identity.encode() if peer.certified else b"")
         self._settings = limits
-        self._decoder: ForwardDecoder | wire.JsonDecoder | None = None
+        self._decoder: ForwardDecoder | json_form.JsonDecoder | None = None
         self._limits = MessageLimits(
             limits.frame_events,
             limits.event_bytes,
@@ -131,8 +132,8 @@ class ForwardSession(ByteSession):
             if not data:
                 return
             limits = self._settings
-            if data[0] in wire.FIRST:
-                self._decoder = wire.JsonDecoder(limits.frame_bytes, self._read)
+            if data[0] in json_form.FIRST:
+                self._decoder = json_form.JsonDecoder(limits.frame_bytes, self._read)
             else:
                 self._decoder = ForwardDecoder(limits.frame_bytes, limits.frame_events, self._read)
         if isinstance(self._decoder, ForwardDecoder):
@@ -147,13 +148,13 @@ class ForwardSession(ByteSession):
                 raise
         else:
             for text in self._decoder.receive(data):
-                if text.elements and len(text.elements) == PING_ELEMENTS and text.element(0) in PINGS:
-                    raise self._uninvited(text.offset)
-                wanted = wire.read_option(text)
-                reply = None if wanted.reply is None else wire.acknowledgement(wanted.reply)
-                self._check(wanted, text.offset, text.raw)
-                ticket = self._await(reply)
-                self._ready.append(JsonFrame(text, wanted, ticket, now_ms, self._origin, self._limits))
+                if bytes(text.elements[0]) == b'"PING"' and bytes(text.elements[1][:1]) == b'"':
+                    raise self._decoder.fault(UNINVITED)
+                wanted = json_form.read_option(text, self._limits.option_bytes)
+                if wanted.chunk is not None and len(wanted.chunk) > self._chunk_bytes:
+                    raise self._decoder.fault("the chunk is too long", "FORWARD__CHUNK_BYTES")
+                ticket = self._await(wanted.reply)
+                self._ready.append(json_form.JsonFrame(text, wanted, ticket, now_ms, self._origin, self._limits))
 
     def _take_plain(self, decoder: ForwardDecoder, data: bytes, now_ms: int) -> bool:
         """Takes `data` if it is one small message that the native core can take apart. Returns whether it is."""
@@ -170,8 +171,8 @@ class ForwardSession(ByteSession):
         return True
 
     def _take(self, message: ForwardMessage, now_ms: int) -> None:
-        if len(message.ends) == PING_ELEMENTS and message.element(0) in PINGS:
-            raise self._uninvited(message.offset)
+        if len(message.ends) == PING_ELEMENTS and message.element(0) == PING:
+            raise ProtocolError(UNINVITED, offset=message.offset)
         asked = option.read(message)
         reply = None if asked.reply is None else acknowledgement(asked.reply)
         self._check(asked, message.offset, message.raw)
@@ -189,12 +190,6 @@ class ForwardSession(ByteSession):
         if asked.chunk is not None and len(asked.chunk) > self._chunk_bytes:
             limit = "FORWARD__CHUNK_BYTES"
             raise ProtocolError("the chunk is too long", limit=limit, offset=offset, sample=raw[:SAMPLE])
-
-    def _uninvited(self, offset: int) -> ProtocolError:
-        """Refuses a login without a handshake: a topic must not hold its digests, and its client would wait for ever."""
-        return ProtocolError(
-            "the client sends a login without a handshake: FORWARD__SHARED_KEY is not set", offset=offset
-        )
 
     def _log_in(self, handshake: Handshake, data: bytes) -> bytes:
         """Returns the bytes after the login; none until it is complete. Raises `ProtocolError` if it is refused."""
@@ -250,7 +245,7 @@ class ForwardSession(ByteSession):
         if self._login:
             raise self._refused("the stream ends inside it")
         if self._decoder is not None and self._decoder.partial_bytes():
-            raise self._decoder.cut_off()
+            raise self._decoder.fault("the stream ends inside a message")
 
     # Time
 
@@ -273,7 +268,7 @@ class ForwardSession(ByteSession):
         decoder, partial_bytes, busy = self._decoder, len(self._login), False
         if decoder is not None:
             partial_bytes += decoder.partial_bytes()
-            busy = decoder.paused
+            busy = decoder.busy
         if not (partial_bytes or busy or self._unacknowledgeable or self._undecided):
             return _WAITING if self._pending else _RESTING
         return Status(

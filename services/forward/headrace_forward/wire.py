@@ -134,7 +134,7 @@ class ForwardDecoder:
     frame_bytes: int
     frame_events: int
     origin: int = 0  # offset in the connection of position 0 of the unpacker and of the fields below
-    paused: bool = field(init=False, default=False)
+    busy: bool = field(init=False, default=False)
     """It has not parsed all received bytes: call `receive` with no bytes to continue."""
 
     _unpacker: Any = field(
@@ -158,7 +158,7 @@ class ForwardDecoder:
 
     def may_be_whole(self, data: bytes) -> bool:
         """Returns whether `data` begins a message and is as short as a small one."""
-        fresh = not self._buffer and self._failed is None and not self.paused  # what has begun is in the buffer
+        fresh = not self._buffer and self._failed is None and not self.busy  # what has begun is in the buffer
         return fresh and len(data) <= SMALL and len(data) <= self.frame_bytes
 
     def taken(self, data: bytes) -> int:
@@ -185,7 +185,7 @@ class ForwardDecoder:
         else:
             self._unpacker.feed(data)
         steps = STEPS
-        self.paused = False
+        self.busy = False
         try:
             while steps > 0:
                 if self._entries_left:
@@ -196,18 +196,14 @@ class ForwardDecoder:
                 if message is not None:
                     steps -= MESSAGE_STEPS
                     yield message
-            self.paused = True
+            self.busy = True
         except msgpack.OutOfData:
             if len(self._buffer) > self.frame_bytes:
-                raise self._fault("a message is too large", "LIMITS__FRAME_BYTES") from None
+                raise self.fault("a message is too large", "LIMITS__FRAME_BYTES") from None
         except msgpack.StackError as error:
-            raise self._fault("nested too deep to be read", "LIMITS__DEPTH") from error
+            raise self.fault("nested too deep to be read", "LIMITS__DEPTH") from error
         except (msgpack.FormatError, msgpack.BufferFull, ValueError) as error:
-            raise self._fault(f"not msgpack: {type(error).__name__} {error}".strip()) from error
-
-    def cut_off(self) -> ProtocolError:
-        """Returns the fault of a peer that closes inside a message."""
-        return self._fault("the stream ends inside a message")
+            raise self.fault(f"not msgpack: {type(error).__name__} {error}".strip()) from error
 
     def _step(self) -> ForwardMessage | None:
         """Parses one header or element, or ends the entries. Raises `msgpack.OutOfData` if bytes are missing."""
@@ -259,13 +255,13 @@ class ForwardDecoder:
         elif kind is MsgpackKind.ARRAY:
             self._left = self._array_header()
             if self._left > ELEMENTS:
-                raise self._fault(f"a message of {self._left} elements")
+                raise self.fault(f"a message of {self._left} elements")
             self._start = self._unpacker.tell()
             self._ends = []
             self._entries, self._count = None, 0
             self._stage = _Stage.ELEMENT
         else:
-            raise self._fault("neither a message nor a heartbeat")
+            raise self.fault("neither a message nor a heartbeat")
 
     def _renew(self) -> None:
         self.origin += self._first
@@ -288,7 +284,7 @@ class ForwardDecoder:
             if length is not None and position + length < len(self._buffer):
                 announced = int.from_bytes(self._buffer[position + 1 : position + 1 + length], "big")
                 if announced > self.frame_bytes:
-                    raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+                    raise self.fault("a message is too large", "LIMITS__FRAME_BYTES")
         self._unpacker.skip()
         self._end_element()
 
@@ -300,13 +296,13 @@ class ForwardDecoder:
         """Reads an array's length. Refuses at once one that cannot fit, as each element has at least one byte."""
         length = cast("int", self._unpacker.read_array_header())
         if length > self.frame_bytes:
-            raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+            raise self.fault("a message is too large", "LIMITS__FRAME_BYTES")
         return length
 
     def _complete(self) -> ForwardMessage:
         end = self._unpacker.tell() - self._base
         if end > self.frame_bytes:
-            raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+            raise self.fault("a message is too large", "LIMITS__FRAME_BYTES")
         self._stage = _Stage.TOP
         entries, self._entries = self._entries, None
         # One copy: most messages come alone, so the buffer holds nothing else.
@@ -315,7 +311,7 @@ class ForwardDecoder:
             raw, self.origin + self._first, self._start - self._first, self._ends, entries, self._first, self._count
         )
 
-    def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
+    def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         sample = bytes(self._buffer[:SAMPLE])
         return self.refuse(ProtocolError(problem, limit=limit, offset=self.origin + self._first, sample=sample))
 
@@ -324,7 +320,7 @@ class ForwardDecoder:
         for Kafka.
         """
         self._failed = error
-        self.paused = False
+        self.busy = False
         self._buffer.clear()
         self._entries = self._unpacker = None
         return error

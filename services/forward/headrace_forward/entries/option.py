@@ -39,7 +39,8 @@ class Option(NamedTuple):
 
     `chunk`: the chunk's content; `reply`: its encoding as received (both None: the client asks for no acknowledgement);
     `metadata`: in Message mode the event's, encoded, unless it is empty (Fluent Bit has no other place for it there); `raw`:
-    the whole map; `problem`: why the option is invalid; `size`: how many entries it announces, if that is a small number.
+    the whole map; `problem`: why the option is invalid; `size`: how many entries it announces, if that is a small number;
+    `text`: the whole map of a message that is JSON.
     """
 
     chunk: bytes | None = None
@@ -50,10 +51,11 @@ class Option(NamedTuple):
     raw: bytes = NOTHING
     problem: str | None = None
     size: int = 1
+    text: bytes = b""
 
     def json(self) -> bytes:
         """Returns the whole map as JSON."""
-        return as_json(self.raw)
+        return self.text or as_json(self.raw)
 
 
 NONE: Final = Option()

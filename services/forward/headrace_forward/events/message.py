@@ -75,26 +75,27 @@ class MessageLimits:
 class MessageFrame(Frame):
     """One message, in either codec."""
 
-    __slots__ = ("_limits", "_option", "_origin", "_raw", "acknowledged", "received_ms", "size", "ticket")
+    __slots__ = ("_limits", "_message", "_option", "_origin", "_raw", "acknowledged", "received_ms", "size", "ticket")
 
     def __init__(
         self,
-        raw: bytes,
-        size: int,
+        message: Any,
         option: Option,
         ticket: Ticket,
         received_ms: int,
         origin: Origin,
         limits: MessageLimits,
     ) -> None:
-        self._raw = raw
+        """`message`: with `raw`, its bytes as received, and `size`, those that it holds."""
+        self._message = message
+        self._raw = message.raw
         self._option = option
         self._origin = origin
         self._limits = limits
         self.ticket = ticket
         self.received_ms = received_ms
         self.acknowledged = option.chunk is not None
-        self.size = size + OVERHEAD
+        self.size = message.size + OVERHEAD
 
     @abstractmethod
     def _subject(self) -> str:
@@ -142,12 +143,13 @@ class MessageFrame(Frame):
         """Returns the attributes of a reject's raw bytes: its tag, `more`, and the option. A long option goes with the first
         reject only: a hundred thousand bad one-byte entries must not make a hundred thousand copies of it.
         """
-        attached = len(self._option.raw) <= OPTION_ALWAYS
+        long = len(self._option.text or self._option.raw) > OPTION_ALWAYS
+        attached = not long
 
         def about() -> dict[str, Any]:
             nonlocal attached
             common = {ForwardAttribute.TAG.value: tag, **more}
-            if attached and len(self._option.raw) > OPTION_ALWAYS:
+            if attached and long:
                 return common
             attached = True
             return {**common, ForwardAttribute.OPTION.value: orjson.Fragment(self._option.json())}
@@ -161,20 +163,15 @@ class MessageFrame(Frame):
 class ForwardFrame(MessageFrame):
     """One msgpack message."""
 
-    __slots__ = ("_message", "small")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        message: ForwardMessage,
-        option: Option,
-        ticket: Ticket,
-        received_ms: int,
-        origin: Origin,
-        limits: MessageLimits,
-    ) -> None:
-        super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
-        self._message = message
-        self.small = len(message.raw) <= SMALL and message.count <= AT_ONCE and not self._compressed()
+    _message: ForwardMessage
+
+    @property
+    def small(self) -> bool:  # type: ignore[override]
+        """See `Frame.small`."""
+        message = self._message
+        return len(message.raw) <= SMALL and message.count <= AT_ONCE and not self._compressed()
 
     @override
     def at_once(self) -> list[Part] | None:

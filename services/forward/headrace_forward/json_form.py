@@ -1,0 +1,238 @@
+"""Forward as JSON: the same messages, for a connection whose first byte is ``[`` or ``{``. Pure.
+
+fluentd accepts JSON on its msgpack port (in_forward.rb, `read_messages`); fluent-logger-golang sends it with `MarshalAsJSON`.
+Values follow each other with or without white space; `null` is a heartbeat. Brackets are the framing, so a value that is
+unbalanced or not JSON ends the connection. A record goes to Kafka as received, byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import Reason
+from headrace_common.record.event import Part
+from headrace_common.record.json_object import SHORT, Fault, JsonObject
+from headrace_common.record.json_text import Bytes
+from headrace_common.session.interface import PAUSE, Pause, paused
+from headrace_common.session.parser import Cost, Parser, Steps, UpTo
+from typing_extensions import override
+
+from headrace_forward.attributes import ForwardAttribute
+from headrace_forward.entries.builder import EntryBuilder
+from headrace_forward.entries.option import DEPTH, Option
+from headrace_forward.entries.times import BadTimeError
+from headrace_forward.events.message import MessageFrame
+
+FIRST: Final = b"[{"
+"""First bytes of a connection that speaks JSON. No msgpack message begins with them."""
+PIECE: Final = 4 << 10  # bytes that are searched for the end of a message at once
+DEEPEST: Final = 512  # open brackets that the decoder follows; a JSON reader follows as many
+STEPS: Final = 1024  # brackets, commas and texts between two pauses: about half a millisecond
+
+_BETWEEN: Final = re.compile(rb"(?:[ \t\r\n]++|null)*+")
+_MARK: Final = re.compile(rb'["\[\]{}]')
+_REST_OF_TEXT: Final = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
+_EMPTY: Final = msgspec.Raw(b"")
+
+
+class _Elements(msgspec.Struct, array_like=True):
+    """The first elements of a message. Further elements are skipped."""
+
+    tag: msgspec.Raw = _EMPTY
+    second: msgspec.Raw = _EMPTY
+    third: msgspec.Raw = _EMPTY
+    fourth: msgspec.Raw = _EMPTY
+
+
+class _Map(msgspec.Struct):
+    """An option, or a record, whose fields are not read."""
+
+    chunk: str | int | None = None
+
+
+_message = msgspec.json.Decoder(_Elements).decode
+_pair = msgspec.json.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+_INVALID: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class JsonMessage(NamedTuple):
+    """One complete array, the texts of its first elements, and whether the second is its entries, not a time."""
+
+    raw: bytes
+    offset: int
+    elements: list[memoryview]
+    listed: bool
+    size: int
+
+
+class JsonDecoder(Parser[JsonMessage]):
+    """Decodes bytes, split anywhere, into messages of at most `frame_bytes`. `origin`: bytes of the connection before them."""
+
+    def __init__(self, frame_bytes: int, origin: int = 0) -> None:
+        self._frame_bytes = frame_bytes
+        super().__init__()
+        self._base = self._offset = origin
+
+    @override
+    def messages(self) -> Steps:
+        while True:
+            self.begins()
+            piece = yield UpTo(PIECE)
+            yield Cost(PIECE)
+            between = _BETWEEN.match(piece)
+            if between and between[0]:
+                self.unread(piece[between.end() :])
+            elif b"null".startswith(piece):
+                self.unread(piece)
+                self.unread((yield len(piece) + 1))
+            elif piece[:1] == b"[":
+                yield self._read((yield from self._array(piece)))
+            else:
+                raise ProtocolError("neither a message nor a heartbeat")
+
+    def _array(self, piece: bytes) -> Generator[Any, bytes, bytes]:
+        """Returns the array that begins with `piece`."""
+        raw, level, inside = bytearray(), 0, False
+        while not raw or level:
+            end, level, inside = _balance(piece, level, inside=inside)
+            raw += piece[:end]
+            self.held = len(raw)
+            if len(raw) > self._frame_bytes:
+                raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
+            yield Cost(PIECE << 5)  # of nothing but brackets
+            piece = piece[end:]
+            if level:
+                piece += yield UpTo(PIECE)
+        self.unread(piece)
+        return bytes(raw)
+
+    def _read(self, raw: bytes) -> JsonMessage:
+        try:
+            elements = [memoryview(each) for each in msgspec.structs.astuple(_message(raw))]
+        except _INVALID as error:
+            raise ProtocolError(f"not JSON: {error}") from None
+        return JsonMessage(raw, self._offset, elements, bytes(elements[1][:1]) in (b"[", b'"'), len(raw))
+
+
+def _balance(piece: bytes, level: int, *, inside: bool) -> tuple[int, int, bool]:
+    """Returns where an array ends, or only half an escape follows; how many brackets are open there; whether it is in a text."""
+    at = 0
+    while True:
+        if inside and (rest := _REST_OF_TEXT.match(piece, at)):
+            at, inside = rest.end(), not rest[1]
+        mark = None if inside else _MARK.search(piece, at)
+        if mark is None:
+            return at if inside else len(piece), level, inside
+        at, inside = mark.end(), mark[0] == b'"'
+        level += 0 if inside else 1 if mark[0] in FIRST else -1
+        if level > DEEPEST:
+            raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH")
+        if not level:
+            return at, level, inside
+
+
+def read_option(message: JsonMessage, most: int) -> Option:
+    """Returns the option of `message`, of at most `most` bytes. Never raises."""
+    raw = bytes(message.elements[2 if message.listed else 3])
+    if raw in (b"", b"null"):
+        return Option()
+    asked = Fault(Reason.OVERSIZED, "too large") if len(raw) > most else JsonObject(_Map, DEPTH).read(raw)
+    if isinstance(asked, Fault):
+        return Option(problem=f"the option: {asked.detail}")
+    if asked.chunk is None:
+        return Option(text=raw)
+    return Option(chunk=str(asked.chunk).encode(), reply=b'{"ack":%b}' % msgspec.json.encode(asked.chunk), text=raw)
+
+
+class JsonFrame(MessageFrame):
+    """One JSON message in Message or Forward mode. Packed entries are bytes, which JSON does not have."""
+
+    __slots__ = ()
+
+    _message: JsonMessage
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        name, second, record, _ = self._message.elements
+        problem, tag = self._option.problem, self._subject()
+        if len(name) - 2 > self._limits.tag_bytes:
+            problem = "the tag is too long"
+        elif bytes(second[:1]) == b'"' or not (second if self._message.listed else record):
+            problem = "a message in JSON is [tag, entries, option] or [tag, time, record, option]"
+        if problem is not None:
+            yield self._whole(Reason.BAD_MESSAGE, problem)
+            return
+        about = {} if tag else {ForwardAttribute.TAG.value: bytes(name).decode("utf-8", "replace")}
+        body = entries = second
+        if not self._message.listed:
+            body = memoryview(b"".join((b"[", second, b",", record, b"]")))
+            entries = memoryview(b"".join((b"[", body, b"]")))
+        builder = yield from self._builder(tag, tag.encode() or bytes(name), about, body)
+        index = 0
+        for start, entry in _entries(entries):
+            if entry is None:
+                yield PAUSE
+            elif index == self._limits.frame_events:
+                rest = b"[" + bytes(body[start:]).lstrip()
+                yield builder.tail(rest, index, Reason.TOO_MANY_EVENTS, self._too_many())
+                return
+            else:
+                yield (yield from self._entry(builder, entry, index))
+                index += 1
+
+    @override
+    def _subject(self) -> str:
+        raw = self._message.elements[0]
+        try:
+            return _text(raw) if len(raw) - 2 <= self._limits.tag_bytes else ""
+        except _INVALID:
+            return ""
+
+    def _entry(self, builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, None, Part]:
+        """Returns one entry's event or reject."""
+        try:
+            time, record = (memoryview(each) for each in _pair(raw))
+        except _INVALID:
+            return builder.tail(raw, index, Reason.BAD_RECORD, "an entry is [time, record]")
+        reader, value = JsonObject(_Map, builder.depth), cast("Bytes", record)
+        notes: list[bytes] = []
+        fields = reader.read(bytes(record)) if len(record) <= SHORT else (yield from paused(reader.steps(record)))
+        if isinstance(fields, Fault):
+            found = yield from paused(reader.mend(record, fields, builder.event_bytes))
+            if isinstance(found, Fault):
+                return builder.tail(raw, index, *found)
+            value = found.event.value
+            notes = [(found.event.attributes(None) or b"{}")[1:-1]]
+        try:
+            return builder.event(raw, index, _time(bytes(time)), value, notes)
+        except BadTimeError as error:
+            return builder.tail(raw, index, Reason.BAD_TIME, str(error))
+
+
+def _entries(text: memoryview) -> Iterator[tuple[int, bytes | None]]:
+    """Yields the start and the text of each element of a valid array, and None where others may run."""
+    level, start = 0, 1
+    for number, found in enumerate(_TOKEN.finditer(text)):
+        token = text[found.start()]
+        level += (token in FIRST) - (token in b"]}")
+        if level == 0 or (token == 0x2C and level == 1):
+            if element := bytes(text[start : found.start()]).strip():
+                yield start, element
+            start = found.end()
+        elif number % STEPS == 0:
+            yield start, None
+
+
+def _time(text: bytes) -> Decimal | None:
+    """Reads a JSON value as a time: null, or a number exactly as written."""
+    try:
+        return None if text == b"null" else Decimal(text.decode())
+    except (InvalidOperation, ValueError):
+        raise BadTimeError(f"{text[:40].decode('utf-8', 'replace')} is no number of seconds, or null") from None

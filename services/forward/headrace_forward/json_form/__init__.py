@@ -1,1 +1,0 @@
-"""The protocol's JSON form: the same messages, as text."""
