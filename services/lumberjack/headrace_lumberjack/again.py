@@ -15,7 +15,7 @@ from headrace_common.session.again import (
 )
 
 from headrace_lumberjack import wire as lumberjack
-from headrace_lumberjack.session import LumberjackSession, wire_limits
+from headrace_lumberjack.session import LumberjackSession, decoder
 from headrace_lumberjack.settings import LumberjackSettings
 
 
@@ -34,13 +34,9 @@ def read(item: QuarantinedItem, settings: LumberjackSettings) -> ReplayOutcome:
 
 
 def _count_frames(content: bytes, settings: LumberjackSettings) -> int:
-    cutter = lumberjack.Cutter(wire_limits(settings.limits, settings.lumberjack))
-    cutter.feed(content)
-    count = 0
-    while (run := cutter.cut()) is not None:
-        if not isinstance(run, lumberjack.FrameRun):
-            raise ImpossibleError("it is no run of data frames")
-        count += len(run)
-    if cutter.left:
+    frames = decoder(settings.limits, settings.lumberjack)
+    window = lumberjack.window(settings.lumberjack.window_events, content[0])
+    count = sum(len(item) for item in frames.receive(window + content) if isinstance(item, lumberjack.FrameRun))
+    if frames.partial_bytes():
         raise ImpossibleError("it ends inside a frame")
     return count

@@ -97,7 +97,7 @@ class Records:
 
         def made(index: int) -> list[Part]:
             at = run.begin(index)
-            piece = bytes(data[at : at + core.bytes_at_once])
+            piece = data[at : at + core.bytes_at_once]
             return core.documents(self._origin, unique.prefix, limits, piece, index, count - index)[0]
 
         return native.by_turns(count, made, lambda first, last: self._documents(run, first, last, unique, received_ms))
@@ -130,8 +130,7 @@ class Records:
         second = ""  # the last time with milliseconds, up to its decimal point
         for index, end in enumerate(islice(run.ends, first, last), first):
             size = end - at
-            piece = data[at:end] if size <= SHORT else whole[at:end]  # a long one is not copied
-            raw = piece if type(piece) is bytes or size > SHORT else bytes(piece)
+            raw: Bytes = data[at:end] if size <= SHORT else whole[at:end]  # a long one is not copied
             at = end + DATA_HEADER
             if size > most:
                 fields: BeatsFields | Fault = self._too_large(size)
@@ -234,16 +233,15 @@ class EventsFrame(Frame):
         self._records = records
         self.ticket = ticket
         self.received_ms = received_ms
-        self.size = run.size + FRAME_OVERHEAD * len(run) + OVERHEAD
-        self.small = run.size <= SMALL and len(run) <= AT_ONCE
+        self.size = len(run.data) + FRAME_OVERHEAD * len(run) + OVERHEAD
+        self.small = len(run.data) <= SMALL and len(run) <= AT_ONCE
 
     @override
     def spoiled(self, detail: str) -> Reject:
         """Returns all data frames as received, with reason `internal`."""
         run = self._run
         assert run is not None, "all records were made"
-        raw = bytes(run.data[run.start : run.ends[-1]])
-        return self._records.reject(Reason.INTERNAL, detail, raw, run.sequence(0))
+        return self._records.reject(Reason.INTERNAL, detail, run.data, run.sequence(0))
 
     @override
     def parts(self) -> Iterator[Part | Pause]:

@@ -1,4 +1,4 @@
-"""Lumberjack on the wire: bytes to frames and back. No sockets, no clock; limits are constructor arguments.
+"""Lumberjack on the wire: bytes to windows and events, and back. No sockets, no clock; limits are constructor arguments.
 
 Every frame begins with its version, ASCII ``1`` or ``2``, and its type. Numbers are big-endian u32.
 
@@ -12,6 +12,18 @@ C     length, a zlib stream (RFC 1950) of whole frames             client
 A     sequence                                                     server
 ====  ===========================================================  ======================
 
+===================  ===============================  =============================================================
+frame                a window is not complete         no window, or the last one is complete
+===================  ===============================  =============================================================
+W                    v2: protocol error;              opens a window; W(0) is complete at once
+                     v1: ends the open window early
+data of its version  belongs to it                    v2: protocol error;
+                                                      v1: opens another of the last one's size (the original's
+                                                      sliding reading), if that was not 0
+data of the other    protocol error                   protocol error
+version
+===================  ===============================  =============================================================
+
 Sources: go-lumber (client/v2, server/v2, lj), logstash-input-beats (BeatsParser.java), logstash-forwarder (publisher1.go).
 """
 
@@ -19,21 +31,24 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.json_text import Bytes
-
-SAMPLE: Final = 32
-"""Bytes of a faulty frame that are logged."""
+from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, SLICE, InflateLimits, inflate_zlib
+from headrace_common.session.parser import WORK, AtLeast, Cost, Parser, Steps
+from typing_extensions import override
 
 V1: Final = 0x31
 V2: Final = 0x32
 W, D, J, C, A = b"WDJCA"
+
+KIND: Final = 2
+"""Bytes of a frame that say which it is."""
 
 HEADER: Final = 6
 """Bytes of a W or A frame, and of a C frame before its stream."""
@@ -44,10 +59,13 @@ DATA_HEADER: Final = 10
 RUN: Final = 8_192
 """Maximum frames that are cut in one call."""
 
+FRAME_WORK: Final = 64
+"""The work of cutting a frame of a run, as inflated bytes that take as long."""
+
+MOST_WINDOWS: Final = 1024
+"""Maximum windows that one C frame may open, more than any client does: each takes a hundred times the bytes that announce it."""
+
 _number = struct.Struct(">I").unpack_from
-_data_header = struct.Struct(">HII").unpack_from
-_J2: Final = V2 << 8 | J
-_D1: Final = V1 << 8 | D
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,49 +81,33 @@ class WireLimits:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A W frame. `offset`: its position in the connection, or that of the C frame that contained it."""
+    """A window begins: a W frame, or the next window of a v1 client that does not announce each."""
 
     version: int
     count: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRun:
-    """Consecutive complete data frames of one version.
-
-    The first begins at `start` in `data`; frame i ends at ``ends[i]``. `steady`: each sequence number is one above the
-    previous one, without wrapping. `offset`: the first frame's position in the connection; if `nested`, that of their C.
+    """Consecutive complete data frames of one window and one type; frame i ends at ``ends[i]`` in `data`. `steady`: each sequence
+    number is one above the previous one, without wrapping.
     """
 
     version: int
-    data: bytes | bytearray
-    start: int
+    data: bytes
     ends: list[int]
     steady: bool
-    offset: int
-    nested: bool = False
 
     def __len__(self) -> int:
         return len(self.ends)
 
-    @property
-    def size(self) -> int:
-        """Bytes of its frames."""
-        return self.ends[-1] - self.start
-
     def begin(self, index: int) -> int:
         """Returns the start of frame `index` in `data`."""
-        return self.ends[index - 1] if index else self.start
-
-    def frame(self, index: int) -> bytes:
-        """Returns frame `index`, with its header."""
-        return bytes(self.data[self.begin(index) : self.ends[index]])
+        return self.ends[index - 1] if index else 0
 
     def sequence(self, index: int) -> int:
         """Returns the sequence number of frame `index`."""
-        number: int = _number(self.data, self.begin(index) + 2)[0]
-        return number
+        return number_at(self.data, self.begin(index) + KIND)
 
     def has_zero(self) -> bool:
         """Returns whether one of its frames has the number 0, which a keep-alive also uses."""
@@ -113,193 +115,211 @@ class FrameRun:
             return self.sequence(0) == 0
         return any(self.sequence(index) == 0 for index in range(len(self)))
 
-    def split(self, count: int) -> tuple[FrameRun, FrameRun]:
-        """Splits it into the first `count` frames and the rest."""
-        middle = self.ends[count - 1]
-        offset = self.offset if self.nested else self.offset + middle - self.start
-        return (
-            replace(self, ends=self.ends[:count]),
-            replace(self, start=middle, ends=self.ends[count:], offset=offset),
-        )
+
+@dataclass(slots=True)
+class OpenWindow:
+    """The window that is being filled. `left`: its events that are still missing; `began`: its position in the connection."""
+
+    version: int = 0
+    size: int = 0
+    left: int = 0
+    began: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedFrame:
-    """A C frame: its zlib stream as received."""
+class LumberjackDecoder(Parser[Window | FrameRun]):
+    """Decodes a client's bytes, split anywhere; or the content of a C frame, which began at `around` in the connection while
+    `window` was open.
+    """
 
-    version: int
-    stream: bytes
-    offset: int
-
-
-class Cutter:
-    """Cuts a buffer into frames: a connection's bytes, or, if `nested`, the content of the C frame at `offset`."""
-
-    def __init__(self, limits: WireLimits, *, nested: bool = False, offset: int = 0) -> None:
+    def __init__(
+        self, limits: WireLimits, inflate: InflateLimits, window: OpenWindow | None = None, around: int | None = None
+    ) -> None:
         self._limits = limits
-        self._nested = nested
-        self._base = offset
-        self._at = 0
-        self._pair_at = 0  # in an incomplete v1 frame: end of its last complete pair, from the frame's start
-        self._pairs_left = 0
-        self.buffer: bytes | bytearray = bytearray()
+        self._inflate = inflate
+        self._around = around
+        self.window = OpenWindow() if window is None else replace(window)
+        super().__init__()
 
-    def feed(self, data: bytes) -> None:
-        """Adds bytes."""
-        assert isinstance(self.buffer, bytearray)
-        self.buffer += data
+    @override
+    def messages(self) -> Steps:
+        data, at, need = b"", 0, KIND
+        while True:
+            if len(data) - at < need:
+                self.unread(data[at:])
+                data, at = b"", 0  # not kept while nothing comes
+                self.begins()
+                data = yield AtLeast(need)
+            self.begins(data, at)
+            version, kind = data[at], data[at + 1]
+            if version not in (V1, V2):
+                raise ProtocolError("neither version 1 nor version 2 of Lumberjack")
+            if kind in (D, J):
+                if version != (V1 if kind == D else V2):
+                    raise ProtocolError(f"a {chr(kind)} frame is not of version {chr(version)}")
+                data, at, need = yield from self._events(data, at)
+                continue
+            if kind not in (W, C) or (kind == C and self._around is not None):
+                where = "" if self._around is None else " inside a C frame"
+                raise ProtocolError(f"no frame that a client sends{where}")
+            need = HEADER
+            if len(data) - at < need:
+                continue
+            number = number_at(data, at + KIND)
+            if kind == W:
+                yield self._open(version, number)
+            elif HEADER + number > self._limits.frame:
+                raise ProtocolError(f"a compressed frame of {number} bytes", limit="LIMITS__FRAME_BYTES")
+            else:
+                need = HEADER + number
+                if len(data) - at < need:
+                    continue
+                yield from self._content(memoryview(data)[at + HEADER : at + need])
+            at, need = at + need, KIND
 
-    @property
-    def left(self) -> int:
-        """Bytes that are not cut yet."""
-        return len(self.buffer) - self._at
+    # Windows
 
-    @property
-    def offset(self) -> int:
-        """The position of the next frame in the connection; if nested, that of its C frame."""
-        return self._base if self._nested else self._base + self._at
+    def _open(self, version: int, count: int) -> Window:
+        missing = self.window.left
+        if missing and V2 in (self.window.version, version):
+            raise ProtocolError(f"a W frame while {missing} events of the last window are missing")
+        if count > self._limits.window:
+            raise ProtocolError(f"a window of {count} events", limit="LUMBERJACK__WINDOW_EVENTS")
+        self.window = OpenWindow(version, count, count, self._offset if self._around is None else self._around)
+        return Window(version, count)
 
-    def trim(self) -> None:
-        """Drops the bytes that were cut."""
-        if self._at and isinstance(self.buffer, bytearray):
-            del self.buffer[: self._at]
-            self._base += self._at
-            self._at = 0
+    def _expect(self, version: int) -> Iterator[Window]:
+        """Yields the window that data of a version opens, if it opens one. Raises `ProtocolError` if none may come now."""
+        window = self.window
+        if version != window.version:
+            what = f"in a window of version {chr(window.version)}" if window.version else "before any window"
+            raise ProtocolError(f"data of version {chr(version)} {what}")
+        if not window.left:
+            if version == V2 or not window.size:
+                raise ProtocolError("data beyond the window")
+            yield self._open(version, window.size)
 
-    def cut(self) -> Window | FrameRun | CompressedFrame | None:
-        """Returns the next frame or run of data frames; None if it is not complete yet. Raises `ProtocolError`."""
-        buffer, at = self.buffer, self._at
-        left = len(buffer) - at
-        if not left:
-            return None
-        version = buffer[at]
-        if version not in (V1, V2):
-            raise self.fault("neither version 1 nor version 2 of Lumberjack")
-        if left == 1:
-            return None
-        kind = buffer[at + 1]
-        if kind == J and version == V2:
-            return self._json_run()
-        if kind == D and version == V1:
-            return self._pairs_run()
-        if kind in (J, D):
-            raise self.fault(f"a {chr(kind)} frame is not of version {chr(version)}")
-        if kind not in (W, C) or (kind == C and self._nested):
-            where = " inside a C frame" if self._nested else ""
-            raise self.fault(f"no frame that a client sends{where}")
-        if left < HEADER:
-            return None
-        number = _number(buffer, at + 2)[0]
-        if kind == W:
-            if number > self._limits.window:
-                raise self.fault(f"a window of {number} events", "LUMBERJACK__WINDOW_EVENTS")
-            window = Window(version, number, self.offset)
-            self._at = at + HEADER
-            return window
-        if HEADER + number > self._limits.frame:
-            raise self.fault(f"a compressed frame of {number} bytes", "LIMITS__FRAME_BYTES")
-        end = at + HEADER + number
-        if end > len(buffer):
-            return None
-        with memoryview(buffer) as view:
-            compressed = CompressedFrame(version, bytes(view[at + HEADER : end]), self.offset)
-        self._at = end
-        return compressed
+    # Data
 
-    def _json_run(self) -> FrameRun | None:
-        """Returns the complete J frames, at most `RUN`. A fault after the first frame waits for the next call."""
-        buffer, first, size, most = self.buffer, self._at, len(self.buffer), self._limits.frame - DATA_HEADER
-        if type(buffer) is bytes:  # of a C frame
-            ends, steady = native.core.frames(buffer, first, most, RUN)
-            if ends:
-                return self._end_run(V2, first, ends[-1], ends, steady)
-        shift = 0 if self._nested else first
-        ends = []
-        steady, expected, at = True, -1, first
-        while at + DATA_HEADER <= size and len(ends) < RUN:
-            kind, sequence, length = _data_header(buffer, at)
-            if kind != _J2:
-                break
-            if length > most:
-                if ends:
+    def _events(self, data: bytes, at: int) -> Generator[Any, bytes, tuple[bytes, int, int]]:
+        """Yields the data frames at `at`. Returns the bytes that are there, how far they are decoded, and how many it needs."""
+        yield from self._expect(data[at])
+        run, end = self._run(data, at)
+        if run is None and data[at + 1] == J:
+            return data, at, end - at
+        if run is None:
+            self.unread(data[at:])
+            self.begins()
+            data = yield from self._pairs()
+            run, end = FrameRun(V1, data, [len(data)], steady=True), len(data)
+        self.window.left -= len(run)
+        yield Cost(FRAME_WORK * len(run))
+        yield run
+        return data, end, KIND
+
+    def _run(self, data: bytes, first: int) -> tuple[FrameRun | None, int]:
+        """Returns the complete frames like that at `first`, as many as the window has left, and their end. If that one is not
+        complete: None, and up to where more bytes are needed. A fault after the first frame waits for the next call.
+        """
+        kind, most, at = data[first : first + KIND], min(self.window.left, RUN), first
+        ends, steady = native.core.frames(data, first, self._limits.frame - DATA_HEADER, most)
+        if ends:
+            at = ends[-1]
+        else:
+            end_of, expected = (self._json_end if kind[1] == J else self._pairs_end), 0
+            while len(ends) < most and data.startswith(kind, at):
+                try:
+                    end = end_of(data, at)
+                except ProtocolError:
+                    if not ends:
+                        raise
                     break
-                raise self.fault(f"a J frame of {length} bytes", "LIMITS__FRAME_BYTES")
-            end = at + DATA_HEADER + length
-            if end > size:
-                break
-            if sequence != expected:
-                steady = steady and not ends
-            expected = sequence + 1
-            ends.append(end - shift)
-            at = end
-        return self._end_run(V2, first, at, ends, steady)
+                if end > len(data):
+                    if not ends:
+                        return None, end
+                    break
+                sequence = number_at(data, at + KIND)
+                steady = steady and (not ends or sequence == expected)
+                expected, at = sequence + 1, end
+                ends.append(end)
+        if first:
+            ends = [end - first for end in ends]
+        return FrameRun(kind[0], data[first:at], ends, steady), at
 
-    def _pairs_run(self) -> FrameRun | None:
-        """Returns the complete D frames, like `_json_run`."""
-        first, size = self._at, len(self.buffer)
-        shift = 0 if self._nested else first
-        ends: list[int] = []
-        steady, expected, at = True, -1, first
-        while at + DATA_HEADER <= size and len(ends) < RUN:
-            kind, sequence, number = _data_header(self.buffer, at)
-            if kind != _D1:
-                break
-            self._at = at
-            try:
-                end = self._pairs_end(at, number)
-            except ProtocolError:
-                if not ends:
-                    raise
-                break
-            if end > size:
-                break
-            if sequence != expected:
-                steady = steady and not ends
-            expected = sequence + 1
-            ends.append(end - shift)
-            at = end
-        return self._end_run(V1, first, at, ends, steady)
+    def _json_end(self, data: bytes, at: int) -> int:
+        if len(data) < at + DATA_HEADER:
+            return at + DATA_HEADER
+        size = DATA_HEADER + number_at(data, at + HEADER)
+        if size > self._limits.frame:
+            raise ProtocolError(f"a J frame of {size - DATA_HEADER} bytes", limit="LIMITS__FRAME_BYTES")
+        return at + size
 
-    def _end_run(self, version: int, first: int, at: int, ends: list[int], steady: bool) -> FrameRun | None:
-        """Returns the run from `first` to `at`. Copies it out of a connection's bytes, but shares a C frame's content."""
-        self._at = at
-        if not ends:
-            return None
-        if self._nested:
-            return FrameRun(version, self.buffer, first, ends, steady, self._base, nested=True)
-        with memoryview(self.buffer) as view:
-            data = bytes(view[first:at])
-        return FrameRun(version, data, 0, ends, steady, self._base + first)
+    def _pairs_end(self, data: bytes, first: int) -> int:
+        at = first + DATA_HEADER
+        if len(data) < at:
+            return at
+        for _ in range(self._pair_count(data, first)):
+            for name in ("KEY", "VALUE"):
+                if len(data) < at + 4:
+                    return at + 4
+                at += 4 + self._text_bytes(name, number_at(data, at), at - first)
+        return at
 
-    def _pairs_end(self, at: int, pairs: int) -> int:
-        """Returns the end of the D frame at `at`; beyond the buffer if it is incomplete. Goes on where the last call stopped."""
-        limits, buffer, size = self._limits, self.buffer, len(self.buffer)
-        if not self._pair_at:
-            if pairs > limits.pairs:
-                raise self.fault(f"an event of {pairs} pairs", "LUMBERJACK__PAIRS")
-            self._pair_at, self._pairs_left = DATA_HEADER, pairs
-        position = at + self._pair_at
-        while self._pairs_left:
-            self._pair_at = position - at
-            for longest, name in ((limits.key, "KEY"), (limits.value, "VALUE")):
-                if position + 4 > size:
-                    return size + 1
-                length = _number(buffer, position)[0]
-                position += 4 + length
-                if length > longest:
-                    raise self.fault(f"a {name.lower()} of {length} bytes", f"LUMBERJACK__{name}_BYTES")
-                if position - at > limits.frame:
-                    raise self.fault("a D frame is too large", "LIMITS__FRAME_BYTES")
-            if position > size:
-                return position
-            self._pairs_left -= 1
-        self._pair_at = 0
-        return position
+    def _pairs(self) -> Generator[Any, bytes, bytes]:
+        """Returns a D frame that is taken as it comes: nothing says how long it is, and no pair is looked at twice."""
+        parts = [(yield DATA_HEADER)]
+        self.held = DATA_HEADER
+        for _ in range(self._pair_count(parts[0], 0)):
+            for name in ("KEY", "VALUE"):
+                length = yield 4
+                parts += (length, (yield self._text_bytes(name, number_at(length, 0), self.held)))
+                self.held += 4 + len(parts[-1])
+        return b"".join(parts)
 
-    def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
-        """Makes a `ProtocolError` about the next frame."""
-        sample = bytes(self.buffer[self._at : self._at + SAMPLE])
-        return ProtocolError(problem, limit=limit, offset=self.offset, sample=sample)
+    def _pair_count(self, data: bytes, first: int) -> int:
+        count = number_at(data, first + HEADER)
+        if count > self._limits.pairs:
+            raise ProtocolError(f"an event of {count} pairs", limit="LUMBERJACK__PAIRS")
+        return count
+
+    def _text_bytes(self, name: str, size: int, before: int) -> int:
+        """Returns the size of a key or a value if it is allowed. `before`: bytes of its frame before its length."""
+        if size > (self._limits.key if name == "KEY" else self._limits.value):
+            raise ProtocolError(f"a {name.lower()} of {size} bytes", limit=f"LUMBERJACK__{name}_BYTES")
+        if before + 4 + size > self._limits.frame:
+            raise ProtocolError("a D frame is too large", limit="LIMITS__FRAME_BYTES")
+        return size
+
+    # Compressed frames
+
+    def _content(self, stream: memoryview) -> Steps:
+        """Yields what a C frame contains once all of it is known to be sound: nothing of a faulty one may be stored."""
+        inner = LumberjackDecoder(self._limits, self._inflate, self.window, self._offset)
+        slices, ended = inflate_zlib(stream, self._inflate), False
+        found: list[Window | FrameRun] = []
+        windows = 0
+        while not ended:
+            content = bytearray()
+            while len(content) < SLICE and not ended:
+                piece = next(slices, None)
+                ended = piece is None
+                content += piece or b""
+                self.held += len(piece or b"")
+                yield Cost(max(len(piece or b""), LAST_WINDOW * INPUT_WORK))
+            busy = True
+            while busy:
+                items = [*inner.receive(bytes(content))]
+                content, busy = bytearray(), inner.busy
+                found += items
+                windows += sum(isinstance(item, Window) for item in items)
+                if windows > MOST_WINDOWS:
+                    raise ProtocolError(f"a C frame of more than {MOST_WINDOWS} windows")
+                yield Cost(WORK * busy)
+        if inner.partial_bytes():
+            raise ProtocolError("a C frame ends inside a frame")
+        self.window = inner.window
+        for item in found:
+            self.held -= item.ends[-1] if isinstance(item, FrameRun) else 0
+            yield item
 
 
 def number_at(frame: Bytes, at: int) -> int:

@@ -8,13 +8,13 @@ from typing import Final
 from tests.simulation.mutants.mutant import Also, Mutant
 
 _CHUNKS: Final = "headrace_forward.entries.ids"
-_CONTENT: Final = "headrace_lumberjack.content"
 _COURIER: Final = "headrace_courier.session"
 _ENTRIES: Final = "headrace_forward.entries.builder"
 _FORWARD: Final = "headrace_forward.session"
 _IDENTITY: Final = "headrace_lumberjack.identity"
 _LINES: Final = "headrace_lumberjack.events"
 _LUMBERJACK: Final = "headrace_lumberjack.session"
+_FRAMES: Final = "headrace_lumberjack.wire"
 _MESSAGES: Final = "headrace_forward.events.message"
 _PAYLOADS: Final = "headrace_courier.events"
 _TCP: Final = "headrace_common.connection.tcp"
@@ -43,13 +43,13 @@ STREAMS: Final = (
     Mutant("a keep-alive says the last number that has come", _LUMBERJACK, "acknowledgement(V2, 0)", "acknowledgement(V2, window.last)", "lumberjack"),
     Mutant("a client of version 1 hears keep-alives", _LUMBERJACK, "if oldest.version == V2 and oldest.storing", "if oldest.storing", "lumberjack"),
     Mutant("a window of version 1 is answered at its end", _LUMBERJACK, "            if oldest.missing or oldest.storing:", "            if oldest.missing or (oldest.version == V2 and oldest.storing):", "lumberjack"),
-    Mutant("the newest window is acknowledged", _LUMBERJACK, "            self._windows.popleft()\n            self._empty", "            self._windows.pop()\n            self._empty", "lumberjack"),
-    Mutant("a window is acknowledged twice", _LUMBERJACK, "acknowledgement(oldest.version, oldest.last) * oldest.answers", "acknowledgement(oldest.version, oldest.last) * (oldest.answers + 1)", "lumberjack"),
+    Mutant("the newest window is acknowledged", _LUMBERJACK, "            self._windows.popleft()\n            self._out", "            self._windows.pop()\n            self._out", "lumberjack"),
+    Mutant("a window is acknowledged twice", _LUMBERJACK, "acknowledgement(oldest.version, oldest.last)\n", "acknowledgement(oldest.version, oldest.last) * 2\n", "lumberjack"),
     Mutant("files of two agents share their ids", _IDENTITY, "        place = (Names, key, agent, run, stream, dataset)\n", "        place = (Names, key, stream, dataset)\n", "lumberjack"),
     Mutant("an event's place and time do not count for its id", _IDENTITY, 'b"".join((begun, place, _field(time)))', "begun", "lumberjack"),
-    Mutant("content of a C frame is taken in another order", _CONTENT, '            cutter.buffer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)', "            cutter.buffer = self._pieces[-1]", "lumberjack"),
+    Mutant("content of a C frame is taken in another order", _FRAMES, 'content += piece or b""', 'content[:0] = piece or b""', "lumberjack"),
     Mutant("a line of version 1 is cut off", _LINES, "key.decode(): value.decode() for", "key.decode(): value.decode()[:300] for", "lumberjack"),
-    Mutant("a long event lacks its beginning", _LINES, "piece = data[at:end] if size <= SHORT", "piece = data[at + 1:end] if size == 301 or size <= SHORT and index == 7", "lumberjack"),
+    Mutant("a long event lacks its beginning", _LINES, "raw: Bytes = data[at:end] if size <= SHORT", "raw: Bytes = data[at + 1:end] if size == 301 or size <= SHORT and index == 7", "lumberjack"),
     Mutant("an event in quarantine is another of its window", _LINES, "        return self.envelope(None, None).reject(reason, detail, bytes(raw), unique_id(), attributes)", "        return self.envelope(None, None).reject(reason, detail, bytes(raw)[1:], unique_id(), attributes)", "lumberjack"),
     Mutant("a partial ACKN counts an event more", _COURIER, "note, stored = oldest.note, min(oldest.stored, oldest.note.count)", "note, stored = oldest.note, min(oldest.stored + (oldest.stored > 0), oldest.note.count)", "courier"),
     Mutant("a repeated ACKN counts all", _COURIER, "acknowledgement(oldest.note.nonce, oldest.note.reported)", "acknowledgement(oldest.note.nonce, oldest.note.count)", "courier"),

@@ -28,12 +28,16 @@ class UpTo(int):
     """Asks for the bytes that are there, at least one and at most this many."""
 
 
+class AtLeast(int):
+    """Asks for all bytes that are there, at least this many. What is too much goes back by `Parser.unread`."""
+
+
 class Cost(int):
     """Work that was done, as inflated bytes that take as long."""
 
 
 Steps = Generator[Any, bytes, None]
-"""Yields a number, to be sent as many bytes; an `UpTo`; a `Cost`; or a message, which is handed out."""
+"""Yields a number, to be sent as many bytes; an `UpTo` or `AtLeast`; a `Cost`; or a message, which is handed out."""
 
 
 class Parser(ABC, Generic[T]):
@@ -57,9 +61,10 @@ class Parser(ABC, Generic[T]):
     def messages(self) -> Steps:
         """Parses the stream. Calls `begins` in front of each message. Raises `ProtocolError`."""
 
-    def begins(self) -> None:
-        """Notes that a message begins with the next byte."""
-        self._offset, self.held = self._base + self._at, 0
+    def begins(self, taken: bytes = b"", at: int = 0) -> None:
+        """Notes that a message begins with the next byte; or at `at` in `taken`, the last bytes that were sent."""
+        self.held = len(taken) - at
+        self._offset, self._sample = self._base + self._at - self.held, taken[at : at + SAMPLE]
 
     def unread(self, data: bytes) -> None:
         """Puts back the last bytes that were sent."""
@@ -92,9 +97,10 @@ class Parser(ABC, Generic[T]):
                         self._wanted = next(self._steps)
                 else:
                     there = len(self._buffer) - self._at
-                    if there < (wanted if type(wanted) is int else 1):
+                    if there < (1 if type(wanted) is UpTo else wanted):
                         break
-                    self._wanted = self._steps.send(self._take(min(there, wanted)))
+                    size = there if type(wanted) is AtLeast else min(there, wanted)
+                    self._wanted = self._steps.send(self._take(size))
         except ProtocolError as error:
             problem = str(error), error.limit
         if problem is not None:  # outside the handler, so that the fault holds no reference to its cause
