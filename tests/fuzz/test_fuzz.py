@@ -56,7 +56,7 @@ def test_a_memory_counts_what_it_keeps_of_an_origin(place: str) -> None:
         fields = {"agent": names, "log": {"file": {"path": names["path"]}, "offset": 0}, "message": "", "event": names}
         fields |= {"@metadata": {"beat": names["beat"]}, "@timestamp": "2026-11-21T09:59:34Z"}
         told = Told()
-        lumberjack.window(told, 2, [lumberjack.beat(spelled(fields, 0))])
+        lumberjack.window(told, b"2J", [lumberjack.beat(spelled(fields, 0))])
         session.receive(flat(told.sent), NOW_MS)
         assert [part for frame in session.frames() for part in frame.parts()]
     assert memory.used >= kept

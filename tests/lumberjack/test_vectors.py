@@ -1,7 +1,8 @@
 """Real clients' bytes, and what a real server made of them.
 
 `c2s` was sent by go-lumber's client (v2) and by logstash-forwarder (v1), `s2c` answered by go-lumber's server, which
-decoded `batches`.
+decoded `batches`. `v1_ruby_json` was written by hand after ruby-lumberjack's client.rb with its option
+`json`; no server was asked.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def load(name: str) -> tuple[bytes, bytes, list[dict[str, Any]]]:
 
 
 def test_there_are_vectors() -> None:
-    assert len(NAMES) == 4
+    assert len(NAMES) == 5
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,8 +37,8 @@ def test_a_capture_decodes_as_the_real_server_decoded_it(name: str) -> None:
     assert (outcome.rejects, outcome.error, outcome.idle) == ([], None, True)
 
 
-@pytest.mark.parametrize("name", ["v2_sync_plain_3", "v2_sync_zlib3_3"])
-def test_v2_is_answered_as_the_real_server_answered(name: str) -> None:
+@pytest.mark.parametrize("name", ["v2_sync_plain_3", "v2_sync_zlib3_3", "v1_ruby_json"])
+def test_it_is_answered_as_the_real_server_answered(name: str) -> None:
     sent, answered, _ = load(name)
     assert every_way(sent).out == answered
 

@@ -81,7 +81,7 @@ BEYOND = "data beyond the window"
         (window(2, V1) + v2(1), "data of version 2 in a window of version 1", [], 0, 6),
         (window(2) + compressed(v1(1)), "data of version 1 in a window of version 2", [], 0, 6),
         (window(1) + b"2D" + bytes(8), "a D frame is not of version 2", [], 0, 6),
-        (window(1) + b"1J" + bytes(8), "a J frame is not of version 1", [], 0, 6),
+        (window(1) + b"1J" + bytes(8), "data of version 1 in a window of version 2", [], 0, 6),
         (window(1) + b"\x02J" + bytes(8), "neither version 1 nor version 2 of Lumberjack", [], 0, 6),
         (window(1) + b"2A" + bytes(4), "no frame that a client sends", [], 0, 6),
         (window(1) + b"2w", "no frame that a client sends", [], 0, 6),

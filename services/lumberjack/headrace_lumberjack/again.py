@@ -22,7 +22,7 @@ from headrace_lumberjack.settings import LumberjackSettings
 def read(item: QuarantinedItem, settings: LumberjackSettings) -> ReplayOutcome:
     """Reads an item: a document, or a D frame as it came; with reason `internal` all frames of a run."""
     content = item.content
-    if content[:2] in (b"1D", b"2J"):
+    if content[:2] in (b"1D", b"1J", b"2J"):
         version, frames = content[0], content
         count = _count_frames(content, settings)
     else:

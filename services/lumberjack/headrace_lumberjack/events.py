@@ -31,7 +31,7 @@ from typing_extensions import override
 from headrace_lumberjack.fields import BeatsFields, host_of, stream_of
 from headrace_lumberjack.identity import PROTOCOL, Names
 from headrace_lumberjack.pairs import NAMES, PAIRS_AT_ONCE, PairsTranscoder
-from headrace_lumberjack.wire import DATA_HEADER, V2, FrameRun, pair_count, pairs
+from headrace_lumberjack.wire import DATA_HEADER, FrameRun, pair_count, pairs
 
 OVERHEAD: Final = 512
 """Bytes of memory that a frame takes beyond its own."""
@@ -251,7 +251,7 @@ class EventsFrame(Frame):
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
         run = self._run
         assert run is not None, "called once"
-        make = self._records.documents if run.version == V2 else self._records.pairs
+        make = self._records.documents if run.is_json else self._records.pairs
         yield from make(run, self.received_ms)
         self._run = None  # its records now hold everything while they wait for Kafka
 

@@ -7,7 +7,7 @@ type  layout after version and type                                sender
 ====  ===========================================================  ======================
 W     events in the window that follows                            client
 D     sequence, pairs, for each: length, key, length, value        client, v1
-J     sequence, length, JSON                                       client, v2
+J     sequence, length, JSON                                       client, v2 and v1
 C     length, a zlib stream (RFC 1950) of whole frames             client
 A     sequence                                                     server
 ====  ===========================================================  ======================
@@ -24,7 +24,8 @@ data of the other    protocol error                   protocol error
 version
 ===================  ===============================  =============================================================
 
-Sources: go-lumber (client/v2, server/v2, lj), logstash-input-beats (BeatsParser.java), logstash-forwarder (publisher1.go).
+Sources: go-lumber (client/v2, server/v2, lj), logstash-input-beats (BeatsParser.java), logstash-forwarder (publisher1.go);
+ruby-lumberjack (lib/lumberjack/client.rb), whose option `json` writes J frames of version 1.
 """
 
 from __future__ import annotations
@@ -101,6 +102,11 @@ class FrameRun:
     def __len__(self) -> int:
         return len(self.ends)
 
+    @property
+    def is_json(self) -> bool:
+        """Whether these are J frames."""
+        return self.data[1] == J
+
     def begin(self, index: int) -> int:
         """Returns the start of frame `index` in `data`."""
         return self.ends[index - 1] if index else 0
@@ -154,8 +160,8 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
             if version not in (V1, V2):
                 raise ProtocolError("neither version 1 nor version 2 of Lumberjack")
             if kind in (D, J):
-                if version != (V1 if kind == D else V2):
-                    raise ProtocolError(f"a {chr(kind)} frame is not of version {chr(version)}")
+                if kind == D and version == V2:
+                    raise ProtocolError("a D frame is not of version 2")
                 data, at, need = yield from self._events(data, at)
                 continue
             if kind not in (W, C) or (kind == C and self._around is not None):

@@ -119,7 +119,7 @@ def _too_many(over: int, reason: str) -> Told:
 def _beats(raws: Callable[[int], Sequence[bytes]], level: int | None = None) -> Callable[[int, str], Told]:
     def tell(over: int, reason: str) -> Told:
         lumberjack.window(
-            found := Told(), 2, [lumberjack.beat(refused(raw, reason)) for raw in raws(over)], level=level
+            found := Told(), b"2J", [lumberjack.beat(refused(raw, reason)) for raw in raws(over)], level=level
         )
         return found
 
@@ -128,7 +128,7 @@ def _beats(raws: Callable[[int], Sequence[bytes]], level: int | None = None) -> 
 
 def _pairs(given: Callable[[int], Sequence[tuple[bytes, bytes]]]) -> Callable[[int, str], Told]:
     def tell(over: int, reason: str) -> Told:
-        lumberjack.window(found := Told(), 1, [lumberjack.pairs(given(over), reason=reason)])
+        lumberjack.window(found := Told(), b"1D", [lumberjack.pairs(given(over), reason=reason)])
         return found
 
     return tell

@@ -57,27 +57,28 @@ FIELDS: Final[dict[str, tuple[Any, ...]]] = {
 
 def told(s: Shape) -> Told:
     found = Told()
-    version = s.choice((1, 2, 2))
+    kind = s.choice((b"1D", b"2J", b"2J", b"2J", b"1J"))
     for _ in range(s.choice((1, 2, 4))):
-        events = [_pairs(s) for _ in range(s.choice((0, 1, 2, 5, 20)))] if version == 1 else _beats(s)
-        window(found, version, events, s.choice((1, 1, 7, 2**32 - 2)), s.choice((None, *range(10))))
+        events = [_pairs(s) for _ in range(s.choice((0, 1, 2, 5, 20)))] if kind == b"1D" else _beats(s)
+        window(found, kind, events, s.choice((1, 1, 7, 2**32 - 2)), s.choice((None, *range(10))))
     return found
 
 
 def window(
-    found: Told, version: int, events: Sequence[tuple[bytes, Part]], first: int = 1, level: int | None = None
+    found: Told, kind: bytes, events: Sequence[tuple[bytes, Part]], first: int = 1, level: int | None = None
 ) -> None:
     """`events`: each without its header. `level`: of a C frame; None: there is none."""
+    version = kind[:1]
     frames = b""
     for number, (data, part) in enumerate(events, first):
-        frames += (head := struct.pack(">BBI", 0x30 + version, b"DJ"[version - 1], number % 2**32)) + data
-        whole = head + data if version == 1 else part.body
+        frames += (head := kind + struct.pack(">I", number % 2**32)) + data
+        whole = head + data if kind == b"1D" else part.body
         refused = part._replace(body=whole, attributes={"sequence": number % 2**32})
         found.parts.append(refused if part.reason else part)
     if level is not None:
-        frames = struct.pack(">BB", 0x30 + version, ord("C")) + framed(zlib.compress(frames, level))
-    found.sent.append([struct.pack(">BBI", 0x30 + version, ord("W"), len(events)) + (frames if events else b"")])
-    found.replies.append((str(version), (first + len(events) - 1) % 2**32 if events else 0))
+        frames = version + b"C" + framed(zlib.compress(frames, level))
+    found.sent.append([version + b"W" + struct.pack(">I", len(events)) + (frames if events else b"")])
+    found.replies.append((version.decode(), (first + len(events) - 1) % 2**32 if events else 0))
 
 
 def _beats(s: Shape) -> list[tuple[bytes, Part]]:
