@@ -87,6 +87,5 @@ MUTANTS: Final = (
     Mutant("created-before-started", "headrace_logjam.events", "if started is not None and", "if created_ms == 0 and started is not None and", "logjam"),
     Mutant("a-name-is-none", "headrace_logjam.events", "if fields.named else unique_id()", "if not fields.named else unique_id()", "logjam"),
     Mutant("level-before", "headrace_segment.events", "yield self.before + at, era + _packed(self.before + at)", "yield self.before + at, era + _packed(self.before + start)", "segment"),
-    Mutant("place-is-the-number", "headrace_segment.events", "era + place.to_bytes(8", "era + level.to_bytes(8", "segment"),
     Mutant("an-event-more", "headrace_segment.events", "if len(data) > limit:", "if len(data) > limit + 1:", "segment"),
 )

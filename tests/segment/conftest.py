@@ -31,7 +31,7 @@ def own_segments(kafka: EmbeddedKafka) -> KafkaSettings:
 def service(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """A service for tests that leave it as they found it: each has segments of its own."""
     topics, folder = segment_topics(kafka.bootstrap), tmp_path_factory.mktemp("service")
-    with Receiver("segment", topics, folder, {"segment": {"tail_wait": 2}}) as made:
+    with Receiver("segment", topics, folder, {"segment": {"tail_wait": 2, "may_destroy": '["127.0.0.1"]'}}) as made:
         made.spawn()
         now(made.listens())
         yield made

@@ -143,7 +143,7 @@ class Conversation(driving.Outcome):
     def comparable(self) -> Any:
         """A KeepAlive overtakes what waits, a writer's levels are merged as they come, writers do not wait for each other.
 
-        Which of its blocks go together depends on what is under way when they come. What a read finds depends on how many of the
+        What a read finds depends on how many of the
         blocks behind it are stored by then. A refusal does not wait for blocks that are under way, and those that are refused
         one after the other may hear it together; which of them were published depends on when the first refusal was heard. A
         fault that shows only when a block has its turn is at no known offset.
@@ -229,8 +229,8 @@ class Driven:
             for frame in session.frames():
                 assert isinstance(frame, BlockFrame)
                 parts = parts_of(frame)
-                first, last = frame.blocks[0][0], frame.blocks[-1][0]
-                self._published[first.segment, first.writer, first.before, last.after] = len(outcome.parts)
+                run = frame.run
+                self._published[run.segment, run.writer, run.before, run.after] = len(outcome.parts)
                 outcome.parts.append(parts)
                 session.stored(frame.ticket, len(parts), True)
                 again = True

@@ -74,7 +74,7 @@ def record_of(model: Naive, step: Step, number: int) -> tuple[str, Record]:
     after = before + size + (odd == 4) + (number if writer_at else 0)  # event numbers may skip
     if what < 13:
         session = identity(number)
-    return name, Block(writer, session, before, after, 1, data)
+    return name, Block(writer, session, before, after, data)
 
 
 def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int, length: int) -> bytes:
@@ -153,8 +153,8 @@ S, T = identity(1), identity(2)
 OPEN = Open(W, S, Numbering.BYTES, create=True)
 
 
-def block(before: int, data: bytes, session: bytes = S, **more: Any) -> Block:
-    return Block(W, session, before, before + len(data), 1, data, **more)
+def block(before: int, data: bytes, session: bytes = S) -> Block:
+    return Block(W, session, before, before + len(data), data)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.segment.instant import Driven, InstantStore, drive
 from tests.segment.recorded import W1
 from tests.segment.speaking import block, event, events, over_the_end
 from tests.segment.speaking_today import append, create, setup
-from tests.segment.test_today_session import OTHER, Talk, created
+from tests.segment.test_today_session import Talk, created
 
 TWENTY = json.loads((Path(__file__).parent / "ids.json").read_text())
 
@@ -56,30 +56,34 @@ def test_what_is_left_of_a_block_keeps_its_ids() -> None:
         assert [each.id for each in driven.outcome.events] == first
 
 
-# Today's dialect, also where numbers skip
+# Today's dialect
 
 
 @pytest.mark.parametrize("stored", range(5))
 @pytest.mark.parametrize("borders", list(itertools.product([True, False], repeat=3)))
-def test_event_numbers_may_skip_within_a_block_and_ids_stay(stored: int, borders: tuple[bool, ...]) -> None:
+def test_event_numbers_name_events_whatever_blocks_they_come_in(stored: int, borders: tuple[bool, ...]) -> None:
     """A client's connection breaks when `stored` of its events are; what it sends again comes in other blocks."""
-    store, first = created()
-    data, numbers = [b"x", b"x", b"y", b"x"], [1, 5, 6, 9]
-    first.hear(setup(), append(9, *data))
-    ids = [event.id for event in first.outcome.events]
-    assert len(set(ids)) == 4
+    data = [b"x", b"x", b"y", b"x"]
+    expected = [by_the_rule("a", W1, number, each) for number, each in enumerate(data, 1)]
     store, again = created()
     if stored:
-        again.hear(setup(), append(numbers[stored - 1], *data[:stored]))
+        again.hear(setup(), append(stored, *data[:stored]))
     resent = Talk(store)
     resent.hear(setup())
     begin = stored
     for behind in range(stored + 1, 5):
         if behind == 4 or borders[behind - 1]:
-            resent.hear(append(numbers[behind - 1], *data[begin:behind]))
+            resent.hear(append(behind, *data[begin:behind]))
             begin = behind
-    assert [event.id for event in again.outcome.events + resent.outcome.events] == ids
+    assert [event.id for event in again.outcome.events + resent.outcome.events] == expected
     assert store.content("a") == events(*data)
+
+
+def test_numbers_may_skip_and_no_two_events_share_one() -> None:
+    _, talk = created()
+    talk.hear(setup(), append(9, b"x", b"x"), append(12, b"x", b"x", b"x"), append(20, b"x"))
+    expected = [by_the_rule("a", W1, number, b"x") for number in (8, 9, 10, 11, 12, 20)]
+    assert [event.id for event in talk.outcome.events] == expected
 
 
 GONE = pytest.mark.parametrize(
@@ -94,7 +98,7 @@ GONE = pytest.mark.parametrize(
 
 @GONE
 def test_a_writer_that_begins_anew_makes_none_of_its_earlier_ids(gone: Callable[[InstantStore], object]) -> None:
-    """It may go on with its numbers, and its places begin anew: another event with the same bytes would be taken for a resend."""
+    """It may go on with its numbers, and its levels begin anew: another event with the same bytes would be taken for a resend."""
     store, talk = created()
     talk.hear(setup(), append(3, b"x", b"x", b"x"))
     gone(store)
@@ -128,15 +132,6 @@ def through_a_snapshot(store: InstantStore) -> None:
     assert fold is not None
     store.fold = fold
     assert list(snapshot(fold, 0)) == parts
-
-
-def test_a_snapshot_keeps_places() -> None:
-    store, talk = created()
-    talk.hear(setup(), append(9, b"x", b"x"))
-    through_a_snapshot(store)
-    again = Talk(store)
-    again.hear(setup(request=OTHER), append(12, b"x"))
-    assert [each.id for each in again.outcome.events] == [by_the_rule("a", W1, 3, b"x")]
 
 
 def test_a_snapshot_keeps_who_was_forgotten() -> None:

@@ -82,7 +82,7 @@ async def test_the_java_client_while_its_connections_are_cut(
     connections: int, java: str, own_segments: KafkaSettings, start: Receivers, tmp_path: Path
 ) -> None:
     """Nothing is lost or doubled, each key's events keep their order, segments read back byte-equal, sealed ones end."""
-    service = await start(own_segments)
+    service = await start(own_segments, segment={"may_destroy": '["127.0.0.1"]'})
     stream = uuid.uuid4().hex
     async with CuttingProxy(service.port, every=5, seed=connections) as proxy:
         said = await run(java, proxy.port, service.port, stream, SEGMENTS, EVENTS, connections, tmp_path)

@@ -45,9 +45,7 @@ class Bench:
         return self.serving.change(ChangeSegment(ticket, "a", change), caller, now)
 
     def append(self, caller: Hears, session: bytes, before: int, data: bytes, ticket: int = 1, now: float = 0) -> Any:
-        return self.serving.append(
-            AppendBlock(ticket, "a", W1, session, before, before + len(data), 1, data), caller, now
-        )
+        return self.serving.append(AppendBlock(ticket, "a", W1, session, before, before + len(data), data), caller, now)
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def test_a_block_is_asked_for_only_when_its_events_are_stored_and_acknowledged_w
     assert slow.store() == b""
     (question,) = slow.questions
     assert isinstance(question, AppendBlock)
-    assert (question.before, question.after, question.events, question.data) == (0, 13, 1, HELLO)
+    assert (question.before, question.after, question.data) == (0, 13, HELLO)
     assert slow.store() == b""
     assert slow.answer() == level(13)
     assert slow.answer() == level(27)

@@ -83,13 +83,13 @@ async def test_what_is_cut_already_does_not_pile_up_while_nothing_is_produced() 
     bench = Bench(retention_bytes=MIB)
     bench.reads(Open(W1, W1, Numbering.BYTES, create=True))
     for at in range(3):
-        bench.reads(Block(W1, W1, at * MIB, (at + 1) * MIB, 1, bytes(MIB)))
+        bench.reads(Block(W1, W1, at * MIB, (at + 1) * MIB, bytes(MIB)))
     for _ in range(5):
         bench.upkeep.look()
     assert bench.waiting() == [Truncate(bytes(16), 2 * MIB)]
     bench.lands()
     assert bench.partition.fold.segments["s"].start == 2 * MIB
-    bench.reads(Block(W1, W1, 3 * MIB, 4 * MIB, 1, bytes(MIB)))
+    bench.reads(Block(W1, W1, 3 * MIB, 4 * MIB, bytes(MIB)))
     bench.upkeep.look()
     assert bench.waiting() == [Truncate(bytes(16), 3 * MIB)]
 
@@ -119,7 +119,7 @@ class Times(Bench):
 
 
 def piece(at: int) -> Block:
-    return Block(W1, W1, at * MIB, (at + 1) * MIB, 1, bytes(MIB))
+    return Block(W1, W1, at * MIB, (at + 1) * MIB, bytes(MIB))
 
 
 async def test_what_is_older_than_the_retention_is_let_go_in_whole_blocks() -> None:

@@ -32,7 +32,7 @@ REPLY_TIME = 400.0
 
 LONGEST_PAUSE = 1.0
 UNDER_WAY = 9
-"""Events in blocks of up to three: so many that blocks go together (`AHEAD`)."""
+"""Events in blocks of up to three that wait for their acknowledgements."""
 PIECE = 3000
 """Bytes that a read asks for at most."""
 

@@ -25,13 +25,11 @@ from headrace_common.record.event import (
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, singly
 from typing_extensions import override
 
-from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
 
 PROTOCOL: Final = "segment"
 OVERHEAD: Final = 1024
-NEXT_OVERHEAD: Final = 256
-"""Bytes that a block costs beyond its own, and each further one of a frame."""
+"""Bytes that a block costs beyond its own."""
 
 SLICE: Final = 4096
 """Messages that are looked at between two pauses: about a millisecond."""
@@ -112,14 +110,10 @@ class ByteRun(Run):
 class EventRun(Run):
     """The data that a client of today's dialect appends. Levels are event numbers; `count` is the client's number of events.
 
-    The Java client's writers of events frame each one as an Event message. Their numbers may skip, and only the last one,
-    `after`, is known: so an event's name is its place among all that its writer has appended, in any blocks. `place` is that of
-    the event before the run. The numbers of a writer that begins at 1 and leaves no gap are its places. With fewer or
-    more events than the client said, or more than numbers, events have no name. Writers of bytes frame nothing: such a run is one
-    event, named by its number.
+    The Java client's writers of events frame each one as an Event message and number them one by one, so an event's name is its
+    number. With fewer or more events than the client said, or more than numbers, events have no name. Writers of bytes frame
+    nothing: such a run is one event, named by its number.
     """
-
-    place: int = 0
 
     @override
     def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
@@ -138,26 +132,23 @@ class EventRun(Run):
             yield self.after, era + _packed(self.after), data
             return
         named = framed == self.count <= self.after - self.before
-        dense = named and self.before in (self.after - framed, Numbering.EVENTS.first)
-        at, level, place = 0, self.after - framed, self.place
+        at, level = 0, self.after - framed
         while at < size:
             _, body = unpack(data, at)
-            start, at = at + header, at + header + body
-            level, place = level + 1, place + 1
-            yield level if dense else self.after, era + place.to_bytes(8, "big") if named else None, data[start:at]
+            start, at, level = at + header, at + header + body, level + 1
+            yield (level, era + _packed(level), data[start:at]) if named else (self.after, None, data[start:at])
 
 
 class BlockFrame(Frame):
-    """The events of successive blocks of one writer. See `headrace_common.session.interface.Frame`."""
+    """The events of a block. See `headrace_common.session.interface.Frame`."""
 
     __slots__ = (
-        "_count",
         "_envelope",
         "_event_bytes",
         "_unique_ids",
-        "blocks",
         "ordering_key",
         "received_ms",
+        "run",
         "size",
         "small",
         "ticket",
@@ -165,34 +156,22 @@ class BlockFrame(Frame):
 
     def __init__(self, run: Run, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
         """The caller must set the ticket before it hands the frame out."""
-        self.blocks = [(run, received_ms)]
-        """Each block's run, and when it was received."""
+        self.run = run
         self._envelope = envelope
         self._event_bytes = event_bytes
         self._unique_ids: FrameIds | None = None
-        self._count = run.count
         self.ticket: Ticket = -1
         self.received_ms = received_ms
         self.size = len(run.data) + OVERHEAD
         self.small = len(run.data) <= SMALL and run.count <= AT_ONCE
         self.ordering_key: bytes | None = run.segment.encode()
 
-    def join(self, run: Run, received_ms: int) -> int:
-        """Adds the writer's next block. Returns by how many bytes the frame has grown. It must not have been handed out yet."""
-        grown = len(run.data) + NEXT_OVERHEAD
-        self.blocks.append((run, received_ms))
-        self.received_ms = received_ms
-        self.size += grown
-        self._count += run.count
-        self.small = self.size <= SMALL + OVERHEAD and self._count <= AT_ONCE
-        return grown
-
     @override
     def spoiled(self, detail: str) -> Reject:
-        """Returns the whole blocks, with the headers of the last one's events; reason `internal`."""
-        last, data = self.blocks[-1][0], b"".join(run.data for run, _ in self.blocks)
-        name = deterministic_id(PROTOCOL, last.segment.encode(), last.writer, _packed(last.after), data)
-        return self._envelope.reject(Reason.INTERNAL, detail, data, name, _about(last) % last.after)
+        """Returns the whole block, with the headers of its last event; reason `internal`."""
+        run = self.run
+        name = deterministic_id(PROTOCOL, run.segment.encode(), run.writer, _packed(run.after), run.data)
+        return self._envelope.reject(Reason.INTERNAL, detail, run.data, name, _about(run) % run.after)
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
@@ -214,35 +193,32 @@ class BlockFrame(Frame):
     def runs(self) -> Iterator[Pause | list[Part]]:
         """Yields lists of at most `RUN` parts."""
         _, before_id, after_id, kind, name_of_attributes = self._envelope.pieces
-        limit, number = self._event_bytes, 0
-        for run, received_ms in self.blocks:
-            # an id is a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way
-            begin = id_fields(PROTOCOL, run.segment.encode(), run.writer)
-            behind_id = after_id + field(rfc3339_ms(received_ms)) + kind + name_of_attributes
-            about_writer = _about(run)
-            made: list[Any] = []
-            size = 0
-            for event in run.events():
-                if isinstance(event, Pause):
-                    yield event
-                    continue
-                level, named, data = event
-                name = self._unique_id(number) if named is None else id_behind(begin, named, data)
-                about = about_writer % level
-                number += 1
-                size += len(data)
-                if len(data) > limit:
-                    detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {limit}"
-                    made.append(self._envelope.reject(Reason.OVERSIZED, detail, data, name, about))
-                else:  # as `Envelope.event` does, but with the parts that all of a block share
-                    made.append(
-                        b"".join((length(len(data)), data, before_id, name, behind_id, length(len(about)), about))
-                    )
-                if len(made) == RUN or size >= RUN_BYTES:
-                    yield made
-                    made, size = [], 0
-            if made:
+        run, limit = self.run, self._event_bytes
+        # an id is a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way
+        begin = id_fields(PROTOCOL, run.segment.encode(), run.writer)
+        behind_id = after_id + field(rfc3339_ms(self.received_ms)) + kind + name_of_attributes
+        about_writer = _about(run)
+        made: list[Any] = []
+        size = number = 0
+        for event in run.events():
+            if isinstance(event, Pause):
+                yield event
+                continue
+            level, named, data = event
+            name = self._unique_id(number) if named is None else id_behind(begin, named, data)
+            about = about_writer % level
+            number += 1
+            size += len(data)
+            if len(data) > limit:
+                detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {limit}"
+                made.append(self._envelope.reject(Reason.OVERSIZED, detail, data, name, about))
+            else:  # as `Envelope.event` does, but with the parts that all of a block share
+                made.append(b"".join((length(len(data)), data, before_id, name, behind_id, length(len(about)), about)))
+            if len(made) == RUN or size >= RUN_BYTES:
                 yield made
+                made, size = [], 0
+        if made:
+            yield made
 
     def _unique_id(self, number: int) -> bytes:
         """Returns an id that is the same in each call of `parts`."""

@@ -49,7 +49,6 @@ class AppendBlock:
     session: bytes
     before: int
     after: int
-    events: int
     data: bytes
 
     @property

@@ -96,7 +96,7 @@ class ServedSessions:
             caller.answered(question.ticket, Refused(segment, writer, session, after, Refusal.SESSION))
             return None
         served.asked.append(_Asked(question.ticket, now, question.after))
-        return Block(question.writer, question.session, question.before, question.after, question.events, question.data)
+        return Block(question.writer, question.session, question.before, question.after, question.data)
 
     def change(self, question: ChangeSegment, caller: Caller, now: float) -> Change:
         """Returns the record to produce."""

@@ -20,7 +20,7 @@ class Speech:
         self.told = Told()
         self._today = today
         self._segments = dict(zip((W1, W2), segments, strict=True))
-        self._levels, self._places = {W1: 0, W2: 0}, {W1: 0, W2: 0}
+        self._levels = {W1: 0, W2: 0}
         if today:
             self.told.sent += [[message(-127, struct.pack(">ii", 17, 5))]]
             self.told.sent += [[message(20, bytes(8) + text(name) + bytes(5))] for name in segments]
@@ -30,22 +30,18 @@ class Speech:
 
     def append(self, writer: bytes, events: Sequence[bytes], gap: int = 0, times: int = 1, most: int = 1 << 16) -> None:
         """Appends a block. Levels count bytes, and what comes again is stored once; today's are numbers, of which `gap` are left
-        out, and an event's name is its place. `most`: bytes of an event.
+        out. `most`: bytes of an event.
         """
         content = b"".join(message(0, data) for data in events)
         before = self._levels[writer]
         level = self._levels[writer] = before + (gap + len(events) if self._today else len(content))
         for left, data in enumerate(events, 1 - len(events)):
-            self._places[writer] += 1
-            place = self._places[writer]
             if not self._today:
                 before += 8 + len(data)
-                behind = place = before
-            else:
-                behind = level if gap and before else level + left
+            behind = level + left if self._today else before
             about = {"writer": writer.hex(), "level": behind, "time": "received"}
             segment = self._segments[writer]
-            own = named(b"segment", segment.encode(), writer, place.to_bytes(8, "big"), data)
+            own = named(b"segment", segment.encode(), writer, behind.to_bytes(8, "big"), data)
             refused = len(data) > most
             part = Part(
                 data, own, segment, source("segment"), "" if refused else RECEIVED, about, "oversized" * refused

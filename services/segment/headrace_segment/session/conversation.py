@@ -122,7 +122,7 @@ class Conversation(ByteSession, Generic[B]):
     def _writer_answered(self, asked: OpenQuestion[B], writer: Writer[B], answer: object) -> None:
         question = asked.question
         if isinstance(answer, Opened):
-            writer.opened(answer.session, answer.level, answer.place, answer.era)
+            writer.opened(answer.session, answer.level, answer.era)
             self._replies.append(self._append_setup(question.segment, asked.request, writer))
         elif isinstance(answer, Appended):
             self._acknowledge(writer, answer, asked.request)
@@ -259,7 +259,6 @@ class Conversation(ByteSession, Generic[B]):
 
     def _go_on(self, writer: Writer[B]) -> None:
         """Handles the waiting requests that may be done now."""
-        self._publishing.go_on(writer)
         while (waiting := writer.waiting.oldest) is not None and self._has_its_turn(writer, waiting):
             writer.waiting.popleft()
             self._waiting_bytes -= waiting.size
@@ -284,9 +283,7 @@ class Conversation(ByteSession, Generic[B]):
     def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
         """Hands out a run whose events must be stored first."""
         writer.sent = run.after
-        if self._publishing.add(writer, run, number, request, received_ms):
-            writer.under_way -= 1
-            self._orders[run.segment].done(number)  # it is part of an earlier one, which is not done
+        self._publishing.add(writer, run, number, request, received_ms)
 
     def _answered_here(self, writer: Writer[B], number: int) -> None:
         """Ends a block that had its turn and waits for no answer."""
@@ -350,12 +347,11 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def status(self) -> Status:
-        waiting_bytes = self._waiting_bytes + self._publishing.held_bytes
-        waiting = self._asked or self._reads or self._publishing or waiting_bytes
+        waiting = self._asked or self._reads or self._publishing or self._waiting_bytes
         partial_bytes = self._decode.partial_bytes()
         return Status(
             partial_bytes=partial_bytes,
-            waiting_bytes=waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
+            waiting_bytes=self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
             busy=self._decode.busy,
             idle=not (waiting or partial_bytes),
         )

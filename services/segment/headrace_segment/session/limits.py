@@ -8,16 +8,6 @@ from typing import Final
 WAITING: Final = 256
 """Bytes that a request costs, beyond its own, while it waits for those before it."""
 
-AHEAD: Final = 3
-"""Requests of one writer that are under way while its next small blocks are held. These go together when one request is answered,
-so that the cost of a block beside its events is paid once. A writer that waits for acknowledgements has fewer under way."""
-
-LITTLE: Final = 32 << 10
-"""Bytes from which a block is not held: its events cost more than all else."""
-
-TOGETHER: Final = 64 << 10
-"""Bytes that blocks which go together take at most."""
-
 READ_BYTES: Final = 8 << 20
 """Bytes that the reads of one connection may bring, from the question until their reply has left. More reads wait; one may always
 be asked for."""

@@ -127,10 +127,7 @@ class TodaySession(Conversation[Append]):
             self._say_once(self._is_sealed(writer.segment, block.request, block.level))
             self._answered_here(writer, number)
             return
-        run = EventRun(
-            writer.segment, writer.id, before, block.level, block.data, block.events, writer.era, writer.place
-        )
-        writer.place += block.events
+        run = EventRun(writer.segment, writer.id, before, block.level, block.data, block.events, writer.era)
         self._publish(writer, run, number, block.request, received_ms)
 
     def _rises(self, writer: Writer[Append], block: Append) -> int:

@@ -82,7 +82,7 @@ class Fold:
         if writer.numbering is not record.numbering:
             return Refused(name, record.writer, record.session, None, Refusal.NUMBERING)
         writer.session, writer.touched = record.session, time_ms
-        return Opened(name, record.writer, record.session, writer.level, writer.place, writer.era)
+        return Opened(name, record.writer, record.session, writer.level, writer.era)
 
     def _append(
         self, name: str, segment: Segment | None, record: records.Block, log_offset: int, time_ms: int
@@ -99,8 +99,6 @@ class Fold:
         segment.length += len(record.data)
         segment.modified = writer.touched = time_ms
         writer.level = record.after
-        if writer.numbering is Numbering.EVENTS:
-            writer.place += record.events
         return Appended(name, record.writer, record.session, record.after, segment.length)
 
     @staticmethod

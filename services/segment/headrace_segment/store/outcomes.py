@@ -25,14 +25,13 @@ class Refusal(Enum):
 class Opened:
     """A session has begun at `level`, which is final: nothing of the writer's earlier sessions counts from here on.
 
-    `place`, `era`: see `headrace_segment.store.state.Writer`.
+    `era`: see `headrace_segment.store.state.WriterState`.
     """
 
     segment: str
     writer: bytes
     session: bytes
     level: int
-    place: int = 0
     era: int = 0
 
 

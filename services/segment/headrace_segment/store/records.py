@@ -16,7 +16,7 @@ VERSION: Final = 1
 
 _HEAD: Final = struct.Struct(">BB")
 _OPEN: Final = struct.Struct(">BB16s16sBB")
-_BLOCK: Final = struct.Struct(">BB16s16sqqI")
+_BLOCK: Final = struct.Struct(">BB16s16sqq")
 
 BLOCK_OVERHEAD: Final = _BLOCK.size
 """Bytes that a block costs in its record's value beyond its own."""
@@ -82,7 +82,6 @@ class Block:
     session: bytes
     before: int
     after: int
-    events: int
     data: bytes
 
     def encode(self) -> bytes:
@@ -95,7 +94,6 @@ class Block:
                 self.session,
                 self.before,
                 self.after,
-                self.events,
             )
             + self.data
         )
@@ -183,8 +181,8 @@ def decode(value: bytes | None) -> Record:
         raise LogError(f"a record of version {version}; this service knows {VERSION}")
     try:
         if kind == RecordKind.BLOCK:
-            _, _, writer, session, before, after, events = _BLOCK.unpack_from(value)
-            return Block(writer, session, before, after, events, value[_BLOCK.size :])
+            _, _, writer, session, before, after = _BLOCK.unpack_from(value)
+            return Block(writer, session, before, after, value[_BLOCK.size :])
         if kind == RecordKind.OPEN:
             _, _, writer, session, numbering, create = _OPEN.unpack(value)
             return Open(writer, session, Numbering(numbering), bool(create))

@@ -25,7 +25,7 @@ PART_BYTES: Final = 512 << 10
 LONGS: Final = 4096
 """Numbers in one row of an index or of refused offsets."""
 
-_SEGMENT, _WRITER, _INDEX, _REFUSED, _PLACE, _ERA = range(6)
+_SEGMENT, _WRITER, _INDEX, _REFUSED, _ERA = range(5)
 MANIFEST: Final = "manifest"
 
 
@@ -83,20 +83,15 @@ def _rows(fold: Fold) -> Iterator[bytes]:
     for name, segment in fold.segments.items():
         yield pack(_SEGMENT, name, segment.start, segment.length, segment.sealed, segment.modified)
         for writer_id, writer in segment.writers.items():
-            yield pack(_WRITER, writer_id, writer.session, writer.level, int(writer.numbering), writer.touched)
-            if writer.era or writer.place != _usual_place(writer.numbering, writer.level):
-                yield pack(_PLACE, writer_id, writer.place, writer.era)
+            yield pack(
+                _WRITER, writer_id, writer.session, writer.level, int(writer.numbering), writer.touched, writer.era
+            )
         index, refused = segment.index, segment.refused
         for at in range(0, len(index.offsets), LONGS):
             piece = slice(at, at + LONGS)
             yield pack(_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist())
         for at in range(0, len(refused), LONGS):
             yield pack(_REFUSED, refused[at : at + LONGS].tolist())
-
-
-def _usual_place(numbering: Numbering, level: int) -> int:
-    """Returns the place of a writer that numbers its events from 1 without a gap."""
-    return level if numbering is Numbering.EVENTS and level != numbering.first else 0
 
 
 class Snapshots:
@@ -152,12 +147,8 @@ def _restore(offset: int, values: list[bytes]) -> Fold:
                 name, start, length, sealed, modified = row
                 segment = fold.segments[name] = Segment(start, length, sealed, modified)
             elif kind == _WRITER:
-                writer_id, session, level, numbering, touched = row
-                counts = Numbering(numbering)
-                segment.writers[writer_id] = WriterState(session, level, counts, touched, _usual_place(counts, level))
-            elif kind == _PLACE:
-                writer_id, place, era = row
-                segment.writers[writer_id].place, segment.writers[writer_id].era = place, era
+                writer_id, session, level, numbering, touched, era = row
+                segment.writers[writer_id] = WriterState(session, level, Numbering(numbering), touched, era)
             elif kind == _ERA:
                 (fold.era,) = row
             elif kind == _INDEX:

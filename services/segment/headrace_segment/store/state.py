@@ -59,15 +59,13 @@ class Index:
 class WriterState:
     """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted.
 
-    `era`: the fold's when the writer was new. `place`: of the last of its events, among all of them; known only for event
-    numbers: these skip, and only the last one of a block is known, so they do not tell one event from another.
+    `era`: the fold's when the writer was new.
     """
 
     session: bytes
     level: int
     numbering: Numbering
     touched: int
-    place: int = 0
     era: int = 0
 
 
