@@ -14,8 +14,8 @@ from headrace_cli.ground import run
 
 MODULES: Final = {
     "up": "verbs.up",
-    "status": "verbs.running",
-    "down": "verbs.running",
+    "status": "verbs.status",
+    "down": "verbs.down",
     "query": "verbs.query",
     "demo": "wire.send.demo",
     "smoke": "wire.send.smoke",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,11 +16,10 @@ def running(tmp_path: Path) -> Iterator[Running]:
     """Writes the record of a stack, whose supervisor is this process; its folder."""
     state = StateFolder(tmp_path / "state")
     state.make()
-    lock = state.lock()
 
     def write(**record: object) -> StateFolder:
         state.write_record(record)
         return state
 
-    yield write
-    os.close(lock)
+    with state.held():
+        yield write

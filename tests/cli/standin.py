@@ -1,9 +1,9 @@
 """A stack of stand-in services, so that tests need no Kafka and Spark for the supervisor. It runs as a process of its own.
 
-`python standin.py service PORT KIND` answers on /readyz and /livez. `python standin.py supervise FOLDER KIND…` runs the
-real supervisor over such services: `well` works, `crash` exits at once, `family` has a child, `stubborn` ignores SIGTERM,
-`patient` does so too but has ten minutes of grace, `config` refuses its settings, `slow` answers when the supervisor has said
-that it waits for it, /livez of `sick` is red, and with `nowhere` nobody listens where Kafka should be.
+`python standin.py service PORT KIND` answers on /readyz. `python standin.py supervise FOLDER KIND…` runs the real supervisor
+over such services: `well` works, `crash` exits at once, `family` has a child, `stubborn` ignores SIGTERM, `patient` does so too
+but has ten minutes of grace, `config` refuses its settings, `slow` answers when the supervisor has said that it waits for it,
+`sick` is not ready, and with `nowhere` nobody listens where Kafka should be.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from headrace_cli.machine.child import ProcessSpec
+from headrace_cli.machine.child import Part
 from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import reach, supervisor
-from headrace_cli.stack.reach import http_probe
-from headrace_cli.stack.stack import ReceiverAddresses, Stack
-from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
+from headrace_cli.stack.reach import unreachable, unready
+from headrace_cli.stack.stack import Stack
+from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
-from headrace_cli.verbs.console import Reporter, unheard
+from headrace_cli.verbs import console
 
 TOLD = "STANDIN_TOLD"
-"""The variable that names the supervisor's log."""
-
+"""The variable that names the file with what the supervisor says."""
 
 PATH = os.pathsep.join(filter(None, sys.path))
 
@@ -67,10 +67,7 @@ def serve(port: int, kind: str) -> None:
         def do_GET(self) -> None:
             self.send_response(503 if kind == "sick" else 200)
             self.end_headers()
-            if self.path == "/metrics":
-                self.wfile.write(b'headrace_build_info{native="off",version="1"} 1.0\n')
-            else:
-                self.wfile.write(b"pump stopped\n" if kind == "sick" else b"ok\n")
+            self.wfile.write(b"pump stopped\n" if kind == "sick" else b"ok\n")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -79,46 +76,31 @@ def serve(port: int, kind: str) -> None:
     http.server.HTTPServer(("127.0.0.1", port), Answer).serve_forever()
 
 
-def spec(state: StateFolder, name: str, kind: str) -> tuple[ProcessSpec, int]:
+def part(state: StateFolder, name: str, kind: str) -> Part:
     port = free_port()
-    command = (sys.executable, __file__, "service", str(port), kind)
-    environment = {STACK_VARIABLE: state.name or "", TOLD: str(state.log("supervisor"))}
-    return ProcessSpec(
+    address = f"127.0.0.1:{port}"
+    return Part(
         name,
-        command,
-        environment,
+        (sys.executable, __file__, "service", str(port), kind),
+        {},
         state.log(name),
-        http_probe("127.0.0.1", port),
+        partial(unready, "127.0.0.1", port),
+        address,
+        {"tcp": address},
+        address,
         grace=600 if kind == "patient" else 1.5,
-    ), port
-
-
-def stack(state: StateFolder, kinds: list[str], kafka: int) -> Stack:
-    receivers = []
-    for number, kind in enumerate(kinds):
-        made, port = spec(state, f"{kind}{number}", kind)
-        address = f"127.0.0.1:{port}"
-        receivers.append((made, ReceiverAddresses(address, {"tcp": address}, address, "send to {listen}")))
-    lake, port = spec(state, "lake", "well")
-    return Stack(
-        state=state,
-        bootstrap=f"127.0.0.1:{kafka}",
-        kafka=None,
-        topics=((sys.executable, "-c", "print('topics')"), {}),
-        receivers=receivers,
-        lake=lake,
-        lake_ops=f"127.0.0.1:{port}",
     )
+
+
+async def reachable(bootstrap: str) -> str:
+    return await unreachable(bootstrap) or ""
 
 
 def supervise(folder: str, kinds: list[str]) -> int:
     state = StateFolder(Path(folder))
     state.make()
-    held = state.lock()
-    state.end_processes()
-    reporter = Reporter(state.log("supervisor"))
     port = free_port()
-    with contextlib.ExitStack() as ends:
+    with state.held(), contextlib.ExitStack() as ends:
         if "nowhere" in kinds:
             kinds.remove("nowhere")
             reach.CONNECT_SECONDS = 60.0  # type: ignore[misc]  # that it is refused may be heard late
@@ -126,15 +108,16 @@ def supervise(folder: str, kinds: list[str]) -> int:
             ends.enter_context(socket.create_server(("127.0.0.1", port)))
         if "slow" in kinds:
             supervisor.TELL_SECONDS = 0.2  # type: ignore[misc]
-        try:
-            made = stack(state, kinds, port)
-            return asyncio.run(Supervisor(made, reporter, announce).run())
-        finally:
-            os.close(held)
+        bootstrap = f"127.0.0.1:{port}"
+        made = (sys.executable, "-c", "print('topics')")
+        topics = Part("topics", made, {}, state.log("topics"), partial(reachable, bootstrap))
+        parts = [part(state, f"{kind}{number}", kind) for number, kind in enumerate(kinds)]
+        stack = Stack(state, bootstrap, None, topics, parts)
+        return asyncio.run(Supervisor(stack, console.unheard()(console.line), announce).run())
 
 
 def announce() -> None:
-    with unheard():
+    with console.unheard():
         print("ALL READY", flush=True)
 
 
@@ -147,4 +130,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "service":
         serve(int(sys.argv[2]), sys.argv[3])
     else:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         sys.exit(supervise(sys.argv[2], sys.argv[3:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from pathlib import Path
@@ -12,15 +11,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.child import ProbeResult, message
-from headrace_cli.stack.broker import Broker, cluster_at
-from headrace_cli.stack.reach import kafka_probe
+from headrace_cli.machine.child import message
 from headrace_common.kafka.record_batch import builder_of
 
 from tests.common.kafkaless import event
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics, produce
-from tests.contract.waiting import PATIENCE, wait_for
+from tests.contract.waiting import PATIENCE
 
 MIB = 1024 * 1024
 pytestmark = pytest.mark.kafka
@@ -72,15 +69,3 @@ def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"could not be formatted|stopped at its start"):
         broker.start(timeout=PATIENCE)
     assert not broker.running
-
-
-async def test_another_kafka_at_its_port_is_not_the_stacks(kafka: EmbeddedKafka) -> None:
-    own = Broker(kafka.folder, kafka.port, 0).cluster
-    wait_for(lambda: cluster_at("127.0.0.1", kafka.port) == own, "its own cluster's id")
-    assert await kafka_probe("127.0.0.1", kafka.port, own)() == ProbeResult(True)
-    assert not (await kafka_probe("127.0.0.1", kafka.port, "another")()).ready
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        assert cluster_at("127.0.0.1", silent.getsockname()[1], 0.2) is None
-        silent.listen()  # it accepts a connection and stays silent
-        assert cluster_at("127.0.0.1", silent.getsockname()[1], 0.2) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -109,3 +110,41 @@ def test_the_launcher_opens_closed_streams_and_holds_a_ctrl_c_until_it_is_heard(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert said.read_text() == "[0, 1, 2] True\n"
+
+
+SCRIPT = (
+    "import headrace_cli.__main__ as line; from headrace_cli.verbs import console; "
+    "line.app = lambda **_: exit(console.line('lake', 'good', 'there')); line.main()"
+)
+
+
+def test_a_terminal_need_not_know_the_marks() -> None:
+    screen, shown = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT], stdout=shown, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, check=True
+        )
+        assert b"\\u2713" in os.read(screen, 1000)
+    finally:
+        os.close(screen)
+        os.close(shown)
+
+
+def test_a_file_is_utf_8_in_any_locale() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("there", "\\u2713 \\udcff")],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        check=True,
+    ).stdout
+    assert "\u2713 \\udcff" in told.decode()
+
+
+def test_no_verb_begins_in_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, begun = tmp_path / "gone", list[object]()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SystemExit) as ended:
+        run(lambda **given: begun.append(given))
+    assert (ended.value.code, begun) == (1, [])

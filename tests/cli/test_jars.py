@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.machine import jars, java
-from headrace_cli.stack import certificates
 
+from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE, there
 
 
@@ -192,14 +192,12 @@ def test_the_committed_list_has_all_sets_without_repetition() -> None:
 @pytest.mark.usefixtures("listing")
 def test_the_repository_is_trusted_if_python_trusts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    made = certificates.ensure(tmp_path / "tls", "127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*made.server)
-    maven = Maven(context)
+    authority = Authority(tmp_path)
+    maven = Maven(authority.server())
     monkeypatch.setenv(jars.REPOSITORY_VARIABLE, maven.address)
     with pytest.raises(CommandError, match="does not trust the repository's certificate"):
         jars.jars("demo")
-    monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     jars.jars("demo")
     maven.server.shutdown()
 

@@ -57,7 +57,7 @@ def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
 
 @pytest.mark.parametrize("arguments", [["lake", "erase", "--where", "id=d.1", "--apply"], ["lake", "replay", "--help"]])
 def test_a_command_has_the_settings_of_the_stack(arguments: list[str], ran: Ran, running: Running) -> None:
-    state = running(kafka="127.0.0.1:9", kafka_child={"state": "ready"})
+    state = running(kafka="127.0.0.1:9", embedded=True)
     result = CliRunner().invoke(app, [*arguments[:2], "--state", str(state.path), *arguments[2:]])
     ((command, environment),) = ran
     assert result.exit_code == 7
@@ -76,7 +76,7 @@ def test_the_lake_of_a_stack_has_its_own_spark(
 ) -> None:
     for name in (*OF_ANOTHER_SPARK, "PYSPARK_PYTHON"):
         monkeypatch.setenv(name, "/theirs")
-    state = running(kafka="127.0.0.1:9", kafka_child={"state": "ready"}).path if stack else tmp_path
+    state = running(kafka="127.0.0.1:9", embedded=True).path if stack else tmp_path
     if not stack:
         monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
     CliRunner().invoke(app, ["lake", "erase", "--state", str(state)])

@@ -76,7 +76,6 @@ FILES = {
         ("tap --from soon", 2, "expected a time such as"),
         ("tap --last 3 --limit 3", 2, "leave out"),
         ("up --services forward,nonsense", 2, "--services nonsense: it is one of courier"),
-        *((f"up --processes {number}", 2, "a receiver has 1 to 32 processes.") for number in ("0", "-1", "33")),
         *(
             (f"up --any-port --kafka {broker}", 2, f"--kafka {broker}: expected HOST:PORT")
             for broker in ("localhost", ":9092", "localhost:", "localhost:99999", "localhost:x")

@@ -18,10 +18,10 @@ from typing import Any, Final, Self
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack.broker import HOST, cluster_at
+from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.embedded import EmbeddedKafka
+from tests.contract.embedded import EmbeddedKafka, cluster_at
 from tests.contract.waiting import until, wait_for
 
 BROKERS: Final = 3

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.machine.child import message
 from headrace_cli.machine.ports import free_port
 from headrace_cli.machine.tether import tethered
-from headrace_cli.stack.broker import HOST, LOCALE, Broker, cluster_at
+from headrace_cli.stack.broker import HOST, LOCALE, Broker
 from typing_extensions import override
 
 from tests.contract.waiting import BROKER_TIME
@@ -138,3 +140,27 @@ class EmbeddedKafka(Broker):
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+def cluster_at(host: str, port: int, timeout: float = 1.0) -> str | None:
+    """The id of the cluster whose broker answers a Metadata request at `host`:`port`; None if none does."""
+    request = struct.pack(">hhihi", 3, 2, 1, -1, 0)  # Metadata, version 2, correlation id 1, no client id, no topic
+    try:
+        with socket.create_connection((host, port), timeout) as connection, connection.makefile("rb") as reply:
+            connection.settimeout(timeout)
+            connection.sendall(struct.pack(">i", len(request)) + request)
+
+            def number(kind: str) -> int:
+                (found,) = struct.unpack(f">{kind}", reply.read(struct.calcsize(kind)))
+                return int(found)
+
+            def text() -> str:
+                return reply.read(max(0, number("h"))).decode()
+
+            if not 0 < number("i") < 1 << 20 or number("i") != 1:
+                return None
+            for _ in range(number("i")):  # brokers: id, host, port, rack
+                number("i"), text(), number("i"), text()
+            return text()
+    except (OSError, struct.error, UnicodeDecodeError):
+        return None

@@ -25,7 +25,6 @@ READY_EVERY: Final = 6
 MOST: Final = 500
 """Most processes."""
 _DNS: Final = re.compile(r"(?:([A-Za-z0-9_-]+)=)?dns://([A-Za-z0-9.-]+):([0-9]{1,5})")
-_NUMBER: Final = re.compile(r"-[0-9]+$")
 _TITLE: Final = re.compile(r"<title>(.{1,40}?)</title>")
 _UNREAD: Final = ("#", "python_", "process_c", "process_v", "process_r", "process_o", "process_m")
 
@@ -66,7 +65,7 @@ class Scrape:
 
 
 async def parts_of(path: Path, urls: Sequence[str]) -> Parts:
-    """Return the parts: those of `urls` (``[NAME=]URL``), else those of the stack in `path`, processes of one receiver as one.
+    """Return the parts: those of `urls` (``[NAME=]URL``), else those of the stack in `path`.
 
     ``NAME=dns://HOST:PORT`` is every address that the name has now. A part's name is empty if it is unknown. Raises
     `CommandError` for an invalid address, or if nothing runs.
@@ -78,8 +77,7 @@ async def parts_of(path: Path, urls: Sequence[str]) -> Parts:
     record = await asyncio.to_thread(state.what_runs)
     if not record:
         raise state.nothing_runs("name parts with --url")
-    services = [(_NUMBER.sub("", name), f"http://{service['ops']}") for name, service in record["services"].items()]
-    return [*services, ("lake", f"http://{record['lake_ops']}")]
+    return [(name, f"http://{part['ops']}") for name, part in record["parts"].items() if part["ops"]]
 
 
 async def _named(text: str) -> Parts:

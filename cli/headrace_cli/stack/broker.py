@@ -9,12 +9,9 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import socket
-import struct
 import subprocess
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +58,6 @@ _PROPERTIES: Final[Mapping[str, str]] = {
     "log.segment.delete.delay.ms": "1000",
 }
 
-_ANSWER_BYTES: Final = 1 << 20
 _SETTINGS: Final = "server.properties"
 _OF_LOGS: Final = "log4j2.xml"
 _SCRATCH: Final = "tmp"
@@ -113,15 +109,6 @@ class Broker:
         if not (data / "meta.properties").exists():
             self._format()
 
-    @property
-    def cluster(self) -> str:
-        """The id of its cluster, once it is prepared; empty if it cannot be read."""
-        with suppress(OSError):
-            for line in (self.folder / "data" / "meta.properties").read_text().splitlines():
-                if line.startswith("cluster.id="):
-                    return line.partition("=")[2]
-        return ""
-
     def _configuration(self, data: Path) -> dict[str, str]:
         return {
             **_PROPERTIES,
@@ -162,27 +149,3 @@ class Broker:
     def command(self) -> list[str]:
         """Return the broker's command line, which goes to its folder first. Call `prepare` before."""
         return ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(self.folder), *self._java("kafka.Kafka", _SETTINGS)]
-
-
-def cluster_at(host: str, port: int, timeout: float = 1) -> str | None:
-    """Return the id of the cluster whose broker answers a Metadata request at `host`:`port`; None if none does."""
-    request = struct.pack(">hhihi", 3, 2, 1, -1, 0)  # Metadata, version 2, correlation id 1, no client id, no topic
-    try:
-        with socket.create_connection((host, port), timeout) as connection, connection.makefile("rb") as reply:
-            connection.settimeout(timeout)
-            connection.sendall(struct.pack(">i", len(request)) + request)
-
-            def number(kind: str) -> int:
-                (found,) = struct.unpack(f">{kind}", reply.read(struct.calcsize(kind)))
-                return int(found)
-
-            def text() -> str:
-                return reply.read(max(0, number("h"))).decode()
-
-            if not 0 < number("i") < _ANSWER_BYTES or number("i") != 1:
-                return None
-            for _ in range(number("i")):  # brokers: id, host, port, rack
-                number("i"), text(), number("i"), text()
-            return text()
-    except (OSError, struct.error, UnicodeDecodeError):
-        return None

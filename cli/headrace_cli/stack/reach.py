@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -16,71 +15,26 @@ from headrace_common.operations.settings import KafkaSettings, Settings, load
 from headrace_common.operations.variables import variable
 
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.child import Probe, ProbeResult
-from headrace_cli.stack import broker
 from headrace_cli.stack.state import StateFolder
 
-_TIMEOUT: Final = 2.0
-_NATIVE: Final = re.compile(r'headrace_build_info\{[^}]*\bnative="(\w+)"')
+CONNECT_SECONDS: Final = 2.0
 
 
-def http_probe(host: str, port: int) -> Probe:
-    """Return a probe that asks ``/readyz``, and ``/livez`` when that is red.
-
-    No answer means not ready. Only a red ``/livez`` means not live.
-    """
-
-    async def probe() -> ProbeResult:
-        status, body = await _get(host, port, "/readyz")
-        if status == 200:
-            return ProbeResult(True)
-        if status == 0:
-            return ProbeResult(False, "no answer")
-        live, said = await _get(host, port, "/livez")
-        return ProbeResult(False, said if live == 503 else body, live != 503)
-
-    return probe
-
-
-def kafka_probe(host: str, port: int, cluster: str) -> Probe:
-    """Return a probe that asks the broker for its cluster: another stack's may have the port, and ours end at its start."""
-
-    async def probe() -> ProbeResult:
-        found = await asyncio.to_thread(broker.cluster_at, host, port, _TIMEOUT)
-        if found is None:
-            return ProbeResult(False, "no answer")
-        return ProbeResult(found == cluster, "" if found == cluster else f"another Kafka answers at {host}:{port}")
-
-    return probe
-
-
-async def native(host: str, port: int) -> str:
-    """Return whether a receiver asks the native core: ``on``, ``off``, or nothing if it does not say."""
-    found = _NATIVE.search((await _get(host, port, "/metrics"))[1])
-    return found[1] if found is not None else ""
-
-
-async def _get(host: str, port: int, path: str) -> tuple[int, str]:
-    """Return the status and the body's text as one line; status 0 when no answer comes in time."""
+async def unready(host: str, port: int) -> str:
+    """Return what ``/readyz`` has against a part, in one line; empty if it is ready."""
     writer = None
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
-            writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-            answer = await reader.read(65_536)
-            while more := await reader.read(65_536):
-                answer += more
-        head, _, body = answer.partition(b"\r\n\r\n")
-        return int(head.split(b" ", 2)[1]), "; ".join(body.decode(errors="replace").split("\n")).strip("; ")
-    except (OSError, TimeoutError, ValueError, IndexError):
-        return 0, ""
+            writer.write(f"GET /readyz HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+            head, _, body = (await reader.read()).decode(errors="replace").partition("\r\n\r\n")
+        return "" if " 200 " in head.partition("\r\n")[0] else "; ".join(body.split("\n")).strip("; ") or "no answer"
+    except (OSError, TimeoutError):
+        return "no answer"
     finally:
         if writer is not None:
             with suppress(OSError):
                 writer.close()
-
-
-CONNECT_SECONDS: Final = 2.0
 
 
 class _Environment(Settings):
@@ -104,7 +58,7 @@ def kafka_settings(path: Path, named: str | None) -> KafkaSettings:
     record = state.what_runs()
     if record:
         known: dict[str, object] = {"bootstrap_servers": record["kafka"]}
-        if record["kafka_child"]:
+        if record["embedded"]:
             known["security_protocol"] = "PLAINTEXT"
         return environments_kafka(**known)
     if variable("kafka", "bootstrap_servers") in os.environ:

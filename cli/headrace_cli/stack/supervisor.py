@@ -7,15 +7,12 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any, Final
 
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.tasks import stops
 
-from headrace_cli.ground import EXIT_FAILED
-from headrace_cli.machine.child import Child, ChildState, delays, last_line, started
-from headrace_cli.stack.reach import unreachable
+from headrace_cli.machine.child import FIRST_DELAY, LONGEST_DELAY, Child, ChildState, end_group, last_line, started
 from headrace_cli.stack.stack import Stack
 
 Report = Callable[[str, str, str], None]
@@ -35,12 +32,8 @@ class Supervisor:
         self._started_at = time.monotonic()
         self._stop = asyncio.Event()
         self._stop_kafka = asyncio.Event()
-        self._kafka = Child(stack.kafka, self._on_change) if stack.kafka is not None else None
-        self._receivers = [Child(spec, self._on_change) for spec, _ in stack.receivers]
-        self._lake = Child(stack.lake, self._on_change)
-        self._live = Child(stack.live, self._on_change) if stack.live is not None else None
-        self._addresses = {"kafka": stack.bootstrap, "lake": str(stack.state.lake), "live": stack.live_url}
-        self._addresses |= {spec.name: endpoint.listen for spec, endpoint in stack.receivers}
+        self._kafka = [Child(stack.kafka, self._on_change)] if stack.kafka is not None else []
+        self._parts = [Child(part, self._on_change) for part in stack.parts]
         self._topics_made = False
         self._kafka_problem = ""
         self._ever_ready: set[str] = set()
@@ -51,30 +44,36 @@ class Supervisor:
         for number in stops():
             loop.add_signal_handler(number, self._on_signal)
         self._write_record()
-        kafka = asyncio.ensure_future(self._kafka.run(self._stop_kafka)) if self._kafka is not None else None
-        live = asyncio.ensure_future(self._live.run(self._stop)) if self._live is not None else None
-        work = asyncio.ensure_future(self._run_services())
-        waiting = asyncio.ensure_future(self._tell_who_starts())
+        kafka = [asyncio.ensure_future(child.run(self._stop_kafka)) for child in self._kafka]
+        telling = asyncio.ensure_future(self._tell_who_starts())
         try:
-            return await work
+            status = await self._make_topics()
+            if self._topics_made:
+                status = await self._run_parts()
+            return status
         finally:
-            waiting.cancel()
-            if live is not None:  # it never ends the others: it only looks
-                self._stop.set()
-                await live
+            telling.cancel()
             self._stop_kafka.set()
-            if kafka is not None:
-                await kafka
-            self._stack.state.delete_record()
+            await asyncio.gather(*kafka)
+            self._stack.state.record.unlink(missing_ok=True)
+
+    async def _run_parts(self) -> int:
+        running = {asyncio.ensure_future(child.run(self._stop)) for child in self._parts}
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        self._stop.set()  # one child may have refused its settings: then the stack is incomplete and ends
+        await asyncio.wait(running)  # for all of them, before the first exception is raised
+        for task in running:
+            task.result()
+        return EXIT_CONFIG if any(child.settings_refused for child in self._parts) else 0
 
     async def _tell_who_starts(self) -> None:
-        """Say now and then which processes are not ready yet: Spark takes half a minute."""
+        """Say now and then which processes are not ready yet, and why."""
         while self._on_ready is not None and not self._stop.is_set():
             await self._sleep(max(TELL_SECONDS, time.monotonic() - self._started_at))
-            names = [child.spec.name for child in self._children if child.state is ChildState.STARTING]
-            if names and self._on_ready is not None and not self._stop.is_set():
-                took = time.monotonic() - self._started_at
-                self._report("stack", "note", f"waiting for {', '.join(names)} ({took:.0f} s)")
+            waiting = [child for child in self._children if child.state is ChildState.STARTING]
+            if waiting and self._on_ready is not None and not self._stop.is_set():
+                names = ", ".join(f"{child.part.name} ({child.why or 'it starts'})" for child in waiting)
+                self._report("stack", "note", f"waiting for {names}, {time.monotonic() - self._started_at:.0f} s")
 
     def _on_signal(self) -> None:
         if not self._stop.is_set():
@@ -83,78 +82,56 @@ class Supervisor:
             return
         self._report("stack", "bad", "second signal: ending everything at once")
         for child in self._children:
-            child.kill()
-
-    async def _run_services(self) -> int:
-        status = await self._make_topics()
-        if status != 0 or self._stop.is_set():
-            return status
-        children = [*self._receivers, self._lake]
-        running = {asyncio.ensure_future(child.run(self._stop)) for child in children}
-        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        self._stop.set()  # one child may have refused its settings: then the stack is incomplete and ends
-        await asyncio.wait(running)  # for all of them, before the first exception is raised
-        for task in running:
-            task.result()
-        return EXIT_CONFIG if any(child.settings_refused for child in children) else 0
+            if child.process is not None and child.pid is not None:
+                end_group(child.process)
 
     async def _make_topics(self) -> int:
         """Run the module that makes the topics until it succeeds. Return 0, or 78 when its settings are wrong."""
-        pauses = delays()
+        topics, delay = self._stack.topics, FIRST_DELAY
         while not self._stop.is_set():
-            if self._kafka is None and await self._cannot_reach_kafka():
-                await self._sleep(next(pauses))
-            elif self._kafka is None or self._kafka.state is ChildState.READY:
-                status = await self._run_topics()
-                if status == 0:
+            problem = await topics.probe()
+            self._tell_kafka(problem)
+            if not problem:
+                topics.log.unlink(missing_ok=True)
+                async with started(topics) as process:
+                    await asyncio.wait(
+                        {asyncio.ensure_future(process.wait()), asyncio.ensure_future(self._stop.wait())},
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                if process.returncode == 0:
                     self._topics_made = True
                     self._report("topics", "good", "made or checked")
-                    self._write_record()
                     return 0
                 if self._stop.is_set():
                     break
-                self._report("topics", "bad", last_line(self._stack.state.log("topics")) or f"status {status}")
-                if status == EXIT_CONFIG:
+                self._report("topics", "bad", last_line(topics.log) or f"status {process.returncode}")
+                if process.returncode == EXIT_CONFIG:
                     return EXIT_CONFIG
-                await self._sleep(next(pauses))
-            else:
+            if self._kafka and problem:
                 await self._sleep(0.1)
+            else:
+                await self._sleep(delay)
+                delay = min(2 * delay, LONGEST_DELAY)
         return 0
 
-    async def _cannot_reach_kafka(self) -> bool:
-        """Return whether the user's own brokers cannot be reached; say why, once for each reason."""
-        problem = await unreachable(self._stack.bootstrap) or ""
-        if problem != self._kafka_problem:
-            self._kafka_problem = problem
-            self._report(
-                "kafka", "bad" if problem else "good", f"{problem}: check --kafka; trying again" if problem else "there"
-            )
-            self._write_record()
-        return bool(problem)
-
-    async def _run_topics(self) -> int:
-        command, variables = self._stack.topics
-        log = self._stack.state.log("topics")
-        log.unlink(missing_ok=True)
-        process = await started(command, {**os.environ, **variables}, log)
-        ended = asyncio.ensure_future(process.wait())
-        stopped = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not ended.done():
-            process.kill()
-        status = await ended
-        return status if status >= 0 else EXIT_FAILED
+    def _tell_kafka(self, problem: str) -> None:
+        """Say why the user's own brokers cannot be reached, once for each reason, and that they can be again."""
+        if self._kafka or problem == self._kafka_problem:
+            return
+        self._kafka_problem = problem
+        told = f"{problem}: check --kafka; trying again" if problem else "there"
+        self._report("kafka", "bad" if problem else "good", told)
+        self._write_record()
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     def _on_change(self, child: Child, detail: str) -> None:
-        name = child.spec.name
+        name = child.part.name
         if not self._stop.is_set():
             if child.state is ChildState.READY:
-                text = f"ready on {self._addresses[name]}"
+                text = f"ready on {child.part.address}"
                 if name not in self._ever_ready:
                     self._ever_ready.add(name)
                     text += f" ({time.monotonic() - self._started_at:.1f} s)"
@@ -175,34 +152,36 @@ class Supervisor:
 
     @property
     def _children(self) -> list[Child]:
-        live = [self._live] if self._live is not None and not self._live.settings_refused else []
-        return [*([self._kafka] if self._kafka else []), *self._receivers, self._lake, *live]
+        return [*self._kafka, *self._parts]
 
     def _write_record(self) -> None:
         with suppress(OSError):  # a full disk must not end the stack; the record stays stale for a while
             self._stack.state.write_record(self._as_record())
 
     def _as_record(self) -> dict[str, Any]:
-        stack, state = self._stack, self._stack.state
+        """Return what runs, which `status --json` prints. `parts` has all processes, `services` the receivers among them."""
+        parts = {child.part.name: _described(child) for child in self._children}
         return {
-            "state": str(state.path),
+            "state": str(self._stack.state.path),
             "supervisor_pid": os.getpid(),
             "ready": self.ready,
-            "kafka": stack.bootstrap,
+            "kafka": self._stack.bootstrap,
+            "embedded": bool(self._kafka),
             "kafka_problem": self._kafka_problem,
-            "kafka_child": _child_record(self._kafka) if self._kafka is not None else None,
-            "services": {
-                child.spec.name: {**_child_record(child), **asdict(endpoint)}
-                for child, (_, endpoint) in zip(self._receivers, stack.receivers, strict=True)
-            },
-            "lake": str(state.lake),
-            "lake_child": _child_record(self._lake),
-            "lake_ops": stack.lake_ops,
-            "live": stack.live_url,
-            "live_child": _child_record(self._live) if self._live is not None else None,
-            "checkpoint": str(state.checkpoint),
+            "lake": str(self._stack.state.lake),
+            "checkpoint": str(self._stack.state.checkpoint),
+            "live": parts["live"]["address"] if "live" in parts else "",
+            "parts": parts,
+            "services": {name: part for name, part in parts.items() if part["listeners"]},
         }
 
 
-def _child_record(child: Child) -> dict[str, Any]:
-    return {"state": child.state.value, "pid": child.pid, "created": child.created, "restarts": child.restarts}
+def _described(child: Child) -> dict[str, Any]:
+    return {
+        "state": child.state.value,
+        "pid": child.pid,
+        "restarts": child.restarts,
+        "address": child.part.address,
+        "listeners": dict(child.part.listeners),
+        "ops": child.part.ops,
+    }

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from datetime import datetime
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from headrace_cli.machine.child import rotate_log
 from headrace_cli.machine.jars import FetchProgress
 
 EXAMPLE_QUERY: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
@@ -25,24 +22,6 @@ _MARKS: Final = {"good": "[green]✓[/green]", "bad": "[red]✗[/red]", "note": 
 _PLAIN: Final = {"good": "ok ", "bad": "!! ", "note": "   "}
 
 
-class Reporter:
-    """Writes lines about the stack to the terminal and to the supervisor's log."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-
-    def __call__(self, name: str, kind: str, text: str) -> None:
-        rotate_log(self._log)
-        stamp = datetime.now().astimezone().isoformat(timespec="seconds")
-        with (
-            suppress(OSError),
-            self._log.open("a", encoding="utf-8", errors="backslashreplace") as log,
-        ):  # a full disk must not end the stack
-            log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")  # `parse_line` reads it
-        with unheard():
-            line(name, kind, text)
-
-
 @contextmanager
 def unheard() -> Iterator[None]:
     """Let output of the block fail without an error: to a closed terminal, a pipe whose reader has ended, a full disk."""
@@ -52,14 +31,6 @@ def unheard() -> Iterator[None]:
         pass
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def parse_line(row: str) -> tuple[str, str, str] | None:
-    """Return name, kind and text of a line that a `Reporter` has written; None for any other line."""
-    stamp, _, rest = row.partition(" ")
-    kind = next((kind for kind, mark in _PLAIN.items() if rest.startswith(mark)), None)
-    name, colon, text = rest[3:].partition(": ")
-    return (name, kind, text) if kind is not None and colon and stamp[:4].isdigit() else None
 
 
 def line(name: str, kind: str, text: str) -> None:

@@ -36,7 +36,7 @@ KafkaOption = Annotated[
         "--kafka",
         metavar="HOST:PORT",
         callback=brokers_named,
-        help="Use this Kafka (HEADRACE_KAFKA__… says how); the default is that of the stack in --state.",
+        help="Use this Kafka (HEADRACE_KAFKA__… says how); the default is the stack's.",
     ),
 ]
 LakeOption = Annotated[

@@ -40,7 +40,7 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
     record = state.what_runs()
     base: Mapping[str, str] = {}
     if record:
-        base = base_environment(state, record["kafka"], embedded=bool(record["kafka_child"]))
+        base = base_environment(record["kafka"], embedded=record["embedded"])
     elif variable("kafka", "bootstrap_servers") not in os.environ and not {"-h", "--help"} & {*arguments}:
         if not state.lake.is_dir():
             raise state.nothing_runs("say by HEADRACE_… where Kafka is")

@@ -47,9 +47,6 @@ class MessageChannel:
         self._context = zmq.asyncio.Context()
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.RECONNECT_IVL, -1)
-        if target.curve is not None:
-            self._dealer.curve_serverkey = target.curve.server
-            self._dealer.curve_publickey, self._dealer.curve_secretkey = target.curve.public, target.curve.secret
         self._monitor = self._dealer.get_monitor_socket()
         self._written: deque[bytes] = deque()
         self._ended: asyncio.Task[None] | None = None
@@ -73,9 +70,7 @@ class MessageChannel:
         told = await recv_monitor_message(self._monitor)
         event = told["event"]
         if event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
-            raise RefusedError(
-                "refuses our CURVE keys" if self._target.curve else "refuses us, perhaps for want of a key"
-            )
+            raise RefusedError("refuses us, perhaps for want of a key")
         if event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_DISCONNECTED):
             raise RefusedError("ends the connection at its beginning: it speaks other keys, or no ZeroMQ")
         if event in (zmq.EVENT_CLOSED, zmq.EVENT_CONNECT_RETRIED):

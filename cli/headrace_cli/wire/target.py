@@ -1,4 +1,4 @@
-"""Where a receiver is, and how to talk to it: an address or that of the stack, its protocol's client, TLS, logins and keys."""
+"""Where a receiver is, and how to talk to it: an address or that of the stack, its protocol's client, and TLS."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Final
 
-import zmq
 from headrace_common.protocol import installed
 from headrace_common.session.client import Client
 
 from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, check_known
-from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 
 SYSTEM: Final = "system"
@@ -28,13 +26,12 @@ ASKED: Final[Mapping[str, type[Client]]] = {name: client for name, client in CLI
 
 @dataclass(frozen=True)
 class Target:
-    """Where a receiver listens. `tls`: how to speak TLS, if it does; `curve`: Logjam's keys."""
+    """Where a receiver listens. `tls`: how to speak TLS, if it does."""
 
     protocol: str
     host: str
     port: int
     tls: ssl.SSLContext | None = None
-    curve: CurveLogin | None = None
 
     @property
     def address(self) -> str:
@@ -50,8 +47,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def target_of(protocol: str, state: Path, named: str, ca: str = "") -> Target:
-    """Return the address `named`, or that of the stack in `state`, which says its authority and keys. `ca`: of a user, a PEM file
-    of authorities or `SYSTEM`. Raises `CommandError`.
+    """Return the address `named`, or that of the stack in `state`. `ca`: a PEM file of authorities, or `SYSTEM`. Raises
+    `CommandError`.
     """
     if ca and over_zeromq(protocol):
         raise CommandError("--ca: ZeroMQ has no TLS.", status=2)
@@ -64,11 +61,10 @@ def target_of(protocol: str, state: Path, named: str, ca: str = "") -> Target:
     service = record["services"].get(protocol)
     if service is None:
         raise CommandError(f"The stack on {folder.path} runs without {protocol}.", status=EXIT_NOTHING_RUNS)
-    host, _, port = service["listen"].rpartition(":")
+    host, _, port = service["address"].rpartition(":")
     if host in ("", "0.0.0.0", "::", "[::]"):  # noqa: S104  (the receiver listens on every address)
         host = "127.0.0.1"
-    curve = curve_of(Path(service["keys"])) if service.get("keys") else None
-    return Target(protocol, host.strip("[]"), int(port), tls_context(ca or service.get("ca") or ""), curve)
+    return Target(protocol, host.strip("[]"), int(port), tls_context(ca))
 
 
 class RefusedError(ConnectionError):
@@ -85,18 +81,9 @@ def why_not(target: Target, error: Exception, timeout: float) -> str:
         return f"{target.address} took no connection within {timeout:g} s"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{target.address} shows a certificate that is not trusted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"{target.address} does not speak TLS as we do: {error.reason or error}"
+    if isinstance(error, ssl.SSLError) or (target.tls is not None and isinstance(error, OSError) and not error.errno):
+        return f"{target.address} does not speak TLS as we do: {getattr(error, 'reason', None) or 'it ends the connection'}"
     return f"{target.address}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}"
-
-
-@dataclass(frozen=True)
-class CurveLogin:
-    """ZeroMQ's CURVE, each key in Z85: the server's public one, and our own pair."""
-
-    server: bytes
-    public: bytes
-    secret: bytes
 
 
 def tls_context(ca: str) -> ssl.SSLContext | None:
@@ -109,18 +96,8 @@ def tls_context(ca: str) -> ssl.SSLContext | None:
         raise CommandError(f"--ca {ca}: {getattr(error, 'strerror', None) or error}.", status=2) from error
 
 
-def curve_of(folder: Path) -> CurveLogin:
-    """Return the keys that a stack has made in `folder`. Raises `CommandError`."""
-    keys = CurveKeys(folder)
-    try:
-        server, own = keys.server[0].read_bytes().strip(), keys.client[1].read_bytes().strip()
-        return CurveLogin(server, zmq.curve_public(own), own)
-    except (OSError, ValueError, zmq.ZMQError) as error:
-        raise CommandError(f"{folder}: its CURVE keys cannot be used ({error}).") from error
-
-
 def over_zeromq(protocol: str) -> bool:
-    """Return whether clients of a protocol speak over ZeroMQ, with CURVE in place of TLS."""
+    """Return whether clients of a protocol speak over ZeroMQ, which has no TLS."""
     return any(each.curve for each in installed() if each.name == protocol)
 
 

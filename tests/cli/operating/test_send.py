@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.channel import channel_to
 from headrace_cli.wire.send import connections, source, verb
@@ -34,6 +33,7 @@ from headrace_common.record.encoding import decode
 
 from tests.cli.operating.serving import HOST, serving
 from tests.contract import receiver as real
+from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
@@ -108,6 +108,10 @@ def patient_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def silent() -> Callable[[bytes], bytes | None]:
     return lambda data: b""
+
+
+def resets() -> Callable[[bytes], bytes | None]:
+    return lambda data: None
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -245,10 +249,9 @@ async def test_a_connection_that_ends_in_order_is_made_again(protocol: str) -> N
 
 
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificates = ensure(tmp_path / "certificates", HOST)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificates.server)
-    stored, ours = Stored("lumberjack"), str(certificates.ca)
+    authority = Authority(tmp_path)
+    context = authority.server()
+    stored, ours = Stored("lumberjack"), str(authority.file)
     with Server(stored, context).running() as server:
         assert to("lumberjack", server.target, RateSource(100, 0.1, 300), ours) == 0
         assert len(stored.bodies) == 10
@@ -256,6 +259,8 @@ def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             to("lumberjack", server.target, RateSource(10, 1, 300), "system")
     monkeypatch.setattr(verb, "ANSWER_SECONDS", 2.0)
     with Server(silent).running() as server, pytest.raises(CommandError, match=server.target):
+        to("lumberjack", server.target, RateSource(10, 1, 300), ours)
+    with Server(resets).running() as server, pytest.raises(CommandError, match="does not speak TLS as we do: it ends"):
         to("lumberjack", server.target, RateSource(10, 1, 300), ours)
 
 
@@ -378,15 +383,13 @@ async def test_a_real_receiver_of_a_stack(protocol: str, kafka: EmbeddedKafka, t
     await receiver.start()
     state = StateFolder(tmp_path / "state")
     state.make()
-    lock = state.lock()
-    state.write_record({"services": {protocol: {"listen": f"{HOST}:{receiver.port}"}}})
-    options = ["--state", str(state.path), "--rate", "500", "--for", "1s", "--json"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headrace_cli", "send", protocol, *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await process.communicate()
+    state.write_record({"services": {protocol: {"address": f"{HOST}:{receiver.port}"}}})
+    command = [sys.executable, "-m", "headrace_cli", "send", protocol, "--state", str(state.path)]
+    command += ["--rate", "500", "--for", "1s", "--json"]
+    with state.held():
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = await process.communicate()
     receiver.stop()
-    os.close(lock)
     assert process.returncode == 0, err
     told = json.loads(out)
     assert (told["sent"], told["acknowledged"]) == (500, 500)

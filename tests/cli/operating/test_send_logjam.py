@@ -1,8 +1,7 @@
-"""`headrace send` to Logjam: as its producers, and with CURVE."""
+"""`headrace send` to Logjam: as its producers."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -13,18 +12,12 @@ from typing import Any
 import pytest
 import zmq
 from headrace_cli.ground import CommandError
-from headrace_cli.stack import certificates as curve
 from headrace_cli.wire.send import verb
-from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import RateSource
-from headrace_cli.wire.target import Target, curve_of
 from headrace_logjam.wire import BodyCompression, decode_meta
 
 from tests.cli.operating.serving import HOST
 from tests.cli.operating.test_send import Server, patient_to_connect, to
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver as Process
-from tests.contract.topic import events, own_topics
 
 Answer = Callable[[int, list[bytes]], list[bytes] | None]
 
@@ -35,14 +28,11 @@ def accepts(number: int, message: list[bytes]) -> list[bytes]:
 
 
 @contextmanager
-def device(answer: Answer, keys: curve.CurveKeys | None = None) -> Iterator[tuple[str, list[list[bytes]]]]:
+def device(answer: Answer) -> Iterator[tuple[str, list[list[bytes]]]]:
     """A ROUTER in a thread, which answers messages that ask for it; with its address, and what it has heard."""
     heard: list[list[bytes]] = []
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         router.setsockopt(zmq.LINGER, 0)
-        if keys is not None:
-            router.curve_server = True
-            router.curve_secretkey = keys.server[1].read_bytes().strip()
         port = router.bind_to_random_port(f"tcp://{HOST}")
         over = threading.Event()
 
@@ -116,31 +106,3 @@ def test_a_server_that_is_no_zeromq(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(CommandError, match=r"ends the connection|refuses us|took no"),
     ):
         to("logjam", server.target, RateSource(10, 1, 300))
-
-
-@pytest.mark.kafka
-@pytest.mark.long
-@pytest.mark.parametrize("others", [False, True])
-async def test_a_real_logjam_receiver_with_curve(kafka: EmbeddedKafka, tmp_path: Path, others: bool) -> None:
-    keys, given = curve.ensure_curve(tmp_path / "keys"), tmp_path / ("others" if others else "keys")
-    section = {
-        "pull_port": 0,
-        "curve_secret_key": keys.server[1].read_text().strip(),
-        "curve_clients": json.dumps({"shop": keys.client[0].read_text().strip()}),
-    }
-    curve.ensure_curve(given).server[0].write_bytes(keys.server[0].read_bytes())
-    settings = own_topics(kafka.bootstrap)
-    receiver = Process("logjam", settings, tmp_path, {"logjam": section})
-    await receiver.start()
-    target, tally = Target("logjam", HOST, receiver.port, curve=curve_of(given)), Tally()
-    try:
-        await verb.run(target, RateSource(500, 1, 300), tally, asyncio.Event())
-    finally:
-        receiver.stop()
-    if others:
-        assert "refuses our CURVE keys" in next(iter(tally.problems))
-        return
-    assert (tally.acknowledged, dict(tally.problems)) == (500, {})
-    stored = [each for each in await events(settings) if "headrace" in each.json]
-    assert len({each.id for each in stored}) == 500
-    assert {each["ce_source"] for each in stored} == {"/logjam/shop"}

@@ -42,9 +42,9 @@ def test_what_is_yaml_is_yaml(trust: str) -> None:
 
 
 def test_the_addresses_are_the_stacks(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    lumberjack = {"listen": "127.0.0.1:6044", "ca": "/x/ca.pem", "keys": None}
-    path = running(services={"lumberjack": lumberjack, "forward": {"listen": "0.0.0.0:24224", "ca": None}}).path
-    assert snippet("logstash", path, "logs.example.org") == 0
+    services = {"lumberjack": {"address": "127.0.0.1:6044"}, "forward": {"address": "0.0.0.0:24224"}}
+    path = running(services=services).path
+    assert snippet("logstash", path, "logs.example.org", "/x/ca.pem") == 0
     out = capsys.readouterr().out
     assert 'hosts => ["logs.example.org"]' in out
     assert "6044" in out

@@ -11,7 +11,6 @@ import pytest
 from headrace_cli.operating import validate as checks
 from headrace_cli.operating.parts import NAMES, Severity, settings_class
 from headrace_cli.operating.validate import SOON, of_certificates, validate
-from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import (
     MIB,
@@ -23,6 +22,7 @@ from headrace_common.operations.settings import (
 from headrace_common.operations.variables import each_setting, variable
 
 from tests.cli.operating.topics import lead_to
+from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 
@@ -51,33 +51,32 @@ def test_every_size_and_every_duration_takes_a_unit(monkeypatch: pytest.MonkeyPa
     assert {place: getattr(getattr(found, place[0]), place[1]) for place in wanted} == wanted
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Certificates:
-    return ensure(tmp_path, "127.0.0.1")
+DAYS = 100
 
 
 @pytest.mark.parametrize(
     ("later", "verdict", "reason"),
     [
-        (timedelta(days=CERTIFICATE_DAYS) - SOON - timedelta(hours=1), Severity.FINE, "until"),
-        (timedelta(days=CERTIFICATE_DAYS) - SOON + timedelta(hours=1), Severity.DOUBT, "expires in 29 days"),
-        (timedelta(days=CERTIFICATE_DAYS, hours=1), Severity.WRONG, "has expired"),
+        (timedelta(days=DAYS) - SOON - timedelta(hours=1), Severity.FINE, "until"),
+        (timedelta(days=DAYS) - SOON + timedelta(hours=1), Severity.DOUBT, "expires in 29 days"),
+        (timedelta(days=DAYS, hours=1), Severity.WRONG, "has expired"),
         (timedelta(hours=-2), Severity.WRONG, "is not valid before"),
     ],
 )
-def test_the_dates_of_certificates(made: Certificates, later: timedelta, verdict: Severity, reason: str) -> None:
-    cert, key = made.server
+def test_the_dates_of_certificates(tmp_path: Path, later: timedelta, verdict: Severity, reason: str) -> None:
+    cert, key = Authority(tmp_path).issue("server", None, days=DAYS)
     (found,) = of_certificates(TlsSettings(cert=cert, key=key), datetime.now(UTC) + later)
     assert found.verdict is verdict
     assert reason in found.reason
 
 
-def test_certificates_that_cannot_be_used(made: Certificates, tmp_path: Path) -> None:
+def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
     assert list(of_certificates(TlsSettings())) == []
     (other := tmp_path / "x.pem").write_bytes(b"nonsense")
-    cert, key = made.server
+    cert, key = Authority(tmp_path).issue("server", None)
+    _, another = Authority(tmp_path).issue("another", None)
     for tls in (
-        TlsSettings(cert=cert, key=made.client[1]),
+        TlsSettings(cert=cert, key=another),
         TlsSettings(cert=tmp_path / "none", key=key),
         TlsSettings(cert=other, key=key),
         TlsSettings(cert=cert, key=key, client_ca=other),

@@ -26,7 +26,7 @@ from headrace_cli.operating.snippets import PORTS
 from headrace_cli.stack.stack import StackOptions
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console, query
-from headrace_cli.verbs.running import down
+from headrace_cli.verbs.down import down
 from headrace_cli.verbs.up import start
 from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import watched
@@ -101,7 +101,7 @@ def _show_logs(state: StateFolder) -> None:
 
 def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple[dict[str, int], list[Row]]:
     """Return how many events have reached each step, and the first rows."""
-    target = Target(protocol, *parse_address(record["services"][protocol]["listen"]))
+    target = Target(protocol, *parse_address(record["services"][protocol]["address"]))
     tally = asyncio.run(watched(target, ShopSource(events), CONNECTIONS))
     if not (tally.fine and tally.complete):
         raise CommandError(f"{next(iter(tally.problems), 'Not all was sent')}.")

@@ -1,0 +1,65 @@
+"""``down``: stops the stack that runs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from typing import Annotated, Final
+
+import psutil
+import typer
+
+from headrace_cli.ground import DEFAULT_STATE, CommandError
+from headrace_cli.stack.state import StateFolder
+from headrace_cli.verbs import console
+from headrace_cli.verbs.options import StateOption
+
+STOP_SECONDS: Final = 90.0
+"""Time for a supervisor to stop its stack: receivers drain for up to 35 s, then the broker stops."""
+KNOWN_SECONDS: Final = 5.0
+"""Time for a supervisor that has just taken the lock to write its pid there."""
+
+app = typer.Typer()
+
+
+@app.command()
+def down(
+    state: StateOption = DEFAULT_STATE,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Then delete the state folder with the topics, the lake and the logs.")
+    ] = False,
+) -> int:
+    """Stop the stack: the receivers acknowledge what they have taken, then Kafka stops. The data stays, without --purge."""
+    folder = StateFolder(state)
+    if folder.running():
+        _stop(folder)
+        console.line("stack", "good", "stopped")
+    else:
+        console.line("stack", "note", f"nothing runs on {folder.path}")
+    folder.record.unlink(missing_ok=True)
+    if purge and folder.path.exists():
+        folder.remove()
+        console.line("state", "good", f"{folder.path} is gone")
+    return 0
+
+
+def _stop(state: StateFolder) -> None:
+    supervisor, deadline = state.supervisor(), time.monotonic() + KNOWN_SECONDS
+    while supervisor is None and state.running():
+        if time.monotonic() > deadline:
+            raise CommandError(f"An unknown process holds {state.path / 'lock'}: nothing was stopped.")
+        time.sleep(0.05)
+        supervisor = state.supervisor()
+    if supervisor is None:
+        return
+    with suppress(psutil.NoSuchProcess):
+        supervisor.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while state.running():
+        if time.monotonic() > deadline:
+            console.line("stack", "bad", f"its supervisor did not stop in {STOP_SECONDS:.0f} s: killed")
+            with suppress(psutil.NoSuchProcess):  # nor does psutil signal another one that has its pid by now
+                supervisor.kill()
+            return
+        time.sleep(0.05)

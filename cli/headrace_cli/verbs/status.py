@@ -1,0 +1,46 @@
+"""``status``: shows the stack that runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS
+from headrace_cli.stack.state import StateFolder
+from headrace_cli.verbs import console
+from headrace_cli.verbs.options import StateOption
+
+app = typer.Typer()
+
+
+@app.command()
+def status(
+    state: StateOption = DEFAULT_STATE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> int:
+    """Show what runs. Exit status 3 when nothing runs."""
+    folder = StateFolder(state)
+    record = folder.what_runs()
+    if as_json:
+        print(json.dumps(record, indent=1))
+    elif not record:
+        told = f"a stack is starting on {folder.path}" if folder.running() else f"nothing runs on {folder.path}"
+        if not folder.running() and folder.record.exists():
+            told += "; the last run was killed"
+        console.line("stack", "note", told)
+    if as_json or not record:
+        return 0 if record else EXIT_NOTHING_RUNS
+    table = console.table("", "state", "~address", "health and metrics", "pid", "restarts")
+    for name, part in record["parts"].items():
+        color = "green" if part["state"] == "ready" else "red"
+        addresses = " ".join(part["listeners"].values()) or part["address"]
+        ops = f"http://{part['ops']}/" if part["ops"] else ""
+        shown = f"[{color}]{part['state']}[/{color}]"
+        table.add_row(name, shown, addresses, ops, str(part["pid"] or ""), str(part["restarts"]))
+    console.OUT.print(table)
+    if not record["embedded"]:
+        console.OUT.print(f"Kafka: {record['kafka_problem'] or record['kafka']}", markup=False)
+    console.OUT.print(f"The logs are in {folder.logs}, the supervisor has pid {record['supervisor_pid']}", markup=False)
+    return 0
