@@ -54,7 +54,7 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
 
         cert.write_text("no certificate")  # half a renewal: what was good stays
         problem = "tls files changed but cannot be used, the former ones stay"
-        await until(lambda: _still_second(second) if not receiver.lines(problem) else True, problem)
+        await until(lambda: _still_second(second) if problem not in receiver.said() else True, problem)
         assert await second()
         assert await receiver.metric("certificate_expiry_timestamp_seconds") > time.time()
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)

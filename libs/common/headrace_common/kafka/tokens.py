@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaError
 from typing_extensions import override
 
 from headrace_common.kafka import msk
-from headrace_common.kafka.access import trust
+from headrace_common.operations.certificates import trust
 from headrace_common.operations.settings import KafkaSettings
 
 FETCH_TIME: Final = 10.0

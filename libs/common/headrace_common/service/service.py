@@ -66,7 +66,7 @@ Build = Callable[[Runtime[S]], Parts]
 def stream_listeners(runtime: Runtime[S], port: int, new_session: SessionFactory) -> list[Endpoint]:
     """Returns the listener that LISTEN and TLS ask for. Raises `ConfigError`."""
     settings = runtime.settings
-    tls = TlsContext(settings.tls, runtime.metrics, runtime.log) if settings.tls.cert is not None else None
+    tls = TlsContext(settings.tls, runtime.metrics) if settings.tls.cert is not None else None
     return [Listener(runtime.receiver, runtime.tasks, new_session, settings.listen, port, tls)]
 
 
