@@ -33,8 +33,8 @@ SERVICES = sorted(name for name, folder in PACKAGES.items() if folder.parent.par
 STANDARD = sys.stdlib_module_names | {"compression"}  # of Python 3.14
 OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading", "zmq"}
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
-SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "rich", "yaml"}
-"""What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, colours, a file of settings."""
+SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "yaml"}
+"""What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, a file of settings."""
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
 USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "again"}

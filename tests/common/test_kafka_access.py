@@ -158,7 +158,7 @@ async def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
 
 
 async def test_a_renewed_certificate_is_shown_on_the_next_connection(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A producer lives for months, its certificate for days."""
     monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
@@ -177,6 +177,10 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     assert await shown(context, server) == "second"
     authority.issue("client", "third")
     assert await shown(context, server) == "third"
+    (tmp_path / "other").mkdir()
+    authority.file.write_bytes(Authority(tmp_path / "other").file.read_bytes())
+    with pytest.raises(ssl.SSLCertVerificationError):  # what the former CA has signed is not trusted any more
+        await shown(context, server)
 
 
 @pytest.mark.parametrize(

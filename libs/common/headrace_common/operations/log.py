@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import select
-import sys
 import time
-from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, Final, TextIO, cast
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
 
+import structlog
 from typing_extensions import override
 
 from headrace_common.operations.settings import LogSettings
-
-
-@contextlib.contextmanager
-def _without(name: str) -> Iterator[None]:
-    """Blocks the import of a module inside the block, unless it is loaded already."""
-    if name in sys.modules:
-        yield
-        return
-    cast("dict[str, None]", sys.modules)[name] = None
-    try:
-        yield
-    finally:
-        del sys.modules[name]
-
-
-with _without("rich"):  # saves 5 MB in each receiver; rich only colours tracebacks, and ours are plain text
-    import structlog
 
 Log = structlog.stdlib.BoundLogger
 
@@ -70,9 +52,11 @@ class LibraryRepeats(logging.Filter):
 PIECE: Final = 4096
 """Bytes that a pipe which takes any takes at once."""
 
+STANDARD_ERROR: Final = 2
 
-def standard_error() -> TextIO:
-    """Returns standard error; nothing, on its descriptor, where the process was started without one.
+
+def fill_standard_files() -> None:
+    """Opens nothing, on its descriptor, where the process was started without standard input, output or error.
 
     Else the next socket would get that number, and a client what libraries write there.
     """
@@ -81,55 +65,40 @@ def standard_error() -> TextIO:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  (until the process ends)
-    return sys.stderr
 
 
-class Lines(logging.StreamHandler[TextIO]):
-    """Drops lines while the stream takes none: a pipe without a reader, a stopped terminal, a full disk. The next line that
-    can be written follows one that says how many were dropped.
+class Lines(logging.Handler):
+    """Writes to standard error. Drops lines while that takes none: a pipe without a reader, a stopped terminal, a full disk. The
+    next line that can be written follows one that says how many were dropped.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._own = stream
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = select.poll()
+        self._room.register(STANDARD_ERROR, select.POLLOUT)
         self._dropped = 0
         self._begun = False  # a part of the last line was written
-        self._room: select.poll | None = None
-        try:
-            self._file = stream.fileno()
-        except (OSError, ValueError):  # a test's
-            return
-        self._room = select.poll()
-        self._room.register(self._file, select.POLLOUT)
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        if self._room is None or self.stream is not self._own:  # rich draws a line below what goes to its own
-            super().emit(record)
-            return
         try:
-            lines = [self.format(record)]
+            text = f"{self.format(record)}\n"
             if self._dropped:
-                said = {"levelname": "WARNING", "levelno": logging.WARNING, "name": record.name}
-                lines.insert(
-                    0, self.format(logging.makeLogRecord({**said, "msg": f"{self._dropped} lines were dropped"}))
-                )
+                said = {"msg": f"{self._dropped} lines were dropped", "levelname": "WARNING", "name": record.name}
+                text = f"{self.format(logging.makeLogRecord(said))}\n{text}"
         except Exception:
             self.handleError(record)
             return
-        whole = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
-        self._dropped = 0 if self._write(b"\n" * self._begun + whole) else self._dropped + 1
+        whole = self._write(b"\n" * self._begun + text.encode(errors="backslashreplace"))
+        self._dropped = 0 if whole else self._dropped + 1
 
     def _write(self, data: bytes) -> bool:
         """Writes `data`; returns False if it was not all of it."""
-        assert self._room is not None
         while data:
             try:
                 if not self._room.poll(0):
                     return False
-                written = os.write(self._file, data[:PIECE])
+                written = os.write(STANDARD_ERROR, data[:PIECE])
             except OSError:  # the disk is full, or the reader has gone
                 return False
             data = data[written:]
@@ -150,9 +119,9 @@ def configure(settings: LogSettings, service: str) -> Log:
 
     Libraries (asyncio, aiokafka) log through the same formatter, from level warning up.
     """
-    stream = standard_error()
-    console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
-    shared: list[Callable[[Any, str, MutableMapping[str, Any]], Any]] = [
+    fill_standard_files()
+    console = settings.format == "console" or (settings.format == "auto" and os.isatty(STANDARD_ERROR))
+    shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -163,24 +132,20 @@ def configure(settings: LogSettings, service: str) -> Log:
         event.setdefault("service", service)
         return event
 
-    renderer: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    handler = Lines(stream)
+    # JSON has escapes of its own
+    render = [escaped, structlog.dev.ConsoleRenderer()] if console else [structlog.processors.JSONRenderer()]
+    handler = Lines()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[named, *shared],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *([escaped] if console else []),  # JSON has escapes of its own
-                renderer,
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
     handler.addFilter(LibraryRepeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    own = logging.getLogger(OWN)
-    own.setLevel(settings.level.upper())
+    logging.getLogger(OWN).setLevel(settings.level.upper())
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -40,7 +40,7 @@ from headrace_common.listening.listener import Listener, SessionFactory
 from headrace_common.listening.tls import TlsContext
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.health import Health, OpsServer
-from headrace_common.operations.log import Log, RateLimited, configure
+from headrace_common.operations.log import STANDARD_ERROR, Log, RateLimited, configure
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, parse_arguments
 from headrace_common.operations.tasks import Tasks, stops
@@ -50,7 +50,6 @@ from headrace_common.service.parts import OwnParts, Parts, Runtime
 
 S = TypeVar("S", bound=ServiceSettings)
 
-STANDARD_ERROR: Final = 2
 STALL_LOOK: Final = 0.25
 STALL_WINDOW: Final = 60.0
 STALL_LIMIT: Final = 5.0
