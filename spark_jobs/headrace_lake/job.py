@@ -1,4 +1,4 @@
-"""The process: waits for the topics, claims the tables or resumes, runs the query, and says in one line why it stops."""
+"""The process: waits for the topics, claims the tables, runs the query, and says in one line why it stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace_lake.dedup import lookup
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex, NoIndex
 from headrace_lake.kafka import gaps, overwritten
-from headrace_lake.kafka.checkpoint import Checkpoint
+from headrace_lake.kafka.checkpoint import of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, source_options
@@ -70,9 +70,8 @@ class Job:
         self._health = health
         self._stop = threading.Event()
         self._lake = location(settings.lake.path)
-        self._checkpoint = Checkpoint(Storage(spark), location(settings.lake.checkpoint))
         self._brokers = Brokers(spark, settings.kafka)
-        self._claim = Claim(spark, self._lake, self._checkpoint, self._brokers, accept_loss=accept_loss, log=log)
+        self._claim = Claim(spark, self._lake, self._brokers, accept_loss=accept_loss, log=log)
 
     def stop(self, *_: int | FrameType | None) -> None:
         """Ends the run after the current batch; during it, if Kafka does not answer: a batch may wait for minutes."""
@@ -141,7 +140,7 @@ class Job:
         """Returns the meaning of `error`; for a full disk, with the folder on it, for a record without a time, with its place."""
         local = self._spark.conf.get("spark.local.dir", tempfile.gettempdir()) or tempfile.gettempdir()
         folders = {
-            "LAKE__PATH": self._lake, "LAKE__CHECKPOINT": self._checkpoint.path, "Spark's local folder": local
+            "LAKE__PATH": self._lake, "LAKE__CHECKPOINT": location(self._settings.lake.checkpoint), "Spark's local folder": local
         }  # fmt: skip
         paths = {what: urlsplit(path).path for what, path in folders.items() if urlsplit(path).scheme in {"", "file"}}
         causes = " | ".join(chain(error))
@@ -152,6 +151,7 @@ class Job:
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         layout.create(Storage(self._spark), self._lake, change_feed=self._settings.lake.change_data_feed)
         epoch, found = self._claim.begin(fence, topics)
+        checkpoint = of_epoch(Storage(self._spark), location(self._settings.lake.checkpoint), epoch)
         kafka = self._settings.kafka
         overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
@@ -172,7 +172,7 @@ class Job:
         )
         landing = Landing(
             this,
-            checkpoint=self._checkpoint,
+            checkpoint=checkpoint,
             brokers=self._brokers,
             events=events,
             markers=GapMarkers(this),
@@ -184,13 +184,13 @@ class Job:
         writer = (
             records.writeStream.foreachBatch(landing)
             .queryName("headrace")
-            .option("checkpointLocation", self._checkpoint.path)
+            .option("checkpointLocation", checkpoint.path)
         )
         trigger = self._settings.lake.trigger
         writer = (
             writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=f"{trigger} seconds")
         )
-        self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=self._checkpoint.path)
+        self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=checkpoint.path)
         self._health.show(lake=self._lake, epoch=epoch)
         try:
             with upkeep:
@@ -198,7 +198,7 @@ class Job:
                 self._health.set_waiting("")
                 self._watch(query, Fence(self._spark, self._lake), epoch, upkeep, topics)
         except (PySparkException, Py4JJavaError) as error:
-            self._explain(error, landing.failure, topics)
+            self._explain(error, landing.failure, epoch, topics)
 
     def _run_with_heartbeats(self, work: Callable[[], None]) -> None:
         """Runs `work` in a thread and gives heartbeats meanwhile: on large tables it takes minutes."""
@@ -272,21 +272,23 @@ class Job:
         return RunProgress(starts, self._brokers.offsets(partitions, earliest=False))
 
     def _explain(
-        self, error: PySparkException | Py4JJavaError, failure: BaseException | None, topics: Mapping[str, TopicInfo]
+        self,
+        error: PySparkException | Py4JJavaError,
+        failure: BaseException | None,
+        epoch: int,
+        topics: Mapping[str, TopicInfo],
     ) -> None:
         """Raises what `error` means; returns if it means that the job was asked to stop."""
         self._log.debug("query ended", exc_info=error)
         if isinstance(failure, StoppingError):
             return
+        Fence(self._spark, self._lake).check_epoch(epoch)  # a newer job has deleted this one's checkpoint
         if isinstance(failure, HeadraceError):
             raise failure
-        causes = " | ".join(chain(failure or error))
-        if "CONCURRENT_STREAM_LOG_UPDATE" in causes or "Concurrent update to the" in causes:
-            raise HaltError("another job runs with this checkpoint: this one stops") from error
-        if kafka_is_away(causes):
+        if kafka_is_away(" | ".join(chain(failure or error))):
             raise KafkaAwayError(root_cause(failure or error)) from error
         # Spark reports lost offsets in several wordings, and names no range
-        losses = self._claim.losses(topics, {name: topic.id for name, topic in topics.items()})
+        losses = self._claim.losses(topics)
         if losses:
             raise gaps.refuse(losses) from error
         raise HaltError(self._reason(failure or error)) from error

@@ -79,11 +79,10 @@ class Runs:
         """A run that dies when it has written a table."""
         write = Fence.write
 
-        def dies(fence: Fence, name: str, *rest: Any) -> bool:
-            done = write(fence, name, *rest)
+        def dies(fence: Fence, name: str, *rest: Any) -> None:
+            write(fence, name, *rest)
             if name == table:
                 raise RuntimeError("killed here")
-            return done
 
         with mock.patch.object(Fence, "write", dies), pytest.raises(HaltError, match="killed here"):
             self.run(**options)

@@ -6,17 +6,15 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import pytest
-from headrace_lake.commands.replay import Replay
 from headrace_lake.kafka import source
 from headrace_lake.kafka.source import first_millisecond
 from headrace_lake.spark.halt import KafkaAwayError
-from headrace_lake.tables.properties import RETAINED_FROM
 from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.retention import first_kept
 from structlog.testing import CapturingLogger
 
-from tests.contract.waiting import before, there
+from tests.contract.waiting import before
 
 NOW = 1_770_000_000.0
 HOUR = 3600.0
@@ -103,14 +101,3 @@ def test_a_time_before_1970_is_no_command_to_kafka(monkeypatch: pytest.MonkeyPat
     ):
         assert brokers.offsets_since([("t", 0)], time) == {("t", 0): 5}
     assert asked == ["earliest", "earliest", "since 1778068800000"]
-
-
-def test_a_day_that_is_not_over_was_not_dropped() -> None:
-    """A property that somebody set in the future kept a replay from landing what the proof calls missing."""
-    replay = Replay.__new__(Replay)
-    said = {"events": "9999-12-31", "quarantine": "2026-05-06"}
-    replay._fence = SimpleNamespace(properties=lambda table: {RETAINED_FROM: said[table]})  # type: ignore[assignment]
-    kept = there(replay._kept_from())
-    assert kept <= datetime.now(UTC) < kept + timedelta(days=2)
-    said["events"] = "2026-05-07"
-    assert replay._kept_from() == datetime(2026, 5, 7, tzinfo=UTC)

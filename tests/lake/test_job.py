@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headrace_lake.kafka import gaps
-from headrace_lake.kafka.checkpoint import Checkpoint, CheckpointMarker
+from headrace_lake.kafka.checkpoint import Checkpoint, of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, _faults
-from headrace_lake.landing.recovered import check_rows
 from headrace_lake.spark import causes
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.properties import BEGUN, RETAINED_FROM
+from headrace_lake.tables.layout import BATCHES
 from headrace_lake.upkeep.progress import reached
-from structlog.testing import CapturingLogger
 
 
 @pytest.mark.parametrize(
@@ -141,165 +138,67 @@ def test_batches_must_agree_with_itself(rows: list[dict[str, Any]], said: list[s
             Coverage({}, {}, frozenset(), faults=tuple(said)).check()
 
 
-class _Checkpoint:
-    """A checkpoint that begins at 5, whose batches end at 10, 20 and 30."""
-
-    path = "/checkpoint"
-
-    def __init__(self, batches: int, committed: int) -> None:
-        self._batches = batches
-        self._committed = committed
-
-    def committed(self, batch: int) -> bool:
-        return batch < self._committed
-
-    def last_batch(self) -> int:
-        return self._batches - 1
-
-    def ends(self, batch: int) -> dict[tuple[str, int], int]:
-        assert self._batches, "nothing is written before the first batch is planned"
-        return {("t", 0): 10 * (batch + 1) or 5}
-
-
-@pytest.mark.parametrize(
-    ("begun", "committed", "landed", "ends", "stops"),
-    [
-        (0, 0, 0, {}, False),  # stopped before the first batch
-        (1, 0, 0, {}, False),  # killed in the first
-        (3, 3, 3, {("t", 0): 30}, False),
-        (3, 2, 3, {("t", 0): 30}, False),  # killed after the last write of the third
-        (3, 2, 2, {("t", 0): 20}, False),  # killed in the third
-        (3, 3, 2, {("t", 0): 20}, True),  # the third is gone, with its commit in the log
-        (3, 3, 3, {("t", 0): 20}, True),  # the last one is gone
-        (3, 2, 2, {("t", 0): 10}, True),
-        (3, 3, 3, {}, True),  # all are gone
-        (3, 3, 3, {("t", 0): 40}, True),
-    ],
-)
-def test_batches_must_end_where_the_checkpoint_does(
-    begun: int, committed: int, landed: int, ends: dict[str, Any], stops: bool
-) -> None:
-    claim = Claim.__new__(Claim)
-    claim._checkpoint = _Checkpoint(begun, committed)  # type: ignore[assignment]
-    fence = SimpleNamespace(written=lambda _, version: version < transaction(1, landed))
-    marker = CheckpointMarker(1, "lake", {"t": "id"}, {})
-
-    def check(topic_id: str) -> None:
-        claim._check_end(marker, fence, Coverage(ends, {}, frozenset()), {"t": TopicInfo(topic_id, 1)})  # type: ignore[arg-type]
-
-    check("made anew: what is lost of it is said elsewhere")
-    if stops:
-        with pytest.raises(HaltError, match="does not end where the checkpoint does: t/0: batches ends at"):
-            check("id")
-    else:
-        check("id")
-
-
-@pytest.mark.parametrize(
-    ("marker", "said"),
-    [
-        (
-            CheckpointMarker(2, "other", {"t": "id"}, {}),
-            "belongs to other tables than those in /lake: delete the checkpoint",
-        ),
-        (CheckpointMarker(2, "lake", {"t": "id", "u": "id"}, {}), "is for the topics t and u: delete the checkpoint"),
-        (
-            CheckpointMarker(1, "lake", {"t": "id"}, {}),
-            "another job has taken over: the checkpoint holds epoch 1, the tables",
-        ),
-        (CheckpointMarker(2, "lake", {"t": "id"}, {}), "looks whether it is an old copy, at batch 1"),
-    ],
-)
-def test_a_checkpoint_of_another_job_is_refused(marker: CheckpointMarker, said: str) -> None:
-    def check_batch(epoch: int, batch: int) -> None:
-        raise HaltError(f"looks whether it is an old copy, at batch {batch}")
-
-    claim = Claim.__new__(Claim)
-    claim._lake, claim._checkpoint = "/lake", _Checkpoint(2, 2)  # type: ignore[assignment]
-    fence = SimpleNamespace(lake_id=lambda: "lake", epoch=lambda: 2, check_batch=check_batch)
-    with pytest.raises(HaltError, match=said):
-        claim._check_checkpoint(marker, fence, {"t": TopicInfo("id", 1)})  # type: ignore[arg-type]
-
-
-def test_a_checkpoint_of_another_query_is_refused() -> None:
-    storage = SimpleNamespace(exists=lambda path: path.endswith("/offsets"), read=lambda _: None)
-    with pytest.raises(HaltError, match="/c is the checkpoint of another query"):
-        Checkpoint(storage, "/c").marker()  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "text", ["", "\0" * 60, 'v1\n{"batchWatermarkMs":0}\n{"t":{"0":1', "v1", "v1\n[]", 'v1\n{"t":{"0":null}}']
 )
 def test_a_damaged_file_of_the_checkpoint_is_named(text: str) -> None:
     storage = SimpleNamespace(read=lambda _: text)
-    with pytest.raises(
-        HaltError, match=r"/c/offsets/3 is damaged \(.*\), as after a loss of power: delete the checkpoint /c"
-    ):
-        Checkpoint(storage, "/c").ends(3)  # type: ignore[arg-type]
+    with pytest.raises(HaltError, match=r"the checkpoint is damaged: /c/offsets/3 \(.*\); start again"):
+        Checkpoint(storage, "/c").ranges(3)  # type: ignore[arg-type]
+
+
+def test_a_new_epoch_has_a_new_checkpoint_and_deletes_older_ones() -> None:
+    deleted: list[str] = []
+    older = f"epoch-6-{'0' * 32}"
+    storage: Any = SimpleNamespace(names=lambda _: [older, "offsets", "epoch-7"], delete=deleted.append)
+    path = of_epoch(storage, "/c", 7).path
+    assert re.fullmatch("/c/epoch-7-[0-9a-f]{32}", path)
+    assert deleted == [f"/c/{older}"], "what is not ours stays"
+    assert of_epoch(storage, "/c", 7).path != path, "a lake that was restored from a copy has the same epochs"
 
 
 @pytest.mark.parametrize(
-    ("written", "claimed", "properties", "empty", "stops"),
+    ("landed", "claimed", "empty", "stops"),
     [
-        (5, False, {}, True, True),
-        (0, False, {}, True, False),  # nothing has landed
-        (5, True, {}, True, False),  # a job has claimed it: somebody deleted the rows, which the proof says
-        (5, False, {RETAINED_FROM: "2026-05-06"}, True, False),  # of an older version, copied without its log
-        (5, False, {}, False, False),
+        (True, False, True, True),
+        (False, False, True, False),  # nothing has landed
+        (True, True, True, False),  # a job has claimed it: somebody deleted the rows, which the proof says
+        (True, False, False, False),
     ],
 )
 def test_a_table_that_was_dropped_and_made_again_stops_the_job(
-    written: int, claimed: bool, properties: dict[str, str], empty: bool, stops: bool
+    landed: bool, claimed: bool, empty: bool, stops: bool
 ) -> None:
     claim = Claim.__new__(Claim)
     loaded = SimpleNamespace(load=lambda _: SimpleNamespace(isEmpty=lambda: empty))
     claim._lake, claim._spark = "/lake", SimpleNamespace(read=SimpleNamespace(format=lambda _: loaded))  # type: ignore[assignment]
-    fence = SimpleNamespace(never_claimed=lambda _: not claimed, properties=lambda _: properties)
-    there = Coverage({}, {}, frozenset(), written={"events": written})
-    said = "the table events is empty, and 5 rows of it were landed: somebody dropped it"
+    fence: Any = SimpleNamespace(never_claimed=lambda name: not (landed if name == BATCHES else claimed))
+    said = "the table events is new, and records were landed: somebody dropped it"
     with pytest.raises(HaltError, match=said) if stops else contextlib.nullcontext():
-        claim._check_tables(fence, there)  # type: ignore[arg-type]
+        claim._check_tables(fence)
 
 
 @pytest.mark.parametrize(
-    ("wrote", "found", "strays", "stops"),
-    [(5, 5, False, False), (5, 4, False, True), (5, 4, True, True), (5, 6, False, True), (5, 6, True, False)],
-)
-def test_rows_of_an_interrupted_batch_must_all_be_there(wrote: int, found: int, strays: bool, stops: bool) -> None:
-    """Missing ones would count as resends."""
-    fence, log = SimpleNamespace(rows_of=lambda *_: wrote), CapturingLogger()
-    said = f"the table events holds {found} of the {wrote} rows that this batch wrote before the last stop"
-    with pytest.raises(HaltError, match=said) if stops else contextlib.nullcontext():
-        check_rows(fence, "events", 1, found, log, strays=strays)  # type: ignore[arg-type]
-    assert not log.calls
-    fence.rows_of = lambda *_: None
-    check_rows(fence, "events", 1, found, log, strays=strays)  # type: ignore[arg-type]
-    assert [call.kwargs["table"] for call in log.calls] == ["events"]
-
-
-@pytest.mark.parametrize(
-    ("landed", "begun", "known", "first", "end", "said"),
+    ("landed", "former", "first", "end", "said"),
     [
-        ({("t", 0): 10}, {}, {}, 0, 9, "shorter"),
-        ({("t", 0): 10}, {}, {}, 0, 10, ""),
-        ({("t", 0): 10}, {}, {}, 10, 20, ""),
-        ({("t", 0): 10}, {}, {}, 11, 20, "t/0: 10 to 10"),
-        ({}, {}, {}, 11, 20, ""),  # of a new topic nothing was ever asked
-        ({}, {"id": {}}, {}, 11, 20, "t/0: 0 to 10"),  # nothing of it has landed since a job claimed it
-        ({}, {"id": {"0": 11}}, {}, 11, 20, ""),
-        ({}, {}, {"t": "id"}, 11, 20, "t/0: 0 to 10"),  # claimed by an older version, whose checkpoint is there
-        ({}, {}, {"t": "older"}, 11, 20, "t (id older, recreated): of all partitions"),
+        ({("t", 0): 10}, {}, 0, 9, "shorter"),
+        ({("t", 0): 10}, {}, 0, 10, ""),
+        ({("t", 0): 10}, {}, 10, 20, ""),
+        ({("t", 0): 10}, {}, 11, 20, "t/0: 10 to 10"),
+        ({}, {}, 11, 20, ""),  # of a new topic nothing was ever asked
+        ({("t", 0): 0}, {}, 11, 20, "t/0: 0 to 10"),  # nothing of it has landed since a job claimed it
+        ({("t", 1): 5}, {}, 11, 20, "t/0: 0 to 10"),  # the partition was added
+        ({}, {("t", "older", 0): 0}, 11, 20, "t/0 (id older, recreated): from 0 on"),
     ],
 )
 def test_what_kafka_lacks_is_a_loss_or_stops_the_job(
-    landed: dict[str, Any], begun: dict[str, Any], known: dict[str, Any], first: int, end: int, said: str
+    landed: dict[Any, int], former: dict[Any, int], first: int, end: int, said: str
 ) -> None:
     asked = {True: first, False: end}
     brokers = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, asked[earliest]))
-    fence = SimpleNamespace(properties=lambda _: {BEGUN: json.dumps(begun)})
 
     def found() -> list[str]:
-        losses = gaps.find(Coverage(landed, {}, frozenset()), brokers, {"t": TopicInfo("id", 1)}, known, fence)  # type: ignore[arg-type]
+        losses = gaps.find(Coverage(landed, former, frozenset()), brokers, {"t": TopicInfo("id", 1)})  # type: ignore[arg-type]
         return [str(loss) for loss in losses]
 
     if said == "shorter":
@@ -315,6 +214,5 @@ def test_what_kafka_lacks_is_a_loss_or_stops_the_job(
 def test_what_a_recreated_topic_lost_is_accepted_once(given_up: tuple[Any, ...], said: list[str]) -> None:
     coverage = Coverage({}, {("t", "older", 0): 7}, frozenset(given_up))
     brokers = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, 0))
-    fence = SimpleNamespace(properties=lambda _: {})
-    losses = gaps.find(coverage, brokers, {"t": TopicInfo("id", 1)}, {"t": "older"}, fence)  # type: ignore[arg-type]
+    losses = gaps.find(coverage, brokers, {"t": TopicInfo("id", 1)})  # type: ignore[arg-type]
     assert [str(loss) for loss in losses] == said

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,20 +15,16 @@ from headrace_lake.commands import replay_plan
 from headrace_lake.commands.erase import Erase
 from headrace_lake.commands.replay import Replay
 from headrace_lake.kafka import claim, gaps, start
-from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.epoch import Epoch
-from headrace_lake.kafka.source import TopicInfo
-from headrace_lake.kafka.start import Coverage, Position
+from headrace_lake.kafka.start import Position
 from headrace_lake.landing import landing_events
-from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
-from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.tables import altered, fence
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables import fence
 from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DAY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
-from headrace_lake.tables.properties import APP_ID, BEGUN, RETAINED_APP, RETAINED_FROM, STRAYS
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
@@ -38,11 +33,11 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.lake.model.__main__ import main, table
 from tests.lake.model.commands import Replayer
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import Ignored, Run
+from tests.lake.model.job import Run
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
-from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers
+from tests.lake.model.topics import EVENTS, QUARANTINE
 from tests.ledger import entries
 from tests.tiers import sized
 
@@ -50,10 +45,9 @@ EACH = 50
 """Histories of one test: so that workers share them."""
 
 
-def _only_landed(position: Position, ranges: Any, transaction: int) -> None:
+def _only_landed(position: Position, ranges: Any) -> None:
     for topic, partition, _, end in ranges:
         position.landed[topic, partition] = end
-    position.transaction = transaction
 
 
 def _dropped_without_a_word(spark: SparkSession, path: str, first: date) -> None:
@@ -66,21 +60,19 @@ def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
 
 _list = Erase._list
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
-    "a write of an earlier run is not noticed": (Fence, "written", lambda *_: False, 1),
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 23),
-    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 20),
-    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 36),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 7),
+    "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 1),
     "a batch is not counted": (Position, "add", _only_landed, 2),
     "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 23),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
     "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 6),
     "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 8),
     "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 18),
-    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 116),
-    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 22),
-    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 174),
+    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 12),
+    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 10),
+    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 466),
     "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 59),
-    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 22),
+    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 10),
     "two erasures list the same": (Erase, "_list", _listed_anyway, 605),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
@@ -190,18 +182,6 @@ def sound(**world: Any) -> Iterator[Script]:
     assert script.failures == []
 
 
-def frozen_while_another_lands(steps: int) -> list[str]:
-    """A job with the same checkpoint lands a batch, after `steps` of this one."""
-    with played() as script:
-        script.send(EVENTS, 0, "d.1", "d.2")
-        first = script.start("before")
-        script.take(first, steps)
-        script.land()
-        script.send(EVENTS, 1, "d.3")
-        script.finish(first)
-    return script.failures
-
-
 def woken_while_another_accepts_a_loss(steps: int) -> list[str]:
     """A job that accepts a loss stands still after `steps`, and goes on once another has seen the same loss."""
     seen: list[int] = []
@@ -226,26 +206,6 @@ def woken_while_another_accepts_a_loss(steps: int) -> list[str]:
     return script.failures
 
 
-def killed_before_a_late_commit(steps: int) -> list[str]:
-    """A job is killed after `steps`. What it was writing is committed once its successor has read which ids are there."""
-    read = EventsLanding.rebuild_index
-    with played() as script:
-        script.send(EVENTS, 0, "d.1", "d.2")
-        first, second = script.start("before"), script.start("before")
-        script.take(first, steps)
-        script.stage.kill(first)
-        script.send(EVENTS, 1, "d.1", "d.2")
-
-        def then_committed(landing: EventsLanding) -> None:
-            read(landing)
-            while script.world.orphans:
-                script.commit_late()
-
-        with mock.patch.object(EventsLanding, "rebuild_index", then_committed):
-            script.finish(second)
-    return script.failures
-
-
 def erased_while_files_are_merged(steps: int) -> list[str]:
     """Maintenance pauses after `steps`, and goes on once an erasure has replaced some of the files."""
     with played(retention_days=0) as script:
@@ -254,7 +214,7 @@ def erased_while_files_are_merged(steps: int) -> list[str]:
             script.land()
         script.world.clock += 86_400
         job = Run(script.world, LAKE, "before", accept_loss=False, most=100)
-        merging = script.stage.start("maintenance", lambda: job.maintain(1))
+        merging = script.stage.start("maintenance", lambda: job.maintain(4))
         script.take(merging, steps)
         script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
         script.finish(merging)
@@ -263,12 +223,10 @@ def erased_while_files_are_merged(steps: int) -> list[str]:
 
 _claim_in = Fence._claim_in
 SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], int]] = {
-    frozen_while_another_lands: (Landing, "_check_alone", lambda *_: None, 42),
     woken_while_another_accepts_a_loss: (
         Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 92,
     ),
-    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 82),
-    erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 36),
+    erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 38),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
 
@@ -282,111 +240,28 @@ def test_at_any_step(script: Callable[[int], list[str]]) -> None:
         assert script(harmful)
 
 
-@contextlib.contextmanager
-def interrupted(act: Callable[[], None]) -> Iterator[Script]:
-    """A lake; `act` happens once, when a job has just read the properties that it is about to change."""
-    left = [act]
-
-    def then_interrupted(spark: SparkSession, path: str) -> Any:
-        found = opened(spark, path)
-        while left:
-            left.pop()()
-        return found
-
-    with bare() as script:
-        opened = altered._opened
-        with mock.patch.object(altered, "_opened", then_interrupted):
-            yield script
-        assert not left
-
-
-def note_begun(script: Script) -> None:
-    brokers: Any = Brokers(script.kafka, lambda: None, lambda: 0, lambda: 0)
-    spark: Any = Spark(script.world)
-    topics = brokers.topics((EVENTS,))
-    gaps.note_begun(spark, LAKE, Coverage({}, {}, frozenset()), brokers, topics, {}, Fence(spark, LAKE))
-
-
-def test_topics_that_two_jobs_claim_first_are_both_noted() -> None:
-    def another() -> None:
-        script.kafka.make(EVENTS, 2)
-        note_begun(script)
-
-    with interrupted(another) as script:
-        note_begun(script)
-    assert json.loads(script.table(BATCHES).properties[BEGUN]) == {"id1": {}, "id3": {}}
-
-
-def test_where_a_topic_began_is_noted_once() -> None:
-    """Kafka deletes some of it while two jobs claim it: what the first of them noted is where it began."""
-
-    def note(first: int) -> None:
-        script.kafka.topics[EVENTS].partitions[0].start = first
-        note_begun(script)
-
-    with interrupted(lambda: note(5)) as script:
-        note(9)
-    assert json.loads(script.table(BATCHES).properties[BEGUN]) == {"id1": {"0": 5}}
-
-
-def test_a_job_that_was_overtaken_does_not_note_its_strays() -> None:
-    def note() -> None:
-        spark: Any = Spark(script.world)
-        fence = Fence(spark, LAKE)
-        epoch = fence.claim()
-        with mock.patch.object(start, "strays", return_value={(EVENTS, 0): epoch}):
-            start.note_strays(spark, fence, LAKE, {EVENTS: TopicInfo("id1", 1)}, epoch, {})
-
-    with interrupted(note) as script, pytest.raises(SupersededError):
-        note()
-    assert json.loads(script.table(BATCHES).properties[STRAYS]) == {"id1": {"0": 2}}
-
-
-def test_a_job_that_was_overtaken_does_not_keep_earlier_days_again() -> None:
-    def drop(day: int) -> None:
-        spark: Any = Spark(script.world)
-        retention.drop(spark, f"{LAKE}/{EVENTS_TABLE}", date(2027, 1, day))
-
-    with interrupted(lambda: drop(3)) as script:
-        drop(2)
-    assert script.table(EVENTS_TABLE).properties[RETAINED_FROM] == "2027-01-03"
-
-
-def test_days_are_dropped_by_a_transaction_whatever_the_property_says() -> None:
-    """A property in the future was taken for a day that had been dropped before: the proof missed the rows from then on."""
-    with bare() as script:
-        table, spark = script.table(EVENTS_TABLE), cast("Any", Spark(script.world))
-        table.begin().commit(properties={RETAINED_FROM: "2999-01-01"})
-        retention.drop(spark, f"{LAKE}/{EVENTS_TABLE}", date(2027, 1, 2))
-    assert table.last(RETAINED_APP) == (date(2027, 1, 2) - date(1970, 1, 1)).days
-    assert table.properties[RETAINED_FROM] == "2999-01-01"
-
-
-@pytest.mark.parametrize("checkpoint", ["before", "new"])
-def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss(checkpoint: str) -> None:
+def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss() -> None:
     with sound() as script:
         script.send(EVENTS, 1, "d.1", "d.2")
         script.kafka.topics[EVENTS].partitions[1].start = 1
-        script.land(checkpoint)
+        script.land()
     assert script.lost("topic", "partition", "from", "to") == [(EVENTS, 1, 0, 1)]
 
 
 def test_what_kafka_deletes_of_a_topic_that_was_recreated_is_a_loss() -> None:
-    """The loss of the old topic is accepted, the checkpoint is deleted, and nothing of the new topic has landed yet."""
+    """The loss of the old topic is accepted, and nothing of the new topic has landed yet."""
     with sound() as script:
         script.send(EVENTS, 0, "d.1")
         script.land()
         script.kafka.make(EVENTS, 1)
         script.land()
-        script.disk.remove("before")
         script.send(EVENTS, 0, "d.2", "d.3")
         script.kafka.topics[EVENTS].partitions[0].start = 1
         script.land()
-    assert script.lost("reason", "from", "to") == [("recreated", 1, None), ("retention", 0, 1)]
+    assert script.lost("reason", "from", "to") == [("recreated", 1, None), ("recreated", 0, None), ("retention", 0, 1)]
 
 
 def test_a_job_that_accepts_a_loss_goes_on_behind_it() -> None:
-    """It begins a new checkpoint, behind the loss: Spark would go on inside it, and stop."""
     with sound() as script:
         script.send(EVENTS, 0, "d.1", "d.2")
         script.land()
@@ -431,7 +306,7 @@ def test_lines_whose_files_are_merged_meanwhile_are_replaced_again() -> None:
         script.send(EVENTS, 0, "d.1", "d.2")
         script.land()
         table, spark = script.table(BATCHES), Spark(script.world)
-        lines = "(topic_id = 'id1' and partition = 0 and `from` = 0L)"
+        lines = f"number = {script.table(BATCHES).rows[-1]['number']}L"
         rows = spark.load(f"{LAKE}/{BATCHES}").where(lines)
         read = rows.read
 
@@ -442,25 +317,8 @@ def test_lines_whose_files_are_merged_meanwhile_are_replaced_again() -> None:
             return found
 
         rows.read = then_merged
-        Fence(spark, LAKE).replace(BATCHES, rows, lines, transaction(1, 2))  # type: ignore[arg-type]
-        assert table.changes[-1].version == transaction(1, 2)
-        script.disk.remove("before")
-
-
-def test_a_batch_that_was_landed_with_other_ranges_is_of_an_old_checkpoint() -> None:
-    with bare() as script:
-        spark: Any = Spark(script.world)
-        fence, landing = Fence(spark, LAKE), cast("Any", Landing.__new__(Landing))
-        own = transaction(fence.claim(), 0)
-        line = {"epoch": 1, "batch": 0, "topic": EVENTS, "partition": 0, "from": 0, "to": 2}
-        script.table(BATCHES).begin(APP_ID).commit([line], version=own)
-        landing._checkpoint = SimpleNamespace(path="before")
-        landing._epoch = SimpleNamespace(
-            spark=spark, lake=LAKE, number=1, fence=fence, position=Position({}, {}, 1, own), log=Ignored()
-        )
-        assert landing._landed_before(0, own, [Range(EVENTS, 0, 0, 2)])
-        with pytest.raises(HaltError, match="of the checkpoint before is not the one that was landed"):
-            landing._landed_before(0, own, [Range(EVENTS, 0, 0, 1)])
+        Fence(spark, LAKE).replace(BATCHES, rows, lines, transaction(2, 5))  # type: ignore[arg-type]
+        assert table.changes[-1].version == transaction(2, 5)
 
 
 def test_a_replay_restores_rows_no_earlier_than_their_batch_landed() -> None:
@@ -488,20 +346,6 @@ def test_a_replay_restores_nothing_of_a_topic_that_is_recreated_meanwhile() -> N
         assert table.rows == []
 
 
-def test_a_checkpoint_that_ends_before_the_tables_is_too_old() -> None:
-    with bare() as script:
-        fence = Fence(cast("Any", Spark(script.world)), LAKE)
-        epoch = fence.claim()
-        fence.check_batch(epoch, -1)
-        script.table(EVENTS_TABLE).begin(APP_ID).commit(version=transaction(epoch, 3))
-        fence.check_batch(epoch, 3)
-        for batch in (-1, 2):
-            with pytest.raises(
-                SupersededError, match=f"holds batch 3 of epoch 1, this job is at batch {batch} and stops"
-            ):
-                fence.check_batch(epoch, batch)
-
-
 def test_a_gap_counts_rows_that_were_erased_before_it_was_accepted() -> None:
     """A job is killed behind a batch's events, and one of them erased, before Kafka deletes all of them."""
     with sound() as script:
@@ -513,11 +357,8 @@ def test_a_gap_counts_rows_that_were_erased_before_it_was_accepted() -> None:
     assert script.lost("rows") == [(3,)]
 
 
-@pytest.mark.parametrize("checkpoint", ["before", "new"])
 @pytest.mark.parametrize("landed", [(), ("d.0",)])
-def test_a_gap_holds_what_a_kill_left_of_a_partition_that_was_never_landed(
-    landed: tuple[str, ...], checkpoint: str
-) -> None:
+def test_a_gap_holds_what_a_kill_left_of_a_partition_that_was_never_landed(landed: tuple[str, ...]) -> None:
     """A job is killed when it has written the events of a batch, and their topic is recreated. `landed`: what landed before."""
     with sound() as script:
         script.send(EVENTS, 0, *landed)
@@ -525,5 +366,5 @@ def test_a_gap_holds_what_a_kill_left_of_a_partition_that_was_never_landed(
         script.send(EVENTS, 1, "d.1", "d.2")
         script.killed_behind_its_events()
         script.kafka.make(EVENTS, 2)
-        script.land(checkpoint)
+        script.land()
     assert ("id1", 1, 2) in script.lost("topic_id", "partition", "rows")

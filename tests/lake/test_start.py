@@ -39,7 +39,8 @@ def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> 
     runs.run()  # nothing new
     runs.check()
     epochs = query.run("select epoch, count(distinct batch) as n from batches group by epoch order by epoch", runs.lake)
-    assert [row["epoch"] for row in epochs] == [1, 2]
+    assert [row["epoch"] for row in epochs] == [1, 2, 3]
+    assert len([path for path in runs.checkpoint.iterdir() if path.is_dir()]) == 1, "older ones are deleted"
     assert b"headrace_lake_events_total" in runs.metrics.exposition()
 
 

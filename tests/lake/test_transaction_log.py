@@ -151,18 +151,6 @@ def test_known_features_and_old_protocols_are_read_on() -> None:
         log_of(files).latest()
 
 
-def test_the_rows_of_a_write_are_those_of_its_commit() -> None:
-    files = Files(0, 1, 2, 3)
-    files.put(1, *transaction(7, (5, 6)))
-    files.put(2, *transaction(8, (1,)))
-    log = log_of(files)
-    log.latest()
-    assert (log.rows_of(7), log.rows_of(8)) == (11, 1)
-    assert log.rows_of(6) is None
-    files.put(2, *transaction(8), {"add": {"path": "x"}})  # written without statistics
-    assert log.rows_of(8) is None
-
-
 def test_half_a_checkpoint_is_none() -> None:
     first, second = (f"{5:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2))
     whole = f"{3:020d}.checkpoint.parquet"

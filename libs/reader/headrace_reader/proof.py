@@ -61,7 +61,7 @@ def _rows_agree(table: str, column: str) -> str:
     landed before the first kept day: of those, no more rows may be there than were landed.
     """
     return f"""
-    with covered as ({COVERED}),
+    with covered as (from ({COVERED}) where "from" < "to"),
     landed as (
         select r.topic_id, r."partition", r."offset" from {_present(table)} r join ({_ENDS}) e using (topic_id, "partition")
         where r."offset" < e.landed_to),
@@ -71,7 +71,7 @@ def _rows_agree(table: str, column: str) -> str:
             on l.topic_id = c.topic_id and l."partition" = c."partition" and l."offset" >= c."from"
         where c.is_gap is not true group by all)
     select topic_id, "partition", "from", {column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
-    from batches b full join placed p using (topic_id, "partition", "from")
+    from (from batches where "from" < "to") b full join placed p using (topic_id, "partition", "from")
     where coalesce(found, 0) <> coalesce(different, 0) or {column} is null or {column} < coalesce(found, 0)
         or {column} > coalesce(found, 0) and not {dropped(table, "b")}"""
 
@@ -125,13 +125,11 @@ _ERASURES_LISTED: Final = f"""
 EXACTLY_ONCE: Final = {
     "the ranges of each partition have no hole that is not in gaps, and no overlap": (
         f'select topic_id, "partition", epoch, batch, is_gap, "from", "to", previous from ({_RANGES}) '
-        'where "from" >= "to" or (place > 1 and "from" <> previous)'
+        'where "from" > "to" or ("from" = "to") <> coalesce(batch = -1, false) or (place > 1 and "from" <> previous)'
     ),
     "no row of batches is missing, and none is there twice": (
-        "select rows_there, last_number, different from (select count(*) filter (number is not null or (epoch, batch) < "
-        "(select max((epoch, batch)) from batches where number is not null)) as rows_there, max(number) as last_number, "
-        "count(number) - count(distinct number) as different from batches) "
-        "where last_number <> rows_there or different > 0"
+        "select * from (select count(*) as rows_there, max(number) as last_number, count(distinct number) as different "
+        "from batches) where last_number <> rows_there or different <> rows_there"
     ),
     "the last batch that was committed is in batches": (
         f"select version >> 32 as epoch, version & 4294967295 as batch from {TRANSACTIONS} t where \"table\" = 'batches' "

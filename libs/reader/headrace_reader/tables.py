@@ -10,7 +10,6 @@ were not deleted from the others.
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +27,6 @@ from headrace_lake.tables.properties import (
     APP_ID,
     ERASED_APP,
     RETAINED_APP,
-    RETAINED_FROM,
-    STRAYS,
     strange_features,
 )
 
@@ -68,13 +65,11 @@ _EMPTY: Final = {
 RETAINED: Final = "kept_from"
 """Our own table: (table, from), the first moment whose rows retention has kept, as the job said in the table's log."""
 RETAINED_SAID: Final = "kept_from_said"
-"""Our own table: the same as the tables say it, also if it is in the future, or a property alone, which anybody can set: that
-excuses no missing row.
-"""
+"""Our own table: the same, also if it is in the future: that excuses no missing row."""
 TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table, or -1."""
 STRAYED: Final = "strays"
-"""Our own table: (topic_id, partition, to), the ends of rows that a job left when it was shut out."""
+"""Our own view of `batches`: (topic_id, partition, to), the ends of rows that a job left when it was shut out."""
 
 _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
 """Columns of ours that SQL has as words."""
@@ -100,11 +95,10 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
         connection.execute(f"set threads = {threads}")
     if memory:
         connection.execute(f"set memory_limit = {_literal(memory)}")
-    connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz, by_job boolean)')
-    connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where by_job and "from" <= now()')
+    connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz)')
+    connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where "from" <= now()')
     connection.execute(f"comment on view {RETAINED} is 'not stored: since when retention has kept the rows of a table'")
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
-    connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
     found = [name for name in TABLES if _view(connection, place, name)]
     if not found:
         raise CommandError(f"There are no tables in {place}: the landing job has not run yet, or --lake is wrong.")
@@ -112,6 +106,11 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
         if name not in found:
             connection.execute(f"create table _no_{name} ({columns})")
             connection.execute(f"create view {name} as from _no_{name}")
+    if "batches" in found:
+        connection.execute(
+            f'create view {STRAYED} as select topic_id, "partition", max(strays) as "to" from batches where strays is not null'
+            " group by all"
+        )
     if "erasures" not in found:
         connection.execute(
             "comment on view erasures is 'Headrace: which records were deleted on request. None was yet'"
@@ -134,7 +133,7 @@ def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -
         why = first_line(str(error)) if isinstance(place, Path) else trouble(path, error)
         raise CommandError(f"The table {path} cannot be read: {why.rstrip('.')}.") from error
     _refuse_strange(path, table)
-    _note_properties(connection, name, table)
+    _note_transactions(connection, name, table)
     columns = [(field.name, _type(field.type)) for field in table.schema().fields]
     if isinstance(place, Path):
         selected = _of_files(columns, _files(place / name, table), table.metadata().partition_columns)
@@ -217,35 +216,12 @@ def _refuse_strange(path: str, table: DeltaTable) -> None:
         )
 
 
-def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
-    """Fills our own tables from the properties and transactions of the table `name`.
-
-    Raises `CommandError` for a property that the job did not write.
-    """
-    properties = table.metadata().configuration
-
-    @contextmanager
-    def read(key: str) -> Iterator[str]:
-        try:
-            yield properties.get(key, "")
-        except (ValueError, TypeError, AttributeError, duckdb.Error) as error:
-            raise CommandError(
-                f"The table {name} cannot be read: its property {key} is {properties[key]!r}."
-            ) from error
-
-    with read(RETAINED_FROM) as kept:
-        if kept:
-            connection.execute(f"insert into {RETAINED_SAID} values (?, ?, false)", [name, f"{kept} 00:00:00+00"])
+def _note_transactions(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
+    """Fills our own tables from the transactions of the table `name`."""
     if (days := table.transaction_version(RETAINED_APP)) is not None:
-        connection.execute(
-            f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?::bigint), true)", [name, days]
-        )
+        connection.execute(f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?::bigint))", [name, days])
     last = table.transaction_version(ERASED_APP if name == "erasures" else APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
-    with read(STRAYS) as said:
-        for topic_id, ends in json.loads(said or "{}").items():
-            for partition, end in ends.items():
-                connection.execute(f"insert into {STRAYED} values (?, ?, ?)", [topic_id, int(partition), end])
 
 
 def _type(kind: Any) -> str:

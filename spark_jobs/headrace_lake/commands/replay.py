@@ -13,9 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import pyarrow as pa
 from headrace_common.operations.log import Log
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -26,9 +27,9 @@ from headrace_lake.commands import replay_plan, replay_rows
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
 from headrace_lake.commands.replay_rows import RANGE, SOUND, WANTED, counted, inside
 from headrace_lake.configuration.settings import LakeProcessSettings, location
-from headrace_lake.kafka.checkpoint import Checkpoint, Range
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range_options
-from headrace_lake.kafka.start import note_strays, rows_in
+from headrace_lake.kafka.start import claimed_lines, coverage, rows_in, strays
 from headrace_lake.landing.quarantine import Quarantine
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, Topics, quoted
@@ -39,8 +40,8 @@ from headrace_lake.tables import layout
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import REPLAYED, Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, KEY, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import RETAINED_FROM
 
+_1970: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PAGE: Final = 5_000  # rows of `batches` that the driver reads at once
 _ATTEMPTS: Final = 5  # at a step whose records Kafka deletes meanwhile
 _GONE: Final = "Kafka no longer holds it"
@@ -123,20 +124,15 @@ class Replay:
                 raise HaltError(f"{topic} has no partition {number}: it has {topics[topic].partitions}")
 
     def _claim(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Shuts out every job. Voids the checkpoint first: after a kill in between, the next job claims an epoch itself."""
+        """Shuts out every job."""
         layout.create(self._storage, self._lake, change_feed=self._settings.lake.change_data_feed)
-        checkpoint = Checkpoint(self._storage, location(self._settings.lake.checkpoint))
-        try:
-            marker = checkpoint.marker()
-        except HaltError:
-            marker = None  # not the job's checkpoint: leave it alone
-        if marker is not None and marker.lake == self._fence.lake_id():
-            checkpoint.void()
 
-        def note(epoch: int) -> None:
-            note_strays(self._spark, self._fence, self._lake, topics, epoch)
+        def settle(epoch: int) -> Mapping[str, pa.Table]:
+            there = coverage(self._spark, self._lake, topics)
+            left = strays(self._spark, self._lake, there.ends, topics)
+            return {BATCHES: claimed_lines(epoch, there, left, {}, topics)} if left else {}
 
-        self._epoch = self._fence.claim(note)
+        self._epoch = self._fence.claim(settle)
         self._log.info("claimed the tables", epoch=self._epoch)
 
     def _replay(self, topics: Mapping[str, TopicInfo]) -> ReplayResult:
@@ -197,13 +193,8 @@ class Replay:
 
     def _kept_from(self) -> datetime | None:
         """Returns the time before which batches may lack rows that the tables' retention dropped on purpose."""
-        days = [self._fence.properties(table).get(RETAINED_FROM) for table in (EVENTS, QUARANTINE)]
-        latest = max((day for day in days if day), default=None)
-        if latest is None:
-            return None
-        # a day that is not over was not dropped, whatever the property says
-        today = datetime.now(UTC).date().isoformat()
-        return datetime.fromisoformat(min(latest, today)).replace(tzinfo=UTC)
+        latest = max(self._fence.kept_from(table) for table in (EVENTS, QUARANTINE))
+        return None if latest < 0 else _1970 + timedelta(days=latest)
 
     def _can(self, batch_range: BatchRange, *, known: bool) -> bool:
         if not known:

@@ -83,10 +83,12 @@ def condition(
         here = f"topic_id = {quoted(topics[topic].id)} and partition = {number}"
         gone = f"(`to` <= {earliest[topic, number]} and {since})"
         end = ends.get((topic, number))
-        conditions.append(f"({here} and `from` < {EVER if end is None else end} and (`to` > {low} or {gone}))")
+        conditions.append(
+            f"({here} and `from` < `to` and `from` < {EVER if end is None else end} and (`to` > {low} or {gone}))"
+        )
     names = ", ".join(quoted(name) for name in topics)
     ids = ", ".join(quoted(topic.id) for topic in topics.values())
-    conditions.append(f"(topic in ({names}) and topic_id not in ({ids}) and {since})")
+    conditions.append(f"(topic in ({names}) and topic_id not in ({ids}) and `from` < `to` and {since})")
     return " or ".join(conditions)
 
 
@@ -149,9 +151,7 @@ class Unreplayable:
 
 def rows_of(batch_ranges: Iterable[BatchRange]) -> str:
     """Returns SQL: the rows of `batches` for `batch_ranges`."""
-    return " or ".join(
-        f"(topic_id = {quoted(p.topic_id)} and partition = {p.partition} and `from` = {p.start}L)" for p in batch_ranges
-    )
+    return " or ".join(f"number = {batch_range.number}L" for batch_range in batch_ranges)
 
 
 def values_of(batch_ranges: Iterable[BatchRange]) -> str:
@@ -160,6 +160,6 @@ def values_of(batch_ranges: Iterable[BatchRange]) -> str:
         f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
         f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
         f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
-        f"{p.number}L)"
+        f"null, {p.number}L)"
         for p in batch_ranges
     )

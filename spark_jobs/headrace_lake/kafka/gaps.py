@@ -6,7 +6,6 @@ sees, because a transaction was aborted or a topic compacted, come after that fi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,10 +19,7 @@ from headrace_lake.kafka.source import Brokers, TopicInfo
 from headrace_lake.kafka.start import Coverage, EndOffsets, first_few, rows_in
 from headrace_lake.rows.decode import quoted
 from headrace_lake.spark.halt import GapError, HaltError
-from headrace_lake.tables.altered import Properties, change_properties
-from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import BEGUN
+from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
 
 ACCEPT: Final = "--accept-loss"
 _BEYOND: Final = (1 << 63) - 1
@@ -37,37 +33,31 @@ class Loss:
 
     topic: str
     topic_id: str
-    partition: int | None  # None: unknown, like the number of offsets
+    partition: int
     start: int
     end: int | None  # None: unknown, the topic no longer exists
     reason: GapReason
 
     def __str__(self) -> str:
-        if self.partition is None:
-            return f"{self.topic} (id {self.topic_id}, recreated): of all partitions"
         where = f"{self.topic}/{self.partition}"
         if self.end is None:
             return f"{where} (id {self.topic_id}, recreated): from {self.start} on"
         return f"{where}: {self.start} to {self.end - 1}"
 
 
-def find(
-    coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo], known: Mapping[str, str], fence: Fence
-) -> list[Loss]:
+def find(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo]) -> list[Loss]:
     """Returns the losses between the tables (`coverage`) and the `topics` that exist now, sorted; without those accepted before.
 
-    `known`: the ids that the topics had when the checkpoint was made; empty without one. Blocks on Kafka. Raises
-    `HaltError` if Kafka holds less than the tables.
+    Blocks on Kafka. Raises `HaltError` if Kafka holds less than the tables.
     """
     ends = coverage.ends
-    gone = _recreated(coverage, topics, known)
-    landed_before = {loss.topic for loss in gone} | {topic for topic, _ in coverage.ends}
-    first_claimed = begun(fence)
-    # A partition that was added to a topic after its claim counts from offset 0.
+    gone = _recreated(coverage)
+    claimed = {loss.topic for loss in gone} | {topic for topic, _ in ends}
+    # A partition that was added to a topic after its claim, or is of a topic that was recreated, counts from offset 0.
     expected: EndOffsets = {
-        (name, number): ends.get((name, number), first_claimed.get(topic.id, {}).get(str(number), 0))
+        (name, number): ends.get((name, number), 0)
         for name, topic in topics.items()
-        if name in landed_before or topic.id in first_claimed or topic.id == known.get(name)
+        if name in claimed
         for number in range(topic.partitions)
     }
     first = brokers.offsets(expected, earliest=True)
@@ -87,38 +77,16 @@ def find(
     return sorted(gone, key=str) + sorted(overtaken, key=str)
 
 
-def note_begun(
-    spark: SparkSession,
-    lake: str,
-    coverage: Coverage,
-    brokers: Brokers,
-    topics: Mapping[str, TopicInfo],
-    known: Mapping[str, str],
-    fence: Fence,
-) -> None:
-    """Records where the topics begin that are claimed for the first time: from there on a partition counts that stays idle.
+def firsts(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo]) -> EndOffsets:
+    """Returns where the partitions begin that are claimed for the first time: what Kafka has deleted before is no loss.
 
-    One that was recreated begins at 0, like a new partition. Call it when no other job can land any more. Writes only what has
-    changed. Blocks.
+    One that was added, or whose topic was recreated, begins at 0. Blocks on Kafka.
     """
-    recreated = {loss.topic for loss in _recreated(coverage, topics, known)}
-    landed_before = {topic for topic, _ in coverage.ends}
-    claimed = begun(fence)
-    new = {name: topic for name, topic in topics.items() if name not in landed_before and topic.id not in claimed}
-    first = brokers.offsets(
-        [(name, number) for name, topic in new.items() if name not in recreated for number in range(topic.partitions)],
-        earliest=True,
-    )
-    firsts: dict[str, dict[str, int]] = {topic.id: {} for topic in new.values()}
-    for (name, number), offset in sorted(first.items()):
-        if offset:
-            firsts[new[name].id][str(number)] = offset
-
-    def more(have: Properties) -> Properties:
-        return {BEGUN: json.dumps(firsts | _begun(have))}
-
-    if new:
-        change_properties(spark, f"{lake}/{BATCHES}", more)
+    claimed = {topic for topic, _ in coverage.ends} | {topic for topic, _, _ in coverage.former}
+    new = [
+        (name, n) for name, topic in topics.items() for n in range(topic.partitions) if (name, n) not in coverage.ends
+    ]
+    return dict.fromkeys(new, 0) | brokers.offsets([pair for pair in new if pair[0] not in claimed], earliest=True)
 
 
 def refuse(losses: Iterable[Loss]) -> GapError:
@@ -158,39 +126,18 @@ def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> 
 
 def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
     """Returns how many rows within a loss an interrupted job had landed before Kafka deleted the records, also erased ones."""
-    if loss.partition is None:
-        return 0
     end = _BEYOND if loss.end is None else loss.end
     ranges, ids = [Range(loss.topic, loss.partition, loss.start, end)], {loss.topic: loss.topic_id}
     return sum(rows_in(spark, lake, table, ranges, ids).count() for table in (EVENTS, QUARANTINE))
 
 
-def begun(fence: Fence) -> dict[str, dict[str, int]]:
-    """Returns where topics began that were claimed before anything of them had landed: id -> partition -> offset, if not 0."""
-    return _begun(fence.properties(BATCHES))
-
-
-def _begun(properties: Properties) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = json.loads(properties.get(BEGUN, "{}"))
-    return found
-
-
-def _recreated(coverage: Coverage, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[Loss]:
+def _recreated(coverage: Coverage) -> list[Loss]:
     """Returns the losses in topics that were deleted and recreated, unless already accepted."""
-    found = [
+    return [
         Loss(topic, topic_id, number, end, None, GapReason.RECREATED)
         for (topic, topic_id, number), end in coverage.former.items()
         if (topic_id, number) not in coverage.given_up
     ]
-    never = [
-        Loss(name, topic_id, None, 0, None, GapReason.RECREATED)
-        for name, topic_id in known.items()
-        if name in topics
-        and topic_id != topics[name].id
-        and (topic_id, None) not in coverage.given_up
-        and not any(former == topic_id for _, former, _ in coverage.former)
-    ]
-    return found + never
 
 
 def _literal(number: int | None) -> str:

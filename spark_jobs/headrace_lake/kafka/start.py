@@ -1,15 +1,16 @@
-"""Where a job begins: at its checkpoint, or, with a new checkpoint, where the last job ended by the table `batches`.
+"""Where a job begins: where the last job ended by the table `batches`.
 
 Never at "earliest" or "latest" for a partition that was landed before: the first would duplicate, the second would lose.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
+import pyarrow as pa
 from headrace_common.record.contract import GapReason
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
@@ -17,15 +18,15 @@ from pyspark.sql import functions as sf
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.altered import Properties, change_properties
+from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.erasures import with_erased
-from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
-from headrace_lake.tables.properties import STRAYS
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.transaction_log import live_rows
 
 _EARLIEST = -2  # Spark's number for the first offset that Kafka holds
 _SHOWN = 5
+CLAIM: Final = -1
+"""The number of the batch in a line of `batches` that a claim has added."""
 
 EndOffsets = dict[TopicPartition, int]
 
@@ -40,17 +41,14 @@ class Position:
     """One past the last offset of rows beyond `landed`, which a job left when shut out; only of partitions with such rows."""
     rows: int = 0
     """How many rows `batches` has."""
-    transaction: int = -1
-    """The last transaction of `batches` that `landed` and `rows` count."""
     landed_at: Mapping[TopicPartition, int] = field(default_factory=dict)
     """When the landing of the newest batch in `landed` began, in Unix ms."""
 
-    def add(self, ranges: Iterable[Range], transaction: int) -> None:
+    def add(self, ranges: Iterable[Range]) -> None:
         """Counts a batch that `batches` holds."""
         for topic, partition, _, end in ranges:
             self.landed[topic, partition] = end
             self.rows += 1
-        self.transaction = transaction
 
     def starting(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[str, int]]:
         """Returns Spark's `startingOffsets` for all partitions of `topics`."""
@@ -67,15 +65,11 @@ class Coverage:
     ends: EndOffsets
     """One past the last covered offset, by partition of the topics that exist now."""
     former: Mapping[tuple[str, str, int], int]
-    """The same for deleted topics with these names; by (name, Kafka's id, partition). 0 where only an interrupted batch has left
-    rows, of topics that are not given up.
-    """
+    """The same for deleted topics with these names; by (name, Kafka's id, partition)."""
     given_up: frozenset[tuple[str, int | None]]
     """(Kafka's id, partition) of deleted topics whose remaining offsets were accepted as lost."""
     rows: int = 0
     """How many rows `batches` has."""
-    written: Mapping[str, int] = field(default_factory=dict)
-    """Table -> how many rows it ever got, by `batches`."""
     faults: tuple[str, ...] = ()
     """Where `batches` contradicts itself."""
     landed_at: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -93,26 +87,25 @@ class Coverage:
 RESTORE: Final = "Restore it (DESCRIBE HISTORY shows its versions, RESTORE TABLE … brings one back), and start again"
 
 
-def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], claimed: Iterable[str] = ()) -> Coverage:
-    """Returns the offsets of `topics` that the tables cover; `claimed`: ids of topics that were claimed before they were landed.
-    Blocks: one query, and two more for each topic that was recreated and is not given up.
-    """
+def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) -> Coverage:
+    """Returns the offsets of `topics` that the tables cover. Blocks: one query."""
     names = {topic.id: name for name, topic in topics.items()}
     place = ("topic", "topic_id", "partition")
     nothing = sf.lit(None).cast("bigint")
-    own = ("number", "events", "quarantined", "time")
     offsets = (*place, "from", "to")
-    landed = live_rows(spark, f"{lake}/{BATCHES}", (*offsets, "number", "events", "quarantined", "landed_at"))
-    batches = landed.withColumn("time", sf.unix_millis("landed_at")).select(*offsets, *own, sf.lit("").alias("reason"))
+    landed = live_rows(spark, f"{lake}/{BATCHES}", (*offsets, "number", "landed_at"))
+    batches = landed.withColumn("time", sf.unix_millis("landed_at")).select(
+        *offsets, "number", "time", sf.lit("").alias("reason")
+    )
     accepted = live_rows(spark, f"{lake}/{GAPS}", (*offsets, "reason"))
-    accepted = accepted.select(*offsets, *(nothing.alias(name) for name in own), "reason")
+    accepted = accepted.select(*offsets, nothing.alias("number"), nothing.alias("time"), "reason")
     counts = sf.col("to").isNotNull() | (sf.col("reason") == str(GapReason.RECREATED))
     rows = (
         batches.unionAll(accepted).where(counts).groupBy(*place, "reason")
         .agg(
             sf.min("from").alias("start"), sf.max("to").alias("end"), sf.sum(sf.col("to") - sf.col("from")).alias("length"),
-            sf.count(sf.lit(1)).alias("rows"), sf.max("number").alias("number"), sf.sum("events").alias("events"),
-            sf.sum("quarantined").alias("quarantined"), sf.max("time").alias("time"),
+            sf.count(sf.lit(1)).alias("rows"), sf.max("number").alias("number"),
+            sf.max(sf.when(sf.col("from") < sf.col("to"), sf.col("time"))).alias("time"),
         )
         .collect()
     )  # fmt: skip
@@ -127,22 +120,11 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], cl
         elif topic in topics and not row["reason"]:
             former[topic, topic_id, number] = end
     of_batches = [row for row in rows if not row["reason"]]
-    given_up = frozenset((row["topic_id"], row["partition"]) for row in rows if row["reason"] == GapReason.RECREATED)
-    gone = {topic_id for _, topic_id, number in former if (topic_id, number) not in given_up}
-    gone |= {*claimed} - {topic_id for topic_id, _ in given_up} - {topic_id for _, topic_id, _ in former}
-    for topic_id in sorted(gone - names.keys()):
-        for topic, number in _partitions_of(spark, lake, topic_id):
-            if topic in topics:
-                former.setdefault((topic, topic_id, number), 0)
     return Coverage(
         ends,
         former,
-        given_up,
+        frozenset((row["topic_id"], row["partition"]) for row in rows if row["reason"] == GapReason.RECREATED),
         sum(row["rows"] for row in of_batches),
-        {
-            EVENTS: sum(row["events"] or 0 for row in of_batches),
-            QUARANTINE: sum(row["quarantined"] or 0 for row in of_batches),
-        },
         tuple(_faults(rows)),
         {
             (names[row["topic_id"]], row["partition"]): row["time"]
@@ -150,12 +132,6 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], cl
             if row["topic_id"] in names and row["time"] is not None
         },
     )
-
-
-def _partitions_of(spark: SparkSession, lake: str, topic_id: str) -> set[tuple[str, int]]:
-    """Returns the topics' names and partitions that have rows. Blocks: two queries."""
-    found = (_read(spark, lake, table).where(sf.col("topic_id") == topic_id) for table in (EVENTS, QUARANTINE))
-    return {tuple(row) for rows in found for row in rows.select("topic", "partition").distinct().collect()}
 
 
 def _faults(rows: Iterable[Row]) -> Iterator[str]:
@@ -190,31 +166,21 @@ def strays(spark: SparkSession, lake: str, landed: EndOffsets, topics: Mapping[s
     return {(names[topic_id], number): last + 1 for topic_id, number, last in lasts}
 
 
-def note_strays(
-    spark: SparkSession,
-    fence: Fence,
-    lake: str,
-    topics: Mapping[str, TopicInfo],
-    epoch: int,
-    landed: EndOffsets | None = None,
-) -> EndOffsets:
-    """Records the `strays` beyond `landed` beside the rows of `batches`, so that the proof knows them, and returns them.
-
-    Call it when no other job can land any more, with the `epoch` that is claimed: a later one records its own, and then this
-    raises `SupersededError`. Writes only what has changed. Blocks.
+def claimed_lines(
+    epoch: int, there: Coverage, strays: EndOffsets, firsts: EndOffsets, topics: Mapping[str, TopicInfo]
+) -> pa.Table:
+    """Returns the lines of `batches` that the claim of `epoch` adds: of partitions that are claimed for the first time, where
+    they begin (`firsts`), and of partitions with `strays`. They cover no offset.
     """
-    found = strays(spark, lake, coverage(spark, lake, topics).ends if landed is None else landed, topics)
-    by_topic: dict[str, dict[str, int]] = {}
-    for (name, number), end in sorted(found.items()):
-        by_topic.setdefault(topics[name].id, {})[str(number)] = end
-
-    def noted(_: Properties) -> Properties:
-        fence.check_epoch(epoch)
-        return {STRAYS: json.dumps(by_topic)}
-
-    if by_topic != json.loads(fence.properties(BATCHES).get(STRAYS, "{}")):
-        change_properties(spark, f"{lake}/{BATCHES}", noted)
-    return found
+    lines = []
+    for number, (topic, partition) in enumerate(sorted(firsts.keys() | strays.keys()), there.rows + 1):
+        at = there.ends.get((topic, partition), firsts.get((topic, partition), 0))
+        line = dict.fromkeys(SCHEMAS[BATCHES].names, 0) | {
+            "epoch": epoch, "batch": CLAIM, "topic": topic, "topic_id": topics[topic].id, "partition": partition, "from": at,
+            "to": at, "strays": strays.get((topic, partition)), "landed_at": datetime.now(UTC), "number": number,
+        }  # fmt: skip
+        lines.append(line)
+    return arrow_rows(lines, SCHEMAS[BATCHES])
 
 
 def landed_already(spark: SparkSession, lake: str, table: str, starts: EndOffsets, ids: Mapping[str, str]) -> DataFrame:

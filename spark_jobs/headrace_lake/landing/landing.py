@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as sf
 
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.epoch import Epoch
@@ -22,7 +21,6 @@ from headrace_lake.landing.gathered import gathered
 from headrace_lake.landing.landing_events import DedupStatus, EventsLanding, PartitionCounts
 from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.landing.quarantine import Quarantine, QuarantineCounts
-from headrace_lake.landing.recovered import check_rows
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.fence import transaction
@@ -91,7 +89,7 @@ class Landing:
         """The error of the last call that failed; Spark passes on only its text."""
 
     def __call__(self, records: DataFrame, batch: int) -> None:
-        """Lands `records` as the batch number `batch`. If this raises, the batch lands again later."""
+        """Lands `records` as the batch number `batch`. If this raises, the query ends, and the next epoch lands them."""
         try:
             self._land(records, batch)
         except BaseException as error:
@@ -106,10 +104,9 @@ class Landing:
         self._epoch.fence.check(version)
         ranges = self._checkpoint.ranges(batch)
         self._epoch.log.debug("batch begins", batch=batch, ranges=len(ranges))
-        if not ranges or self._landed_before(batch, version, ranges):
+        if not ranges:
             return
         self._check_contiguous(ranges)
-        self._check_alone(version)
         self._check_topics()
         self._epoch.spark.sparkContext.setJobDescription(described(batch, self._epoch.number, ranges))
         self._events.begin_batch()
@@ -127,7 +124,7 @@ class Landing:
         self._epoch.log.debug("batch written", batch=batch)
         self._epoch.fence.check(version)
 
-        self._epoch.position.add(ranges, version)
+        self._epoch.position.add(ranges)
         self._events.landed(ranges, found)
         duplicates = sum(count.duplicates for count in counts.values())
         sound = sum(count.sound for count in counts.values())
@@ -155,10 +152,7 @@ class Landing:
         version: int,
         landed_at: datetime,
     ) -> QuarantineCounts:
-        """Lands the quarantine topic's records, and the faulty ones that `counts` found among the events.
-
-        Completes `counts`. Raises `HaltError` if rows that an earlier run wrote were deleted since.
-        """
+        """Lands the quarantine topic's records, and the faulty ones that `counts` found among the events. Completes `counts`."""
         faulty = {place for place, count in counts.items() if count.sound < count.records}
         decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
         if decoded is None:
@@ -166,15 +160,6 @@ class Landing:
         places = [item[:2] for item in ranges if item.topic == self._epoch.topics.quarantine or item[:2] in faulty]
         seen, whole = self._write(decoded, self._quarantine.measures(), ranges, version)
         there, since = ({}, None) if whole else self._quarantine.there(ranges)
-        if not whole:
-            check_rows(
-                self._epoch.fence,
-                QUARANTINE,
-                version,
-                sum(there.values()),
-                self._epoch.log,
-                strays=self._epoch.among_strays(ranges),
-            )
         for place, (records_there, skipped) in self._quarantine.measured(places, seen).items():
             count = counts.get(place, PartitionCounts(records_there))
             if not whole:  # an erasure may have come in between: count what an earlier run landed
@@ -187,31 +172,23 @@ class Landing:
     def _write(
         self, decoded: DataFrame, measures: list[Column], ranges: list[Range], version: int
     ) -> tuple[dict[str, Any], bool]:
-        """Appends the wanted rows of `decoded` to the quarantine table, once.
+        """Appends the wanted rows of `decoded` to the quarantine table.
 
-        Returns the `measures` over all of `decoded`, and whether this write, not an earlier one, was committed.
+        Returns the `measures` over all of `decoded`, and whether all rows are this write's, not also strays.
         """
         columns = SCHEMAS[QUARANTINE].names
-        if self._epoch.fence.written(QUARANTINE, version):  # an earlier run wrote this batch and did not finish it
-            return self._measured(decoded, measures), False
-        wanted = decoded.where(self._quarantine.wanted).select(*columns)
         if self._epoch.among_strays(ranges):
+            wanted = decoded.where(self._quarantine.wanted).select(*columns)
             starts = {(topic, number): start for topic, number, start, _ in ranges}
             there = landed_already(self._epoch.spark, self._epoch.lake, QUARANTINE, starts, self._epoch.topics.ids)
             self._epoch.log.info("rows of an interrupted job left out", table=QUARANTINE)
             self._epoch.fence.write(QUARANTINE, wanted.join(there, list(KEY), "left_anti").select(*columns), version)
-            return self._measured(decoded, measures), False
+            row = decoded.agg(*measures).first()
+            return row.asDict() if row is not None else {}, False
         observation = Observation()
         observed = decoded.observe(observation, *measures).where(self._quarantine.wanted).select(*columns)
-        if self._epoch.fence.write(QUARANTINE, observed, version):
-            return dict(observation.get), True
-        return self._measured(decoded, measures), False  # nothing was observed: `observation.get` would wait for ever
-
-    @staticmethod
-    def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, Any]:
-        """Returns the measures, by reading the batch once more. Only needed after a crash."""
-        row = decoded.agg(*measures).first()
-        return row.asDict() if row is not None else {}
+        self._epoch.fence.write(QUARANTINE, observed, version)
+        return dict(observation.get), True
 
     def _summary(
         self,
@@ -228,33 +205,10 @@ class Landing:
                     "epoch": self._epoch.number, "batch": batch, "topic": topic, "topic_id": self._epoch.topics.ids[topic],
                     "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
                     "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
-                    "landed_at": landed_at, "number": number,
+                    "landed_at": landed_at, "strays": None, "number": number,
                 }
             )  # fmt: skip
         return arrow_rows(rows, SCHEMAS[BATCHES])
-
-    def _landed_before(self, batch: int, version: int, ranges: list[Range]) -> bool:
-        """Returns whether `batches` holds this batch: the job died before Spark recorded it.
-
-        Raises `HaltError` if `batches` holds another batch under this number.
-        """
-        if not self._epoch.fence.written(BATCHES, version):
-            return False
-        rows = (
-            self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{BATCHES}")
-            .where((sf.col("epoch") == self._epoch.number) & (sf.col("batch") == batch))
-            .select("topic", "partition", "from", "to").collect()
-        )  # fmt: skip
-        if sorted(Range(*row) for row in rows) != ranges:
-            raise HaltError(
-                f"batch {batch} of the checkpoint {self._checkpoint.path} is not the one that was landed: the checkpoint is an"
-                " old copy; delete it to take over from where the tables end"
-            )
-        if version > self._epoch.position.transaction:
-            self._epoch.position.add(ranges, version)
-            self._events.learn(ranges, version)
-        self._epoch.log.info("batch already landed", batch=batch)
-        return True
 
     def _check_contiguous(self, ranges: Iterable[Range]) -> None:
         """Raises `HaltError` if the batch does not begin where the tables end."""
@@ -266,11 +220,6 @@ class Landing:
         ]
         if wrong:
             raise HaltError(f"the checkpoint and the tables disagree: {'; '.join(wrong)}")
-
-    def _check_alone(self, version: int) -> None:
-        """Raises `HaltError` if another job has landed a batch that this one does not count."""
-        if self._epoch.fence.latest(BATCHES) not in {self._epoch.position.transaction, version}:
-            raise HaltError("another job lands with this checkpoint: this one stops")
 
     def _check_topics(self) -> None:
         """Raises `HaltError` if a topic was deleted, or recreated, since the job began."""

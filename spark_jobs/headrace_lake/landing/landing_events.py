@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -21,7 +20,7 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import landed_already, within
 from headrace_lake.kafka.watermarks import Watermarks
 from headrace_lake.landing import freshness
-from headrace_lake.landing.recovered import EARLIEST, check_rows, moment
+from headrace_lake.landing.recovered import EARLIEST, moment
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts_sql
@@ -115,11 +114,9 @@ class EventsLanding:
         self._id_retention: Final = round((horizon + slack) * 1000)
         self.erased: Final = ErasedIds(epoch.spark, epoch.lake)
         """Events that must not land again, as of the beginning of the batch."""
-        self._indexed = -1  # the events table's last transaction when the index was filled
 
     def rebuild_index(self) -> None:
         """Fills the index from the events table. Blocks until all ids within the horizon are read."""
-        self._indexed = self._epoch.fence.latest(EVENTS)
         keep_from = self._keep_from()
         if keep_from is None:
             return
@@ -139,13 +136,6 @@ class EventsLanding:
         if keep_from is not None:
             self._index.expire(keep_from)
 
-    def learn(self, ranges: Iterable[Range], version: int) -> None:
-        """Adds the ids of a batch that another run wrote after the index was filled; a JVM that had lost its driver, say."""
-        keep_from = self._keep_from()
-        mine = self._epoch.of_events(ranges)
-        if mine and version > self._indexed and keep_from is not None:
-            self._index.add_landed(keep_from, within(mine, self._epoch.topics.ids))
-
     def _keep_from(self) -> int | None:
         """Returns the time, in ms, from which on ids must be known; None while the watermark is unknown."""
         watermark = self._watermarks.watermark() if self._watermarks else None
@@ -157,13 +147,9 @@ class EventsLanding:
         if not mine:
             return EventCounts({})
         decoded = self.erased.marked(decode.events(records, self._epoch.topics, landed_at), "event_id")
-        strays = self._epoch.among_strays(mine)
-        counted_again = partial(self._counted_again, decoded, mine, version, strays=strays)
-        if self._epoch.fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
-            return counted_again()
         columns = SCHEMAS[EVENTS].names
         chosen = [f"`{name}`" for name in columns]
-        if strays:
+        if self._epoch.among_strays(mine):
             self._epoch.log.info("rows of an interrupted job left out", table=EVENTS)
             there = self._there(mine)
 
@@ -179,19 +165,16 @@ class EventsLanding:
                 return {}
 
             self._index.deduplicate(decoded, write_rest)
-            return counted_again()
+            return self._counted_again(decoded, mine)
 
         def write(marked: DataFrame, accept: Accept | None = None) -> dict[str, Any]:
             observation = Observation()
             measures = _measures(erased=self.erased.any())
             rows = selected(self._without_erased(marked), "*", *_counted_by(mine)).observe(observation, *measures)
-            ours = self._epoch.fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), version, accept)
-            return (
-                dict(observation.get) if ours else {}
-            )  # if nothing was observed, `observation.get` would wait for ever
+            self._epoch.fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), version, accept)
+            return dict(observation.get)
 
-        seen = self._index.deduplicate(decoded, write)
-        return _measured(mine, seen) if seen else counted_again()
+        return _measured(mine, self._index.deduplicate(decoded, write))
 
     def _without_erased(self, marked: DataFrame) -> DataFrame:
         """Counts an erased event that comes again as a duplicate."""
@@ -218,13 +201,11 @@ class EventsLanding:
         starts = {(item.topic, item.partition): item.start for item in ranges}
         return landed_already(self._epoch.spark, self._epoch.lake, EVENTS, starts, self._epoch.topics.ids)
 
-    def _counted_again(self, decoded: DataFrame, ranges: list[Range], version: int, *, strays: bool) -> EventCounts:
-        """Returns the counts of a batch whose rows are in the table, by reading both once more. Only needed after a crash.
+    def _counted_again(self, decoded: DataFrame, ranges: list[Range]) -> EventCounts:
+        """Returns the counts of a batch whose rows are in the table, by reading both once more. Only needed among strays.
 
-        A sound event that is not in the table was a duplicate, as long as the table has all rows that `version` wrote; else
-        this raises `HaltError`. `strays`: the table may also have rows of a job that was shut out.
+        A sound event that is not in the table was a duplicate.
         """
-        self.learn(ranges, version)
         protocol = sf.when(sf.expr(_SOUND), _protocol()).otherwise(_OTHER)
         counted = decoded.groupBy("partition", protocol).agg(
             sf.count(sf.lit(1)), sf.count_if(sf.expr(_SOUND)), sf.count_if(LOOKED_UP), sf.count_if(sf.expr(_MARKER)),
@@ -242,7 +223,6 @@ class EventsLanding:
             markers += marked
             latest[number] = max(latest.get(number, stamp), stamp)
         found = self._in_table(ranges)
-        check_rows(self._epoch.fence, EVENTS, version, sum(row[2] for row in found), self._epoch.log, strays=strays)
         for number, name, events, _ in found:
             count = partitions[number]
             partitions[number] = count._replace(duplicates=count.duplicates - events)

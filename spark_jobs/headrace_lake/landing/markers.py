@@ -31,11 +31,11 @@ class GapMarkers:
         self._epoch = epoch
 
     def land(self, records: DataFrame, ranges: list[Range], found: int, version: int, landed_at: datetime) -> None:
-        """Writes the batch's `found` markers in one commit; once per `version`.
+        """Writes the batch's `found` markers in one commit.
 
         The batch's events must be written before. Blocks: reads the batch once more if it has a marker.
         """
-        if not found or self._epoch.fence.written(GAPS, version):
+        if not found:
             return
         rows = self._markers(records, ranges, landed_at)
         inside = within(self._epoch.of_events(ranges), self._epoch.topics.ids)

@@ -1,8 +1,8 @@
 """One writer, and exactly once: Delta's transaction identifiers.
 
 Every write of a batch carries (`APP_ID`, epoch × 2³² + batch). Delta silently skips a write whose number is not above the
-table's last one, and rejects a write that another with the same `APP_ID` overtook. So a batch that is written again after a
-crash counts once, and a job that claims the next epoch in every table shuts out all older jobs.
+table's last one, and rejects a write that another with the same `APP_ID` overtook. So a job that claims the next epoch in every
+table, as each does when it starts, shuts out all older ones.
 
 Because Delta skips silently, the job reads the table's log after each write to see what was committed. See
 `transaction_log`.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -62,49 +62,36 @@ class Fence:
         """Returns the latest epoch of any table; 0 if none was claimed."""
         return max(epoch_of(log.latest()) for log in self._logs.values())
 
-    def lake_id(self) -> str:
-        """Returns the identity of these tables, also after a move: Delta's id of `batches`."""
-        return str(self.metadata(BATCHES)["id"])
-
     def never_claimed(self, name: str) -> bool:
         """Returns whether no job has ever claimed the table `name`."""
         return epoch_of(self._log(name).latest()) == 0
 
-    def properties(self, name: str) -> Mapping[str, str]:
-        """Returns the properties of the table `name`."""
+    def kept_from(self, name: str) -> int:
+        """Returns the first day whose rows retention has kept in the table `name`, in days since 1970; -1: it dropped none."""
         log = self._log(name)
         log.latest()
-        return log.properties
+        return log.kept_from()
 
-    def metadata(self, name: str) -> Mapping[str, Any]:
-        """Returns Delta's action `metaData` of the table `name`. Blocks on storage; no Spark job unless a checkpoint has to be
-        read.
-        """
-        log = self._log(name)
-        log.latest()
-        return log.metadata
-
-    def rows_of(self, name: str, version: int) -> int | None:
-        """Returns how many rows the write `version` added to the table `name`; None if its log no longer has it."""
-        return self._log(name).rows_of(version)
-
-    def claim(self, gaps: Callable[[int], DataFrame | None] = lambda _: None) -> int:
-        """Claims the next epoch in every table, `batches` first, and returns it.
+    def claim(self, settle: Callable[[int], Mapping[str, DataFrame | pa.Table]] = lambda _: {}) -> int:
+        """Claims the next epoch in every table and returns it.
 
         Once a table holds the claim, no older job can write to it. Raises `SupersededError` if another job claims at the
-        same time and wins; the first table decides. `gaps` is called last, with the epoch, when no other job can land any
-        more: its rows go into the table of gaps in the same commit as the claim. It is called again if an older claim came
-        in between there, which may have recorded the same gaps.
+        same time and wins; the first table decides. `settle` is called with the epoch when no other job can write events any
+        more: it returns rows for `batches` and `gaps`, which go into the commits of the claim. It is called again if an older
+        job has written to these meanwhile.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             epoch = self.epoch() + 1
-            if all(self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE)):
-                seen = self.latest(GAPS)
-                if self._claim_in(GAPS, epoch, gaps(epoch), seen):
+            if all(self._claim_in(name, epoch) for name in (EVENTS, QUARANTINE)):
+                seen = {name: self.latest(name) for name in (BATCHES, GAPS)}
+                rows = settle(epoch)
+                if all(self._claim_in(name, epoch, rows.get(name), latest) for name, latest in seen.items()):
                     return epoch
         raise HaltError("the tables are too busy to claim: is another job landing on them?")
 
-    def _claim_in(self, name: str, epoch: int, rows: DataFrame | None = None, seen: int | None = None) -> bool:
+    def _claim_in(
+        self, name: str, epoch: int, rows: DataFrame | pa.Table | None = None, seen: int | None = None
+    ) -> bool:
         """Appends the claim, and `rows`, if any. False: a running job committed in between, so try again.
 
         `seen`: the last transaction that `rows` take into account.
@@ -137,22 +124,9 @@ class Fence:
         """Raises `SupersededError` if an epoch after `epoch` was claimed."""
         self.check(claim_of(epoch + 1) - 1)
 
-    def check_batch(self, epoch: int, batch: int) -> None:
-        """Raises `SupersededError` if a table is beyond `batch` of `epoch`: a checkpoint that ends there is too old.
-
-        The batch before the first, -1, is the claim.
-        """
-        self.check(transaction(epoch, batch))
-
     def latest(self, name: str) -> int:
         """Returns the last transaction version of the table `name`, or -1. Blocks on storage."""
         return self._log(name).latest()
-
-    def written(self, name: str, version: int) -> bool:
-        """Returns whether the table `name` already holds the write with `version`. Raises like `check`."""
-        latest = self._log(name).latest()
-        _not_past(name, latest, version)
-        return latest == version
 
     def write(
         self,
@@ -160,31 +134,33 @@ class Fence:
         rows: DataFrame | pa.Table,
         version: int,
         accept: Callable[[Sequence[str]], None] | None = None,
-    ) -> bool:
-        """Appends `rows` to the table `name` under `version` and makes sure that a write of this batch is committed.
+    ) -> None:
+        """Appends `rows` to the table `name` under `version`, and makes sure that this write is committed.
 
-        `accept`: see `Appender.append`.
-
-        True: this write was committed. False: another run's write of the same batch was, and Delta skipped this one. (A JVM
-        that has lost its driver may still commit its batch after the next run has begun.) Raises `SupersededError` if
-        another job took over, and `HaltError` if no commit of this batch is in the log.
+        `accept`: see `Appender.append`. Raises `SupersededError` if another job took over, and `HaltError` if the log has no
+        such commit.
         """
         token = f"batch {version} {uuid.uuid4()}"
         latest = self._log(name).latest
         _unless_overtaken(lambda: self._appender.append(f"{self._lake}/{name}", rows, version, token, latest, accept))
-        if not self.written(name, version):
-            raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
+        self._check_committed(name, version)
         tokens = self._log(name).tokens
-        ours = token in tokens
+        if token not in tokens:
+            raise HaltError(f"a write to the table {name} was not committed, and another job's was")
         tokens.clear()
-        return ours
 
     def replace(self, name: str, rows: DataFrame, condition: str, version: int) -> None:
         """Replaces the rows of the table `name` that meet `condition` by `rows`, in one commit. Raises like `write`."""
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
         writer = writer.option("txnAppId", APP_ID).option("txnVersion", version)
         _unless_overtaken(lambda: writer.save(f"{self._lake}/{name}"))
-        if not self.written(name, version):
+        self._check_committed(name, version)
+
+    def _check_committed(self, name: str, version: int) -> None:
+        """Raises `HaltError` unless `version` is the last transaction of the table `name`; raises like `check`."""
+        latest = self._log(name).latest()
+        _not_past(name, latest, version)
+        if latest != version:
             raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
 
     def _log(self, name: str) -> TransactionLog:
@@ -200,7 +176,7 @@ def _not_past(name: str, latest: int, version: int) -> None:
             f"{epoch_of(version)} and stops"
         )
     raise SupersededError(
-        f"another job has gone on with this checkpoint, or the checkpoint is an old copy: the table {name} holds batch "
+        f"another process writes under the same epoch: the table {name} holds batch "
         f"{latest - transaction(epoch_of(latest), 0)} of epoch {epoch_of(latest)}, this job is at batch "
         f"{version - transaction(epoch_of(version), 0)} and stops"
     )

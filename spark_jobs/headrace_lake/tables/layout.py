@@ -100,7 +100,7 @@ SCHEMAS: Final = {
     ),
     BATCHES: _columns(
         ("epoch", LongType(), "which job: its claim of the tables"),
-        ("batch", LongType(), "number of the batch in this epoch"),
+        ("batch", LongType(), "number of the batch in this epoch; -1: the claim, whose lines cover no offset"),
         ("topic", StringType(), "topic in Kafka"),
         ("topic_id", StringType(), "Kafka's id of the topic"),
         ("partition", IntegerType(), "partition in Kafka"),
@@ -115,6 +115,7 @@ SCHEMAS: Final = {
         ("quarantined", LongType(), "rows in quarantine"),
         ("skipped", LongType(), "left out because a record for quarantine with the same id was erased"),
         ("landed_at", TimestampType(), "when the landing of the batch began: the earliest landed_at of its rows"),
+        ("strays", LongType(), "of a claim: one past the last row beyond its end, which a job left when it was shut out"),
         ("number", LongType(), "of this row in the table, from 1, without holes"),
     ),
     GAPS: _columns(

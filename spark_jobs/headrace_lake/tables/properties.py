@@ -5,31 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-RETAINED_FROM: Final = "headrace.retainedFrom"
-"""The first day (UTC, ISO 8601) whose rows are kept. Set before earlier rows are dropped."""
-
 VACUUMED_AT: Final = "headrace.vacuumedAt"
 """When the table was last vacuumed, or created; Unix seconds."""
-
-STRAYS: Final = "headrace.strays"
-"""Of `batches`: the ends of rows that none of its lines covers, which a job left when it was shut out.
-
-JSON: topic id -> partition -> one past the last such offset. As of the last claim; missing without any.
-"""
-
-BEGUN: Final = "headrace.begun"
-"""Of `batches`: the first offsets that Kafka held when a topic was claimed before anything of it had landed.
-
-JSON: topic id -> partition -> offset, if it is not 0. What Kafka had deleted before is no loss; what it deletes later is one.
-"""
 
 APP_ID: Final = "headrace"
 """Our application in Delta's transaction identifiers."""
 
 RETAINED_APP: Final = "headrace.retainedFrom"
-"""Our application in Delta's transaction identifiers whose version is `RETAINED_FROM`, in days since 1970.
+"""Our application in Delta's transaction identifiers whose version is the first day (UTC) that is kept, in days since 1970.
 
-The job commits it before it drops rows, so that the proof need not believe a property, which any writer can set.
+The job commits it before it drops earlier rows. A property could be set by any writer; the proof would have to believe it.
 """
 
 ERASED_APP: Final = "headrace.erasures"

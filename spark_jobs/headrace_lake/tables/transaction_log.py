@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.properties import APP_ID, strange_features
+from headrace_lake.tables.properties import APP_ID, RETAINED_APP, strange_features
 
 _AWAY: Final = 60.0
 """Seconds; the clean-up of the log (`LakeSettings.log_age`) never deletes younger commits."""
@@ -53,7 +53,7 @@ class TransactionLog:
         self._next = -1  # the first log version that is not read yet; -1: none is
         self._listed = -1  # the highest commit that the last listing showed
         self._looked = 0.0  # Unix time
-        self._latest = -1
+        self._versions: dict[str, int] = {}  # application -> its highest transaction version
         self.tokens: deque[str] = deque(maxlen=_TOKENS)
         """The `userMetadata` of the last commits that were read."""
         self.metadata: Mapping[str, Any] = {"id": "", "configuration": {}}
@@ -90,7 +90,11 @@ class TransactionLog:
                 " deleted it. Put the file back from a backup of the table, or copy its rows into a new table (see"
                 " docs/lake-operate.md, When it stops)"
             )
-        return self._latest
+        return self._versions.get(APP_ID, -1)
+
+    def kept_from(self) -> int:
+        """Returns the first day whose rows retention has kept, in days since 1970; -1 if it dropped none. As of `latest`."""
+        return self._versions.get(RETAINED_APP, -1)
 
     def version(self) -> int:
         """Returns the number of the newest commit, of any writer; -1 without a table. Blocks and raises like `latest`."""
@@ -120,8 +124,8 @@ class TransactionLog:
 
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         txn = action.get("txn")
-        if txn is not None and txn["appId"] == APP_ID:
-            self._latest = max(self._latest, int(str(txn["version"])))
+        if txn is not None:
+            self._versions[txn["appId"]] = max(self._versions.get(txn["appId"], -1), int(str(txn["version"])))
         protocol = action.get("protocol")
         if protocol is not None:
             self._check(protocol)
@@ -131,30 +135,6 @@ class TransactionLog:
         token = action.get("commitInfo", {}).get("userMetadata")
         if token is not None:
             self.tokens.append(str(token))
-
-    def rows_of(self, version: int) -> int | None:
-        """Returns how many rows the commit of our transaction `version` added; None if the log does not say it. Blocks on
-        storage.
-        """
-        added = self._added(version)
-        if added is None:
-            return None
-        stats = [json.loads(file.get("stats") or "{}") for file in added]
-        counts = [int(each["numRecords"]) for each in stats if "numRecords" in each]
-        return sum(counts) if len(counts) == len(stats) else None
-
-    def _added(self, version: int) -> list[Mapping[str, Any]] | None:
-        """Looks from the newest commit backwards: for a transaction that is among the last ones."""
-        number = self._next - 1
-        while (text := self._storage.read(f"{self._folder}/{number:020d}.json")) is not None:
-            actions = self._actions(number, text)
-            if any(
-                action.get("txn", {}).get("appId") == APP_ID and action["txn"]["version"] == version
-                for action in actions
-            ):
-                return [action["add"] for action in actions if "add" in action]
-            number -= 1
-        return None
 
     def _begin(self) -> None:
         names = self._storage.names(self._folder)

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from headrace_lake.spark.jvm import cancelled_if
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.altered import change_properties, set_properties
+from headrace_lake.tables.altered import set_properties
 from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY
-from headrace_lake.tables.properties import RETAINED_APP, RETAINED_FROM, VACUUMED_AT
+from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
 from headrace_lake.upkeep.inventory import Inventory
 
 _TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
@@ -42,13 +42,12 @@ def due(inventory: Inventory, first: date) -> bool:
 def drop(spark: SparkSession, path: str, first: date) -> None:
     """Drops the days before `first` from the table at `path`. No commit reads or writes a data file. Blocks.
 
-    The transaction alone excuses the rows, whatever the property says: any writer may set that.
+    The transaction excuses the rows.
     """
     nothing = spark.read.format("delta").load(path).where("false")
     said = nothing.write.format("delta").mode("append").option("userMetadata", f"retain {first}")
     # a job that has taken over may have dropped more: Delta skips the write then
     said.option("txnAppId", RETAINED_APP).option("txnVersion", (first - date(1970, 1, 1)).days).save(path)
-    change_properties(spark, path, lambda have: {RETAINED_FROM: max(have.get(RETAINED_FROM, ""), first.isoformat())})
     spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
 
 

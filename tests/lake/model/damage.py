@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import date
 from random import Random
 from typing import Any
 
 from headrace_lake.tables.erasures import ERASURES
-from headrace_lake.tables.layout import BATCHES, DAY, GAPS
+from headrace_lake.tables.layout import BATCHES, GAPS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
-from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS
+from headrace_lake.tables.properties import APP_ID, RETAINED_APP
 
 from tests.lake.model.frames import Rows
 from tests.lake.model.judge import in_range, place_of
 from tests.lake.model.tables import Disk, Table
 
 Row = dict[str, Any]
+_1970 = date(1970, 1, 1).toordinal()
 
 
 class Damaged:
@@ -43,7 +45,7 @@ class Damaged:
     def rows(self, *names: str) -> Iterator[tuple[Rows, Row, Row, str]]:
         """The rows that count, whose line of `batches` retention does not excuse: file, row, line, table."""
         for name in names:
-            kept_from = self.table(name).properties.get(RETAINED_FROM, "")
+            kept_from = date.fromordinal(_1970 + max(0, self.table(name).last(RETAINED_APP))).isoformat()
             for file in self.table(name).files.values():
                 for row in file:
                     line = self.line_of(row)
@@ -114,10 +116,13 @@ def loses_an_erasure(lake: Damaged) -> bool:
 def loses_a_line(lake: Damaged) -> bool:
     """Not one of the last batch without rows, or with those alone that a job had left: the next claim excuses them no more."""
     last = max(((line["epoch"], line["batch"]) for line in lake.lines), default=None)
-    strays = json.loads(lake.table(BATCHES).properties.get(STRAYS, "{}"))
+    strays: dict[Any, int] = {}
+    for line in lake.lines:
+        place = line["topic_id"], line["partition"]
+        strays[place] = max(strays.get(place, 0), line["strays"] or 0)
     full = [
         line for _, row, line, _ in lake.rows(EVENTS_TABLE, QUARANTINE_TABLE)
-        if row["offset"] >= strays.get(row["topic_id"], {}).get(str(row["partition"]), 0)
+        if row["offset"] >= strays[row["topic_id"], row["partition"]]
     ]  # fmt: skip
     some = [line for line in lake.lines if (line["epoch"], line["batch"]) != last or line in full]
     if some:
@@ -172,17 +177,6 @@ def loses_a_gap(lake: Damaged) -> bool:
     return bool(inner)
 
 
-def says_that_days_were_dropped(lake: Damaged) -> bool:
-    """By a property, which anybody can set."""
-    found = lake.some(lake.rows(EVENTS_TABLE, QUARANTINE_TABLE))
-    if found and found[1][DAY] < "2027-06-01":
-        table = lake.table(found[3])
-        table.begin().commit(properties={RETAINED_FROM: "2027-06-01" if lake.chance.random() < 0.5 else "2099-01-01"})
-        lake.change(found[3], found[1])
-        return True
-    return False
-
-
 def restores_an_earlier_version(lake: Damaged) -> bool:
     """Of a table whose rows were others then. Delta keeps its transactions."""
     name = lake.chance.choice((EVENTS_TABLE, QUARANTINE_TABLE))
@@ -206,6 +200,6 @@ def restores_an_earlier_version(lake: Damaged) -> bool:
 DAMAGES: tuple[Callable[[Damaged], bool], ...] = (
     loses_a_row, doubles_a_row, loses_one_and_doubles_another, has_a_row_in_both_tables,
     brings_back_what_was_erased, loses_an_erasure, loses_a_line, doubles_a_line, counts_one_more, moves_an_end, forges_a_gap,
-    loses_a_gap, says_that_days_were_dropped, restores_an_earlier_version,
+    loses_a_gap, restores_an_earlier_version,
 )  # fmt: skip
 """What somebody does; each returns False if there was nothing to do it to."""

@@ -25,7 +25,7 @@ CONDITIONS: dict[str, Condition] = {
 AGGREGATES: dict[str, Callable[[Rows], Any]] = {}
 """SQL over rows, and what it means here."""
 _RANGE = re.compile(r"topic_id = '(.*?)' and partition = (\d+) and offset >= (\d+)(?: and offset < (\d+))?")
-_LINE = re.compile(r"topic_id = '(.*?)' and partition = (\d+) and `from` = (\d+)L")
+_LINE = re.compile(r"number = (\d+)L")
 _STREAM = re.compile(r"stream (?:=|like) '(.*?)'")
 _OF_STREAMS = re.compile(r"if\((\(stream .*\)), partition, null\)")
 _BY_TOPIC = re.compile(r"when '(.*?)' then '(.*?)'")
@@ -39,8 +39,8 @@ def condition(text: str) -> Condition:
     if streams := _STREAM.findall(text):
         patterns = [stream.replace("%", "*").replace("\\", "") for stream in streams]
         return lambda row: any(fnmatchcase(row["stream"], pattern) for pattern in patterns)
-    if lines := {(topic_id, int(number), int(first)) for topic_id, number, first in _LINE.findall(text)}:
-        return lambda row: (row["topic_id"], row["partition"], row["from"]) in lines
+    if lines := {int(number) for number in _LINE.findall(text)}:
+        return lambda row: row["number"] in lines
     ranges = [
         (topic_id, int(number), int(first), int(end) if end else 1 << 60)
         for topic_id, number, first, end in _RANGE.findall(text)

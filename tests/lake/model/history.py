@@ -143,11 +143,8 @@ class History:
                 self.halted(checkpoint, error)
                 if checkpoint != f"{lake}-checkpoint":
                     return
-                self.disk.remove(checkpoint)
             except HaltError as error:
                 self.halted(checkpoint, error)
-                if "delete" in str(error):
-                    self.disk.remove(checkpoint)
             except Exception as error:
                 self.failed(checkpoint, error)
                 return

@@ -7,6 +7,7 @@ written before it, its commit after it), decoding, and the index of ids.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from headrace_lake.commands import erase, replay, replay_rows
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka import gaps, start, watermarks
-from headrace_lake.kafka.checkpoint import Checkpoint, Range
+from headrace_lake.kafka.checkpoint import Range, of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.gaps import Loss
@@ -33,7 +34,7 @@ from headrace_lake.landing.recovered import EARLIEST
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables import altered, erasures, layout, transaction_log
+from headrace_lake.tables import erasures, layout, transaction_log
 from headrace_lake.tables import fence as fences
 from headrace_lake.tables.erasures import ERASED
 from headrace_lake.tables.fence import Fence, transaction
@@ -47,7 +48,7 @@ from headrace_lake.upkeep.merging import compaction
 from pyspark.errors import PySparkException
 
 from tests.lake.model.frames import AGGREGATES, CONDITIONS, Expression, Frame, Functions, Observed, Rows
-from tests.lake.model.session import Appender, Spark, Stored, merged, opened
+from tests.lake.model.session import Appender, Spark, Stored, altered, merged
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import ROW_BYTES, Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers, Kafka
@@ -171,7 +172,7 @@ class World:
             (replay_rows, "without_resends", without_resends),
             (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (erasures, "create", lambda _, lake: self.disk.make(f"{lake}/{erasures.ERASURES}")),
-            (altered, "_opened", opened),
+            *((module, "set_properties", altered) for module in (layout, retention)),
             (compaction, "stepwise", lambda _: True),
             (compaction, "by_arrow", merged),
             (start, "live_rows", lambda spark, table, _: spark.read.format("delta").load(table)),
@@ -180,7 +181,7 @@ class World:
             (watermarks, "_first_times", self.first_times),
             (retention, "cancelled_if", lambda *_: contextlib.nullcontext()),
             (landing, "gathered", lambda records, _: records),
-            *((module, "datetime", moment) for module in (landing, replay)),
+            *((module, "datetime", moment) for module in (landing, replay, start)),
             *((module, "Observation", Observed) for module in (landing, landing_events)),
             (landing_events, "selected", lambda rows, *texts: rows if "*" in texts else rows.select(*texts)),
             (landing_events, "_measures", lambda **_: [measure_events]),
@@ -276,7 +277,7 @@ def without_resends(spark: Spark, lake: str, given: Frame, horizon: float) -> Fr
 
 DECODED = {"events": events, "rejects": rejects, "faults": faults}
 SPOKEN = (
-    start, landing, landing_events, quarantine, erasures, erase, replay, replay_rows
+    start, landing_events, quarantine, erasures, erase, replay, replay_rows
 )  # fmt: skip
 """Modules that speak to Spark's functions."""
 
@@ -351,7 +352,8 @@ class Run:
         self._lake = lake
         self._most = most
         self._accept_loss = accept_loss
-        self._checkpoint = Checkpoint(world.disk, checkpoint)  # type: ignore[arg-type]
+        self._root = checkpoint
+        self._checkpoint: Any = None
         self._brokers: Any = world.brokers()
         self._spark: Any = Spark(world)
         self._guard = ClockGuard(self._brokers, Ignored(), Ignored(), world.now)  # type: ignore[arg-type]
@@ -363,10 +365,11 @@ class Run:
         fence = Fence(self._spark, self._lake)
         fence.epoch()
         claiming = Claim(
-            self._spark, self._lake, self._checkpoint, self._brokers,
+            self._spark, self._lake, self._brokers,
             accept_loss=self._accept_loss, log=Ignored(),  # type: ignore[arg-type]
         )  # fmt: skip
         epoch, found = claiming.begin(fence, topics)
+        self._checkpoint = of_epoch(self._world.disk, self._root, epoch)  # type: ignore[arg-type]
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
         try:
             this = Epoch(self._spark, self._lake, epoch, known, fence, found, Ignored())  # type: ignore[arg-type]
@@ -382,7 +385,8 @@ class Run:
         try:
             self._query(job, epoch, found, topics)
         except DataLossError as error:
-            losses = claiming.losses(topics, known.ids)
+            fence.check_epoch(epoch)
+            losses = claiming.losses(topics)
             raise (gaps.refuse(losses) if losses else HaltError("Spark: data were lost")) from error
 
     def _landed(self, result: BatchResult, epoch: int) -> None:
@@ -423,37 +427,28 @@ class Run:
 
     def _query(self, job: Landing, epoch: int, found: Position, topics: Mapping[str, TopicInfo]) -> None:
         """Spark's streaming query over both topics, `AvailableNow` without its fixed end."""
-        disk, path = self._world.disk, self._checkpoint.path
-        if not disk.exists(f"{path}/sources/0/0"):
-            firsts = {
-                name: {number: at if at >= 0 else self._first(name, int(number)) for number, at in starts.items()}
-                for name, starts in found.starting(topics).items()
-            }
-            self._write(f"{path}/sources/0/0", f"v1\n{json.dumps(firsts)}")
-        batch = self._checkpoint.last_batch()
-        if batch < 0 or self._checkpoint.committed(batch):
-            batch += 1
-        while True:
-            if not disk.exists(f"{path}/offsets/{batch}") and not self._plan(batch):
+        firsts = {
+            name: {number: at if at >= 0 else self._first(name, int(number)) for number, at in starts.items()}
+            for name, starts in found.starting(topics).items()
+        }
+        self._write("sources/0/0", f"v1\n{json.dumps(firsts)}")
+        ids = {name: topic.id for name, topic in topics.items()}
+        for batch in itertools.count():
+            if not self._plan(batch):
                 return
-            ids = {name: topic.id for name, topic in topics.items()}
             self._world.began.setdefault((self._lake, transaction(epoch, batch)), self._world.clock)
             job(self._world.records(self._checkpoint.ranges(batch), ids), batch)  # type: ignore[arg-type]
-            self._write(f"{path}/commits/{batch}", "{}")
-            batch += 1
+            self._write(f"commits/{batch}", "{}")
 
-    def _write(self, path: str, text: str) -> None:
-        try:
-            self._world.disk.write(path, text)
-        except HaltError as error:
-            raise HaltError("another job runs with this checkpoint: this one stops") from error
+    def _write(self, name: str, text: str) -> None:
+        self._world.disk.write(f"{self._checkpoint.path}/{name}", text)
 
     def _first(self, name: str, number: int) -> int:
         return int(self._brokers.offsets([(name, number)], earliest=True)[name, number])
 
     def _plan(self, batch: int) -> bool:
         """Writes the offsets of the next batch; False if there is nothing new."""
-        begins = self._checkpoint.ends(batch - 1)
+        begins = self._checkpoint._ends(batch - 1)
         ends: dict[str, dict[str, int]] = {}
         for name in (EVENTS, QUARANTINE):
             pairs = [(name, number) for number in range(self._brokers.topics((name,))[name].partitions)]
@@ -466,5 +461,5 @@ class Run:
             end > begins.get((name, int(number)), 0) for name, each in ends.items() for number, end in each.items()
         )
         if moved:
-            self._write(f"{self._checkpoint.path}/offsets/{batch}", f"v1\n{{}}\n{json.dumps(ends)}")
+            self._write(f"offsets/{batch}", f"v1\n{{}}\n{json.dumps(ends)}")
         return moved

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from headrace_lake.kafka.start import CLAIM
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.layout import BATCHES, DAY, GAPS, KEY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
-from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_FROM
+from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP
 from headrace_lake.upkeep.clocks import TOLERANCE
 
 from tests.lake.model.frames import Rows
@@ -87,7 +87,9 @@ class Judge:
             for row in sorted(rows, key=lambda row: (row["from"], row["to"])):
                 self.holds(row["from"] == at, f"{topic_id}/{number}: {at} is followed by {row['from']}")
                 at = row["to"]
-                if "batch" in row:
+                if row.get("batch") == CLAIM:
+                    self.holds(row["from"] == row["to"] and not row["records"], f"{row} covers offsets")
+                elif "batch" in row:
                     self.batch(row, topic)
                 else:
                     self.holds(topic.partitions[number].start >= row["to"], f"{topic_id}/{number}: {row} is no loss")
@@ -158,7 +160,7 @@ class Judge:
             if (row["topic_id"], row["partition"]) == (topic_id, number) and row["from"] <= offset < row["to"]
         )  # fmt: skip
         topic = self.kafka.topics[line["topic"]]
-        kept_from = max(self.tables[each].properties.get(RETAINED_FROM, "") for each in COVERED)
+        kept_from = max(self.retained(each, self.tables[each]) for each in COVERED)
         if topic.id != topic_id or topic.partitions[number].start > line["from"]:
             return True
         if line["landed_at"].date().isoformat() < kept_from:
@@ -176,13 +178,6 @@ class Judge:
                 due = self.days and day <= today - timedelta(days=self.days)
                 self.holds(bool(due), f"{name}: {day} is kept of {self.days} days, at {today}")
                 first = max(first, day.isoformat())
-        said = [
-            action["metaData"]["configuration"].get(RETAINED_FROM, "")
-            for text in table.commits
-            for action in map(json.loads, text.splitlines())
-            if "metaData" in action
-        ]
-        self.holds(said == sorted(said) and said[-1] <= first, f"{name}: {RETAINED_FROM} was {said}, and is {first}")
         return first
 
     def batch(self, row: dict[str, Any], topic: Topic) -> None:

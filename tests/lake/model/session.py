@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.tables import erasures
+from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.layout import DAY, KEY
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.upkeep.merging.rewrite import Check, Files
@@ -255,13 +256,14 @@ def merged(spark: Any, files: Files, form: object, statistics: object, *, there:
     return sum(files.sizes.values())
 
 
-def opened(spark: Any, path: str) -> tuple[Mapping[str, str], Callable[[Mapping[str, str]], object]]:
-    """In place of `altered._opened`."""
+def altered(spark: Any, path: str, wanted: Mapping[str, str]) -> None:
+    """In place of `altered.set_properties`."""
     world: World = spark.world
     table = world.disk.table(path)
-    transaction, have = table.begin(), table.properties
+    transaction = table.begin()
     world.step()
-    return have, lambda wanted: commit(world, lambda: transaction.commit(properties=wanted, moment=world.now()))
+    if wanted.items() - table.properties.items():
+        unless_altered(lambda: commit(world, lambda: transaction.commit(properties=wanted, moment=world.now())))
 
 
 def _day(file: str) -> str:
