@@ -20,8 +20,8 @@ from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import run
 from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.session.client import Answer
-from headrace_segment.client import SegmentReplies
 from headrace_segment.wire import original as segment
+from headrace_segment.wire.parser import ReplyParser
 
 EVENTS = 50
 PAUSE = 0.05
@@ -82,7 +82,7 @@ class Segment(Stream):
 
     def stored(self) -> bool:
         assert self._connection is not None
-        replies = SegmentReplies()
+        replies = ReplyParser(segment.MESSAGES)
         while True:
             data = self._connection.recv(65_536)
             if not data:

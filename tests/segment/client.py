@@ -116,7 +116,7 @@ class Client(Connection):
         assert answer.writer == writer
         return int(answer.level)
 
-    async def read(self, segment: str, offset: int = 0, length: int = 1 << 20) -> original.SegmentRead:
+    async def read(self, segment: str, offset: int = 0, length: int = 1 << 20) -> Any:
         answer = await self.ask(read(segment, offset, length))
         assert isinstance(answer, original.SegmentRead), answer
         return answer
@@ -148,9 +148,9 @@ class TodayClient(Connection):
         """The writer's level."""
         answer = await self.ask(speaking_today.setup(segment, writer))
         assert isinstance(answer, today.AppendSetup), answer
-        return answer.level
+        return int(answer.level)
 
-    async def append(self, level: int, *data: bytes, writer: bytes) -> today.DataAppended:
+    async def append(self, level: int, *data: bytes, writer: bytes) -> Any:
         answer = await self.ask(speaking_today.append(level, *data, writer=writer))
         assert isinstance(answer, today.DataAppended), answer
         assert answer.level == level

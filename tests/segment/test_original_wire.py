@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from headrace_common.session.parser import MESSAGE_WORK, WORK
 from headrace_segment.wire import codes
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
 from headrace_segment.wire.original import BeginAppendBlock, CompleteBlock, KeepAlive, OriginalDecoder, SetupAppend
@@ -180,13 +181,22 @@ def test_an_announced_length_takes_no_memory() -> None:
 
 def test_many_messages_are_looked_at_in_turns() -> None:
     decoder = OriginalDecoder(1 << 20)
-    found = list(decoder.receive(keep_alive() * 2500))
+    found = list(decoder.receive(keep_alive() * 500))
     assert decoder.busy
-    assert len(found) == 1024
-    found += list(decoder.receive(b""))
-    found += list(decoder.receive(b""))
-    assert not decoder.busy
-    assert len(found) == 2500
+    assert len(found) == WORK // MESSAGE_WORK
+    while decoder.busy:
+        found += decoder.receive(b"")
+    assert len(found) == 500
+
+
+def test_many_events_of_a_block_are_looked_at_in_turns() -> None:
+    decoder, turns = OriginalDecoder(1 << 20), 0
+    found = list(decoder.receive(block(0, event(b"") * 9000)))
+    while decoder.busy:
+        found += decoder.receive(b"")
+        turns += 1
+    assert turns >= 3
+    assert found[-1] == CompleteBlock(W1, 0, event(b"") * 9000, 9000)
 
 
 def test_a_length_has_three_bytes() -> None:

@@ -82,7 +82,7 @@ def both_ways(data: bytes) -> Conversation:
 SET_UP = said.AppendSetup(REQUEST, "a", W1, NO_LEVEL)
 
 
-def appended(level: int, previous: int, length: int, request: int = REQUEST) -> said.DataAppended:
+def appended(level: int, previous: int, length: int, request: int = REQUEST) -> Any:
     return said.DataAppended(W1, level, previous, request, length)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -12,23 +12,8 @@ from headrace_common.session.client import STREAM, Answer, Compression, OrderedC
 from typing_extensions import override
 
 from headrace_segment.wire import original
-from headrace_segment.wire.codes import HEADER, MAX_BODY
-from headrace_segment.wire.layout import Table
-from headrace_segment.wire.stream import MessageStream
-
-
-class SegmentReplies:
-    """The service's replies on one connection, in the dialect of `messages`."""
-
-    def __init__(self, messages: Table = original.MESSAGES) -> None:
-        self._messages = messages
-        self._stream = MessageStream(MAX_BODY, lambda kind, length: length)
-
-    def receive(self, data: bytes) -> Iterator[Any]:
-        """Yields the messages that `data` completes. Raises `ProtocolError`."""
-        self._stream.feed(data)
-        while (found := self._stream.next()) is not None:
-            yield self._messages.decode(*found)
+from headrace_segment.wire.codes import HEADER
+from headrace_segment.wire.parser import ReplyParser
 
 
 class SegmentClient(OrderedClient):
@@ -49,7 +34,7 @@ class SegmentClient(OrderedClient):
         self.level = 0
         """Level at the end of the last frame: the server names it when the frame is stored."""
         self._ends: dict[int, int] = {}
-        self._replies = SegmentReplies(self.messages)
+        self._replies = ReplyParser(self.messages)
 
     @override
     def greeting(self) -> bytes:
@@ -80,7 +65,7 @@ class SegmentClient(OrderedClient):
 
     @override
     def again(self) -> bytes:
-        self._replies = SegmentReplies(self.messages)
+        self._replies = ReplyParser(self.messages)
         return super().again()
 
     @override

@@ -36,15 +36,15 @@ from headrace_segment.session.requests import CostlyReply, OpenQuestion, fault_o
 from headrace_segment.session.writers import B, Publishing, Setup, WaitingRequest, Writer
 from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused
 from headrace_segment.store.records import Numbering
-from headrace_segment.wire.decoder import Decoder
 from headrace_segment.wire.layout import Table
+from headrace_segment.wire.parser import MessageParser
 
 
 class Conversation(ByteSession, Generic[B]):
     """See `headrace_common.session.interface.Session`. A dialect defines the meaning of messages, and the form of answers."""
 
     def __init__(
-        self, peer: Peer, limits: SessionLimits, decoder: Decoder[Any], messages: Table, numbering: Numbering
+        self, peer: Peer, limits: SessionLimits, decoder: MessageParser[Any], messages: Table, numbering: Numbering
     ) -> None:
         self._peer = peer
         self._limits = limits
@@ -229,12 +229,12 @@ class Conversation(ByteSession, Generic[B]):
             self._check_name(asked.segment)
             if writer is None:
                 if len(self._writers) >= self._limits.writers:
-                    raise self._decode.refuse(f"more than {self._limits.writers} writers on one connection")
+                    raise self._decode.fault(f"more than {self._limits.writers} writers on one connection")
                 writer = Writer(asked.writer, asked.segment, Ledger(self._tickets))
                 self._writers[asked.writer] = writer
             writer.next_segment = asked.segment
         elif writer is None:
-            raise self._decode.refuse("a block of a writer that is not set up")
+            raise self._decode.fault("a block of a writer that is not set up")
         number = next(self._numbers)
         self._order(writer.next_segment).append(number)
         waiting = WaitingRequest(asked, writer.next_segment, number, now_ms)
@@ -243,14 +243,12 @@ class Conversation(ByteSession, Generic[B]):
         try:
             self._go_on(writer)
         except ProtocolError as error:
-            raise self._decode.refuse(str(error)) from None
+            raise self._decode.fault(str(error)) from None
 
     def _check_name(self, segment: str) -> None:
         size = len(segment.encode())
         if not 0 < size <= self._limits.segment_bytes:
-            raise self._decode.refuse(
-                f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed"
-            )
+            raise self._decode.fault(f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed")
 
     def _order(self, segment: str) -> SegmentOrder[B]:
         if segment not in self._orders:
@@ -297,7 +295,7 @@ class Conversation(ByteSession, Generic[B]):
         segment = question.segment
         self._check_name(segment)
         if len(self._reads) >= READS:
-            raise self._decode.refuse(f"more than {READS} reads wait for their turn")
+            raise self._decode.fault(f"more than {READS} reads wait for their turn")
         self._order(segment).hold(OpenQuestion(question, next(self._numbers), request))
         self._waiting_bytes += WAITING
         self._release(segment)
@@ -343,7 +341,7 @@ class Conversation(ByteSession, Generic[B]):
     @override
     def eof(self) -> None:
         if self._decode.partial_bytes():
-            raise self._decode.cut_off()
+            raise self._decode.fault("the stream ends inside a message or a block")
 
     @override
     def status(self) -> Status:

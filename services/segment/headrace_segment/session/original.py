@@ -75,7 +75,7 @@ class OriginalSession(Conversation[CompleteBlock]):
                 self._about(ReadBytes(ticket, request.segment, request.offset, length), NO_REQUEST)
             elif isinstance(request, BeginAppendBlock):
                 if request.writer not in self._writers:
-                    raise self._decoder.refuse("a block of a writer that is not set up")
+                    raise self._decoder.fault("a block of a writer that is not set up")
             elif isinstance(request, SetupAppend):
                 self._arrives(Setup(request.writer, request.segment), now_ms)
             else:

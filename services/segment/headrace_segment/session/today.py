@@ -95,10 +95,10 @@ class TodaySession(Conversation[Append]):
             else:
                 self._asks(request)
 
-    def _greets(self, hello: said.Hello) -> None:
+    def _greets(self, hello: Any) -> None:
         self._replies.append(said.Hello(NEWEST, OLDEST))
         if hello.high < OLDEST or hello.low > NEWEST:
-            raise self._decoder.refuse(f"wire versions {hello.low} to {hello.high}; {OLDEST} to {NEWEST} are spoken")
+            raise self._decoder.fault(f"wire versions {hello.low} to {hello.high}; {OLDEST} to {NEWEST} are spoken")
 
     def _asks(self, request: Any) -> None:
         """Takes a request about a segment that belongs to no writer."""
@@ -117,7 +117,7 @@ class TodaySession(Conversation[Append]):
 
     def _appends(self, block: Append, now_ms: int) -> None:
         if not block.data:
-            raise self._decoder.refuse("a block without data")
+            raise self._decoder.fault("a block without data")
         self._arrives(block, now_ms)
 
     @override

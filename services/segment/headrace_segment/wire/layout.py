@@ -1,26 +1,34 @@
-"""Bodies of messages, field by field: the types of a message's fields define how it is read and written."""
+"""Messages as data: a row of a dialect's table names a message's fields in their order, and each field says how it is read and
+written.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
+from dataclasses import MISSING, dataclass
+from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 
-from headrace_segment.wire.codes import Kind, message
+from headrace_segment.wire.codes import message
 from headrace_segment.wire.text import read_text, write_text
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How a field is read and written. `read` gives its value and where the next field begins."""
+    """How a field is read and written. `read` gives its value and where the next field begins. With a `default` it may be missing
+    at a message's end, where the dialect allows that.
+    """
 
     read: Callable[[bytes, int], tuple[Any, int]]
     write: Callable[[Any], bytes]
+    default: Any = None
+
+    def __call__(self, default: Any) -> Field:
+        """Returns the field with a default."""
+        return Field(self.read, self.write, default)
 
 
 def _fixed(form: str) -> Field:
@@ -48,97 +56,58 @@ def _counted(length: Field, of: Callable[[bytes], Any], to: Callable[[Any], byte
     return Field(read, write)
 
 
-def _boolean() -> Field:
-    byte = _fixed(">B")
-
-    def read(body: bytes, at: int) -> tuple[Any, int]:
-        value, at = byte.read(body, at)
-        return value != 0, at
-
-    return Field(read, lambda value: byte.write(int(value)))
-
-
-I32 = Annotated[int, _fixed(">i")]
-I64 = Annotated[int, _fixed(">q")]
-BYTE = Annotated[int, _fixed(">B")]
-BOOLEAN = Annotated[bool, _boolean()]
-UUID = Annotated[bytes, _fixed(">16s")]
+I32: Final = _fixed(">i")
+I64: Final = _fixed(">q")
+BYTE: Final = _fixed(">B")
+BOOLEAN: Final = _fixed(">?")
+UUID: Final = _fixed(">16s")
 """Its 16 bytes in the order of its text."""
 
-TEXT = Annotated[str, _counted(_fixed(">H"), read_text, write_text)]
-DATA = Annotated[bytes, _counted(_fixed(">i"), bytes, bytes)]
-REST = Annotated[bytes, Field(lambda body, at: (body[at:], len(body)), bytes)]
+TEXT: Final = _counted(_fixed(">H"), read_text, write_text)
+DATA: Final = _counted(I32, bytes, bytes)
+REST: Final = Field(lambda body, at: (body[at:], len(body)), bytes)
 """All further bytes."""
 
 
-class Layout:
-    """One message: its kind, its class, and its fields in the order of the class's own.
-
-    `grows`: fields with a default may be missing at the end, and unknown ones may follow, as today's dialect grows.
-    """
-
-    def __init__(self, kind: Kind, message_type: type[Any], *, grows: bool) -> None:
-        self.kind = kind
-        self.message_type = message_type
-        types = get_type_hints(message_type, include_extras=True)
-        self._fields = tuple(
-            (each.name, types[each.name].__metadata__[0], each.default) for each in fields(message_type)
-        )
-        self._grows = grows
-
-    def decode(self, body: bytes) -> Any:
-        """Decodes a message's body. Raises `ProtocolError`."""
-        values = []
-        at = 0
-        for _, field, default in self._fields:
-            if self._grows and at == len(body) and default is not MISSING:
-                value: Any = default
-            else:
-                value, at = field.read(body, at)
-            values.append(value)
-        if at < len(body) and not self._grows:
-            raise ProtocolError(f"{len(body) - at} bytes too many in {self.message_type.__name__}")
-        return self.message_type(*values)
-
-    def encode(self, value: Any) -> bytes:
-        """Returns the whole message."""
-        return message(self.kind, b"".join(field.write(getattr(value, name)) for name, field, _ in self._fields))
-
-
 class Table:
-    """All messages of a dialect that have a layout."""
+    """The messages of a dialect. `grows`: fields with a default may be missing at the end, and unknown ones may follow."""
 
     def __init__(self, *, grows: bool) -> None:
-        self.grows = grows
-        self._by_kind: dict[int, Layout] = {}
-        self._by_type: dict[type[Any], Layout] = {}
+        self._grows = grows
+        self._by_kind: dict[int, tuple[type[Any], dict[str, Field]]] = {}
+        self._kinds: dict[type[Any], int] = {}
 
-    def add(self, layout: Layout) -> None:
-        """Adds a message."""
-        self._by_kind[layout.kind] = self._by_type[layout.message_type] = layout
+    def row(self, kind: int, name: str, **fields: Field) -> type[Any]:
+        """Adds a message. Returns its class, a frozen dataclass with these fields."""
+        declared = [
+            (each, Any, dataclasses.field(default=MISSING if field.default is None else field.default))
+            for each, field in fields.items()
+        ]
+        made = dataclasses.make_dataclass(name, declared, frozen=True, slots=True)
+        self._by_kind[kind], self._kinds[made] = (made, fields), kind
+        return made
 
     def __contains__(self, kind: int) -> bool:
         return kind in self._by_kind
 
     def decode(self, kind: int, body: bytes) -> Any:
         """Returns a message of either side. Raises `ProtocolError`."""
-        layout = self._by_kind.get(kind)
-        if layout is None:
+        if kind not in self._by_kind:
             raise ProtocolError(f"a message of type {kind}")
-        return layout.decode(body)
+        made, fields = self._by_kind[kind]
+        values, at = [], 0
+        for field in fields.values():
+            if self._grows and at == len(body) and field.default is not None:
+                value = field.default
+            else:
+                value, at = field.read(body, at)
+            values.append(value)
+        if at < len(body) and not self._grows:
+            raise ProtocolError(f"{len(body) - at} bytes too many in {made.__name__}")
+        return made(*values)
 
     def encode(self, value: Any) -> bytes:
         """Returns the whole message."""
-        return self._by_type[type(value)].encode(value)
-
-
-@dataclass_transform(frozen_default=True)
-def wire(table: Table, kind: Kind) -> Callable[[type[T]], type[T]]:
-    """Makes a class a frozen dataclass and a message of a dialect. Its fields' types say how each is read and written."""
-
-    def decorate(message_type: type[T]) -> type[T]:
-        made = dataclass(frozen=True, slots=True)(message_type)
-        table.add(Layout(kind, made, grows=table.grows))
-        return made
-
-    return decorate
+        kind = self._kinds[type(value)]
+        _, fields = self._by_kind[kind]
+        return message(kind, b"".join(field.write(getattr(value, name)) for name, field in fields.items()))

@@ -1,231 +1,67 @@
-"""The messages of today's dialect. A field with a default may be missing at the end of a message."""
+"""The messages of today's dialect. A field with a default may be missing at the end of a message.
+
+`request`: a reply repeats its request's. Levels are event numbers. `trace` is a server's, and empty.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.layout import BOOLEAN, BYTE, DATA, I32, I64, TEXT, UUID, Table, wire
+from headrace_segment.wire.layout import BOOLEAN, BYTE, DATA, I32, I64, TEXT, UUID, Table
 
 WRITER_BYTES: Final = 16
 
 MESSAGES: Final = Table(grows=True)
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentMessage:
-    """The beginning of most messages about a segment. `request`: a reply repeats its request's."""
-
-    request: I64
-    segment: TEXT
-
-
-@wire(MESSAGES, Kind.HELLO)
-class Hello:
-    """Each side's first message: the wire versions that it speaks."""
-
-    high: I32
-    low: I32
-
-
-@wire(MESSAGES, Kind.KEEP_ALIVE)
-class KeepAlive:
-    """A message that is echoed."""
-
-
-@wire(MESSAGES, Kind.SETUP_APPEND)
-class SetupAppend:
-    """Asks to append to a segment."""
-
-    request: I64
-    writer: UUID
-    segment: TEXT
-    token: TEXT = ""
-
-
-@wire(MESSAGES, Kind.APPEND_SETUP)
-class AppendSetup(SegmentMessage):
-    """`level`: the writer's last event number that is stored."""
-
-    writer: UUID
-    level: I64
-
-
-@wire(MESSAGES, Kind.END_APPEND_BLOCK)
-class AppendBlockEnd:
-    """Ends the preceding block. Its first `whole_bytes` bytes are whole events; `data` completes the last one."""
-
-    writer: UUID
-    whole_bytes: I32
-    data: DATA
-    events: I32
-    level: I64
-    request: I64 = 0
-
-
-@wire(MESSAGES, Kind.DATA_APPENDED)
-class DataAppended:
-    """`level` and all before it is stored; `previous`: the level in the reply before; `length`: the segment's."""
-
-    writer: UUID
-    level: I64
-    previous: I64
-    request: I64 = -1
-    length: I64 = -1
-
-
-@wire(MESSAGES, Kind.READ_SEGMENT)
-class ReadSegment:
-    """Asks for bytes of a segment."""
-
-    segment: TEXT
-    offset: I64
-    length: I32
-    token: TEXT = ""
-    request: I64 = 0
-
-
-@wire(MESSAGES, Kind.SEGMENT_READ)
-class SegmentRead:
-    """Bytes of a segment."""
-
-    segment: TEXT
-    offset: I64
-    at_tail: BOOLEAN
-    end_of_segment: BOOLEAN
-    data: DATA
-    request: I64 = 0
-
-
-@wire(MESSAGES, Kind.GET_SEGMENT_INFO)
-class GetSegmentInfo(SegmentMessage):
-    """Asks for the state of a segment."""
-
-    token: TEXT = ""
-
-
-@wire(MESSAGES, Kind.SEGMENT_INFO)
-class SegmentInfo(SegmentMessage):
-    """`modified`: Unix time in milliseconds."""
-
-    exists: BOOLEAN
-    sealed: BOOLEAN
-    deleted: BOOLEAN
-    modified: I64
-    length: I64
-    start: I64 = 0
-
-
-@wire(MESSAGES, Kind.CREATE_SEGMENT)
-class CreateSegment(SegmentMessage):
-    """Its scaling is the controller's business."""
-
-    rate: I32
-    scale: BYTE
-    token: TEXT = ""
-    rollover: I64 = 0
-
-
-@wire(MESSAGES, Kind.SEGMENT_CREATED)
-class SegmentCreated(SegmentMessage):
-    """Done."""
-
-
-@wire(MESSAGES, Kind.SEAL_SEGMENT)
-class SealSegment(SegmentMessage):
-    """Asks to end appending."""
-
-    token: TEXT = ""
-
-
-@wire(MESSAGES, Kind.SEGMENT_SEALED)
-class SegmentSealed(SegmentMessage):
-    """Done."""
-
-
-@wire(MESSAGES, Kind.TRUNCATE_SEGMENT)
-class TruncateSegment(SegmentMessage):
-    """Asks to remove the bytes before `offset`."""
-
-    offset: I64
-    token: TEXT = ""
-
-
-@wire(MESSAGES, Kind.SEGMENT_TRUNCATED)
-class SegmentTruncated(SegmentMessage):
-    """Done."""
-
-
-@wire(MESSAGES, Kind.DELETE_SEGMENT)
-class DeleteSegment(SegmentMessage):
-    """Asks to delete a segment."""
-
-    token: TEXT = ""
-
-
-@wire(MESSAGES, Kind.SEGMENT_DELETED)
-class SegmentDeleted(SegmentMessage):
-    """Done."""
-
-
-@wire(MESSAGES, Kind.WRONG_HOST)
-class WrongHost(SegmentMessage):
-    """Another host serves this segment."""
-
-    host: TEXT
-    trace: TEXT = ""
-
-
-@wire(MESSAGES, Kind.SEGMENT_IS_SEALED)
-class SegmentIsSealed(SegmentMessage):
-    """Nothing can be appended any more."""
-
-    trace: TEXT = ""
-    offset: I64 = -1
-
-
-@wire(MESSAGES, Kind.SEGMENT_ALREADY_EXISTS)
-class SegmentAlreadyExists(SegmentMessage):
-    """It cannot be created again."""
-
-    trace: TEXT = ""
-
-
-@wire(MESSAGES, Kind.NO_SUCH_SEGMENT)
-class NoSuchSegment(SegmentMessage):
-    """It was not created, or is deleted."""
-
-    trace: TEXT = ""
-    offset: I64 = -1
-
-
-@wire(MESSAGES, Kind.SEGMENT_IS_TRUNCATED)
-class SegmentIsTruncated(SegmentMessage):
-    """The bytes before `start` are gone."""
-
-    start: I64
-    trace: TEXT = ""
-    offset: I64 = -1
-
-
-@wire(MESSAGES, Kind.INVALID_EVENT_NUMBER)
-class InvalidEventNumber:
-    """The writer's numbers do not rise."""
-
-    writer: UUID
-    request: I64
-    trace: TEXT
-    level: I64
-
-
-@wire(MESSAGES, Kind.OPERATION_UNSUPPORTED)
-class OperationUnsupported:
-    """The request is not served here."""
-
-    request: I64
-    operation: TEXT
-    trace: TEXT = ""
+_row: Final = MESSAGES.row
+_ABOUT: Final = {"request": I64, "segment": TEXT}
+_TOKEN: Final = {"token": TEXT("")}
+_TRACE: Final = {"trace": TEXT("")}
+
+# Of either side: the wire versions that it speaks; a message that is echoed.
+Hello = _row(Kind.HELLO, "Hello", high=I32, low=I32)
+KeepAlive = _row(Kind.KEEP_ALIVE, "KeepAlive")
+
+# Of clients. A block's first `whole_bytes` bytes are whole events, and the end's `data` completes the last one.
+SetupAppend = _row(Kind.SETUP_APPEND, "SetupAppend", request=I64, writer=UUID, segment=TEXT, **_TOKEN)
+AppendBlockEnd = _row(
+    Kind.END_APPEND_BLOCK, "AppendBlockEnd",
+    writer=UUID, whole_bytes=I32, data=DATA, events=I32, level=I64, request=I64(0),
+)  # fmt: skip
+ReadSegment = _row(Kind.READ_SEGMENT, "ReadSegment", segment=TEXT, offset=I64, length=I32, **_TOKEN, request=I64(0))
+GetSegmentInfo = _row(Kind.GET_SEGMENT_INFO, "GetSegmentInfo", **_ABOUT, **_TOKEN)
+CreateSegment = _row(Kind.CREATE_SEGMENT, "CreateSegment", **_ABOUT, rate=I32, scale=BYTE, **_TOKEN, rollover=I64(0))
+SealSegment = _row(Kind.SEAL_SEGMENT, "SealSegment", **_ABOUT, **_TOKEN)
+TruncateSegment = _row(Kind.TRUNCATE_SEGMENT, "TruncateSegment", **_ABOUT, offset=I64, **_TOKEN)
+DeleteSegment = _row(Kind.DELETE_SEGMENT, "DeleteSegment", **_ABOUT, **_TOKEN)
+
+# Of the server. `previous`: the level in the reply before; `length`: the segment's; `modified`: Unix time in milliseconds.
+AppendSetup = _row(Kind.APPEND_SETUP, "AppendSetup", **_ABOUT, writer=UUID, level=I64)
+DataAppended = _row(
+    Kind.DATA_APPENDED, "DataAppended", writer=UUID, level=I64, previous=I64, request=I64(-1), length=I64(-1)
+)
+SegmentRead = _row(
+    Kind.SEGMENT_READ, "SegmentRead",
+    segment=TEXT, offset=I64, at_tail=BOOLEAN, end_of_segment=BOOLEAN, data=DATA, request=I64(0),
+)  # fmt: skip
+SegmentInfo = _row(
+    Kind.SEGMENT_INFO, "SegmentInfo",
+    **_ABOUT, exists=BOOLEAN, sealed=BOOLEAN, deleted=BOOLEAN, modified=I64, length=I64, start=I64(0),
+)  # fmt: skip
+SegmentCreated = _row(Kind.SEGMENT_CREATED, "SegmentCreated", **_ABOUT)
+SegmentSealed = _row(Kind.SEGMENT_SEALED, "SegmentSealed", **_ABOUT)
+SegmentTruncated = _row(Kind.SEGMENT_TRUNCATED, "SegmentTruncated", **_ABOUT)
+SegmentDeleted = _row(Kind.SEGMENT_DELETED, "SegmentDeleted", **_ABOUT)
+SegmentIsSealed = _row(Kind.SEGMENT_IS_SEALED, "SegmentIsSealed", **_ABOUT, **_TRACE, offset=I64(-1))
+SegmentAlreadyExists = _row(Kind.SEGMENT_ALREADY_EXISTS, "SegmentAlreadyExists", **_ABOUT, **_TRACE)
+NoSuchSegment = _row(Kind.NO_SUCH_SEGMENT, "NoSuchSegment", **_ABOUT, **_TRACE, offset=I64(-1))
+SegmentIsTruncated = _row(
+    Kind.SEGMENT_IS_TRUNCATED, "SegmentIsTruncated", **_ABOUT, start=I64, **_TRACE, offset=I64(-1)
+)
+InvalidEventNumber = _row(
+    Kind.INVALID_EVENT_NUMBER, "InvalidEventNumber", writer=UUID, request=I64, trace=TEXT, level=I64
+)
+OperationUnsupported = _row(Kind.OPERATION_UNSUPPORTED, "OperationUnsupported", request=I64, operation=TEXT, **_TRACE)
 
 
 def append_block(writer: bytes, content: bytes) -> bytes:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.parser import Steps
 from typing_extensions import override
 
 from headrace_segment.wire import messages as said
-from headrace_segment.wire.codes import FRAME_BYTES, HEADER, Kind
-from headrace_segment.wire.decoder import Decoder
+from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import MESSAGES
+from headrace_segment.wire.parser import TURN, MessageParser
 
 OLDEST: Final = 5
 NEWEST: Final = 17
@@ -44,20 +45,6 @@ class Unsupported:
     kind: int
 
 
-Request = (
-    said.Hello
-    | said.KeepAlive
-    | said.SetupAppend
-    | Append
-    | said.ReadSegment
-    | said.GetSegmentInfo
-    | said.CreateSegment
-    | said.SealSegment
-    | said.TruncateSegment
-    | said.DeleteSegment
-    | Unsupported
-)
-
 _SERVED: Final = {
     Kind.HELLO,
     Kind.KEEP_ALIVE,
@@ -69,85 +56,64 @@ _SERVED: Final = {
     Kind.TRUNCATE_SEGMENT,
     Kind.DELETE_SEGMENT,
 }
-_AWAITED: Final = (
-    said.SetupAppend,
-    said.CreateSegment,
-    said.SealSegment,
-    said.TruncateSegment,
-    said.DeleteSegment,
-)
+_AWAITED: Final = _SERVED - {Kind.HELLO, Kind.KEEP_ALIVE, Kind.READ_SEGMENT, Kind.GET_SEGMENT_INFO}
 REPLIES: Final = frozenset({each for each in Kind if each in MESSAGES} - _SERVED - {Kind.END_APPEND_BLOCK})
 """Messages that only a server sends."""
 
 _NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | REPLIES
 
 
-class TodayDecoder(Decoder[Request]):
-    """Decodes the requests of a client of wire versions 5 to 17."""
-
-    awaited = _AWAITED
-
-    def __init__(self, frame_bytes: int) -> None:
-        super().__init__(frame_bytes)
-        self._block: tuple[bytes, bytes] | None = None  # its writer, and the bytes since its begin
+class TodayDecoder(MessageParser[Any]):
+    """Decodes the requests of a client of wire versions 5 to 17: messages, Append and Unsupported."""
 
     @override
-    def partial_bytes(self) -> int:
-        return self._stream.partial_bytes() + (0 if self._block is None else 1 + len(self._block[1]))
+    def messages(self) -> Steps:
+        while True:
+            self.begins()
+            kind, length = yield from self._header(None, "")
+            if kind in _NEVER_ALONE:
+                raise ProtocolError(f"a message of type {kind} from a client")
+            self._fits(length)
+            body = yield length
+            if kind == Kind.BEGIN_APPEND_BLOCK:
+                self.held = len(body)
+                if len(body) < said.WRITER_BYTES:
+                    raise ProtocolError("an AppendBlock without a writer")
+                _, length = yield from self._header({Kind.END_APPEND_BLOCK}, "in a block")
+                self._fits(length)
+                yield self._append(_end_fields((yield length)), body)
+            elif kind == Kind.END_APPEND_BLOCK:
+                yield self._append(_end_fields(body), None)
+            elif kind in _SERVED:
+                request = MESSAGES.decode(kind, body)
+                if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
+                    raise ProtocolError("a negative offset")
+                yield request
+                if kind in _AWAITED:
+                    yield TURN
+            elif kind != Kind.PADDING:
+                number = body[-_REQUEST:] if kind in _NUMBERED_LAST else body[:_REQUEST]
+                yield Unsupported(int.from_bytes(number, "big", signed=True) if len(body) >= _REQUEST else 0, kind)
 
-    @override
-    def _forget(self) -> None:
-        self._block = None
-
-    @override
-    def _accept(self, kind: int, length: int) -> int:
-        if self._block is not None and kind != Kind.END_APPEND_BLOCK:
-            raise ProtocolError(f"a message of type {kind} in a block")
-        if kind in _NEVER_ALONE:
-            raise ProtocolError(f"a message of type {kind} from a client")
-        return length
-
-    @override
-    def _take(self, kind: int, body: bytes) -> Request | None:
-        if kind == Kind.BEGIN_APPEND_BLOCK:
-            if len(body) < said.WRITER_BYTES:
-                raise ProtocolError("an AppendBlock without a writer")
-            self._block = body[: said.WRITER_BYTES], body[said.WRITER_BYTES :]
-            return None
-        if kind == Kind.PADDING:
-            return None
-        if kind == Kind.END_APPEND_BLOCK:
-            return self._end(*_end_fields(body))
-        if kind in _SERVED:
-            request: Any = MESSAGES.decode(kind, body)
-            if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
-                raise ProtocolError("a negative offset")
-            return request  # type: ignore[no-any-return]
-        number = body[-_REQUEST:] if kind in _NUMBERED_LAST else body[:_REQUEST]
-        return Unsupported(int.from_bytes(number, "big", signed=True) if len(body) >= _REQUEST else 0, kind)
-
-    def _end(self, writer: bytes, whole_bytes: int, data: bytes, events: int, level: int, request: int) -> Append:
-        """Ends a block. Without an AppendBlock all of it is in `data`, and `whole_bytes` is ignored: Pravega's Java client writes
-        0 there, its Rust client (and so Python's) the length of `data`; the segment store ignores it (AppendDecoder).
+    def _append(self, end: tuple[bytes, int, bytes, int, int, int], block: bytes | None) -> Append:
+        """Returns a block. Without an AppendBlock all of it is in the end's data, and its number of whole bytes is ignored:
+        Pravega's Java client writes 0 there, its Rust client (and so Python's) the length of the data; the segment store
+        ignores it (AppendDecoder).
         """
+        writer, whole_bytes, data, events, level, request = end
         if events < 0:
             raise ProtocolError("an AppendBlockEnd with a negative number of events")
-        if self._block is not None:
-            data = self._block_before(writer, whole_bytes) + data
-        self._block = None
-        if len(data) > self._frame_bytes:
-            raise ProtocolError("a block that is too large", limit=FRAME_BYTES)
+        if block is not None:
+            content = block[said.WRITER_BYTES :]
+            if not block.startswith(writer):
+                raise ProtocolError("an AppendBlockEnd of another writer")
+            if not 0 <= whole_bytes <= len(content):
+                raise ProtocolError(f"an AppendBlockEnd with {whole_bytes} of {len(content)} bytes")
+            if whole_bytes < len(content):
+                content = content[:whole_bytes] + _partial(content[whole_bytes:])
+            data = content + data
+        self._fits(len(data), "a block")
         return Append(writer, data, events, level, request)
-
-    def _block_before(self, of: bytes, whole_bytes: int) -> bytes:
-        """Returns the events of the AppendBlock that ends, with the beginning of the last one, if that is cut."""
-        assert self._block is not None
-        writer, content = self._block
-        if writer != of:
-            raise ProtocolError("an AppendBlockEnd of another writer")
-        if not 0 <= whole_bytes <= len(content):
-            raise ProtocolError(f"an AppendBlockEnd with {whole_bytes} of {len(content)} bytes")
-        return content if whole_bytes == len(content) else content[:whole_bytes] + _partial(content[whole_bytes:])
 
 
 _OPERATIONS: Final = {
@@ -188,7 +154,7 @@ def _end_fields(body: bytes) -> tuple[bytes, int, bytes, int, int, int]:
         if 0 <= size <= len(body) - _END.size - _BEHIND.size:
             behind = _END.size + size
             return writer, whole_bytes, body[_END.size : behind], *_BEHIND.unpack_from(body, behind)
-    end: said.AppendBlockEnd = MESSAGES.decode(Kind.END_APPEND_BLOCK, body)
+    end = MESSAGES.decode(Kind.END_APPEND_BLOCK, body)
     return end.writer, end.whole_bytes, end.data, end.events, end.level, end.request
 
 
