@@ -5,38 +5,34 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import AfterValidator
-
-_BROKER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|[^\s:/\[\],]+):([0-9]{1,5})")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Parses addresses and CIDR networks, separated by commas or blanks. Raises ValueError that names the first bad word."""
-    return tuple(network(word) for word in text.replace(",", " ").split())
-
-
-def network(word: str) -> Network:
-    """Parses one address or CIDR network; host bits may be set. Raises ValueError."""
-    try:
-        return ipaddress.ip_network(word, strict=False)
-    except ValueError:
-        raise ValueError(f"{word!r} is neither an address nor a network such as 10.0.0.0/8") from None
+    """Parses addresses and CIDR networks, separated by commas or blanks. Host bits may be set. Raises ValueError that names the
+    first bad word.
+    """
+    found = []
+    for word in text.replace(",", " ").split():
+        try:
+            found.append(ipaddress.ip_network(word, strict=False))
+        except ValueError:
+            raise ValueError(f"{word!r} is neither an address nor a network such as 10.0.0.0/8") from None
+    return tuple(found)
 
 
 def brokers(text: str) -> str:
     """Returns `text` if it is HOST:PORT, several separated by commas. Raises ValueError that names the first that is not."""
     for each in text.split(","):
-        found = _BROKER.fullmatch(each.strip())
-        if found is None or not 0 < int(found[2]) < 65_536:
+        name, _, port = each.strip().rpartition(":")
+        bracketed = name.startswith("[") and name.endswith("]")
+        if not port.isdecimal() or not 0 < int(port) < 65_536 or (":" in name) is not bracketed:
             raise ValueError(f"{each.strip()!r} is not HOST:PORT (an IPv6 address in brackets)")
-        if found[1]:
-            ipaddress.IPv6Address(found[1])
-        else:
-            _resolvable(each.strip().rpartition(":")[0])
+        host(name.strip("[]") if bracketed else name)
     return text
 
 
@@ -47,16 +43,11 @@ def host(text: str) -> str:
     except ValueError:
         if not text or re.search(r"[\s:/\[\],]", text):
             raise ValueError(f"{text!r} is not a host: a name or an address, without a port") from None
-        _resolvable(text)
+        try:
+            text.encode("idna")
+        except UnicodeError:  # the resolver would raise it, too, which is no OSError
+            raise ValueError(f"{text!r} is not a host: a part between its dots is empty or too long") from None
     return text
-
-
-def _resolvable(name: str) -> None:
-    """Raises ValueError for a name that the resolver does not take: it raises no OSError for it."""
-    try:
-        name.encode("idna")
-    except UnicodeError:
-        raise ValueError(f"{name!r} is not a host: a part between its dots is empty or too long") from None
 
 
 Brokers = Annotated[str, AfterValidator(brokers)]
