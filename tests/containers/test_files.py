@@ -16,7 +16,6 @@ from headrace_cli.ground import ROOT
 from headrace_cli.machine.jars import LIST
 from headrace_cli.stack import stack
 from headrace_cli.stack.stack import LAKE_OPS_PORT
-from headrace_cli.verbs.up import START_SECONDS
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings
@@ -64,13 +63,15 @@ def test_every_receiver_has_an_image_and_a_service() -> None:
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
-def test_a_receiver_listens_on_its_protocols_port_and_may_drain(name: str) -> None:
+def test_a_receiver_listens_on_its_protocols_port_may_drain_and_has_memory_for_its_budget(name: str) -> None:
     service = SERVICES[name]
     port = importlib.import_module(f"headrace_{name}.settings").PORT
     assert f"${{BIND:?}}:${{{name.upper()}_PORT:?}}:{port}" in service["ports"]
     assert ENV[f"{name.upper()}_PORT"] == str(port)
     assert service["build"]["args"]["SERVICE"] == name
     assert seconds(service["stop_grace_period"]) >= LimitSettings().drain_time + 5
+    budget = LimitSettings().process_budget
+    assert read_bytes(service["mem_limit"].replace("m", "MiB")) >= 2 * budget + 128 * 2**20
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -82,23 +83,10 @@ def test_no_container_fills_the_disk_takes_all_memory_or_gains_rights(name: str)
     assert service["security_opt"] == ["no-new-privileges:true"]
 
 
-@pytest.mark.parametrize("name", RECEIVERS)
-def test_a_receivers_memory_holds_its_budget(name: str) -> None:
-    assert (
-        read_bytes(SERVICES[name]["mem_limit"].replace("m", "MiB")) >= 2 * LimitSettings().process_budget + 128 * 2**20
-    )
-
-
 def test_the_versions_are_those_of_everything_else() -> None:
     assert ENV["HEADRACE_TAG"] == __version__
     assert re.findall(r"org\.apache\.kafka:kafka-clients:(\S+)", LIST.read_text())[:1] == [ENV["KAFKA_VERSION"]]
     assert ENV["LAKE_OPS_PORT"] == str(LAKE_OPS_PORT)
-
-
-def test_a_start_may_take_as_long_as_that_of_a_stack_without_containers() -> None:
-    assert {seconds(SERVICES[name]["healthcheck"]["start_period"]) for name in (*RECEIVERS, "lake", "live")} == {
-        START_SECONDS
-    }
 
 
 def test_variables_of_ours_are_settings() -> None:
@@ -111,22 +99,6 @@ def test_variables_of_ours_are_settings() -> None:
     }
     assert len(named) > 5
     assert named <= known
-
-
-def test_every_variable_of_the_compose_file_has_a_value() -> None:
-    text = (ROOT / "docker-compose.yml").read_text()
-    needed, optional = (set(re.findall(rf"\$\{{([A-Z_]+){mark}\}}", text)) for mark in (r":\?", ""))
-    assert needed | optional == ENV.keys()
-    assert optional == {name for name, value in ENV.items() if not value}, (
-        "else a line taken out of .env goes unnoticed"
-    )
-
-
-def test_the_topics_job_runs_the_image_of_a_receiver_that_is_built_anyway() -> None:
-    topics, segment = SERVICES["topics"], SERVICES["segment"]
-    assert (topics["image"], topics["build"]) == (segment["image"], segment["build"])
-    assert topics["healthcheck"] == {"disable": True}
-    assert topics["entrypoint"][1:] == ["-m", "headrace_common.topics"]
 
 
 def test_a_plain_up_builds_each_of_our_images() -> None:
@@ -168,15 +140,6 @@ def test_images_run_as_somebody_without_rights_and_tell_their_health(file: str) 
         assert "headrace_common.operations.probe" in re.findall(r"^HEALTHCHECK .+$", text, re.MULTILINE)[0]
 
 
-def test_the_three_dockerfiles_begin_alike() -> None:
-    """The first stage is one layer for all images only while it is the same in all."""
-    stages = {
-        re.findall(r"^FROM \$\{PYTHON_IMAGE\} AS python\n.+?\n\n", (ROOT / file).read_text(), re.M | re.S)[0]
-        for file in DOCKERFILES
-    }
-    assert len(stages) == 1
-
-
 UNITS = ROOT / "deploy" / "systemd"
 PROGRAM = "/opt/headrace/bin/python"
 
@@ -196,14 +159,11 @@ def environment(name: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
 
 
-def test_a_receiver_has_the_time_to_drain() -> None:
+def test_units_have_the_time_that_they_need() -> None:
     receiver = unit("headrace@.service")
     assert int(receiver["TimeoutStopSec"][0]) >= LimitSettings().drain_time + 5
     assert receiver["KillMode"] == ["mixed"]
     assert int(receiver["LimitNOFILE"][0]) > LimitSettings().connections
-
-
-def test_the_topics_have_the_time_that_they_wait() -> None:
     assert int(unit("headrace-topics.service")["TimeoutStartSec"][0]) > BOUND
 
 
