@@ -16,8 +16,7 @@ from aiokafka.structs import TopicPartition
 from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
-from headrace_common.fairness.workers import Account
+from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError
@@ -280,7 +279,7 @@ class FakePublisher:
 def receiver_state(
     publisher: FakePublisher,
     limits: LimitSettings,
-    scheduler: FairScheduler | None = None,
+    scheduler: Scheduler | None = None,
     budget: Budget | None = None,
     backend: Backend = NO_BACKEND,
 ) -> ReceiverState:
@@ -289,7 +288,7 @@ def receiver_state(
     return ReceiverState(
         publisher=publisher,  # type: ignore[arg-type]
         budget=budget or Budget(limits.process_budget, limits.connection_budget),
-        scheduler=scheduler or FairScheduler(),
+        scheduler=scheduler or Scheduler(),
         limits=limits,
         metrics=ReceiverMetrics(),
         log=log,

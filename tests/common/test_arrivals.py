@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
-from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, FairScheduler
+from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, Scheduler
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Peer
 from headrace_forward.session import ForwardSession
@@ -25,7 +25,7 @@ COST = 0.0005
 def crowd(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: bench.clock)
-    bench.receiver.scheduler = FairScheduler(bench.clock, bench.clock.time)  # type: ignore[arg-type]
+    bench.receiver.scheduler = Scheduler(bench.clock, bench.clock.time)  # type: ignore[arg-type]
     receive = ForwardSession.receive
 
     def slowed(session: ForwardSession, received: bytes, now_ms: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any
+from dataclasses import dataclass
 
 import pytest
-from headrace_common.fairness.budget import FEW, MIDDLE, READ, Budget, Growth, GrowthPool
+from headrace_common.fairness.budget import FEW, READ, Budget, Growth
+from headrace_common.fairness.scheduler import Account
 from headrace_common.session.inflate import SLICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -400,89 +401,70 @@ def _check(budget: Budget, readers: list[Reader], *, settled: bool = False) -> N
         assert any(reader.reading for reader in living) or any(reader.frames for reader in readers), readers
 
 
-class TestGrowthPool:
-    async def test_who_must_wait_waits_in_line(self) -> None:
-        pool = GrowthPool(100)
-        assert pool.take(80) == 80
-        large, small = asyncio.create_task(pool.reserve(90)), asyncio.create_task(pool.reserve(10))
-        await settle()
-        assert not large.done()
-        assert not small.done()  # there is room, but not its turn: else the large one might wait for ever
-        assert pool.take(10) == 0
-        pool.give_back(80)
-        await settle()
-        assert large.done()
-        assert small.done()
-        assert pool.used == 100
+@dataclass
+class Frame:
+    """One that grows to `grown` bytes, of a connection that has used `cost`. `goes_on`: it was told so."""
 
-    async def test_whose_connection_has_cost_least_is_served_first(self) -> None:
-        pool = GrowthPool(100)
-        assert pool.take(100) == 100
-        served: list[str] = []
+    grown: int = SLICE + 1
+    cost: float = 0.0
+    reserved: int = 0
+    abandoned: bool = False
+    goes_on: bool = False
 
-        async def wait(name: str, cost: float) -> None:
-            await pool.reserve(100, cost)
-            served.append(name)
+    def __post_init__(self) -> None:
+        self.account = Account(self.cost)
 
-        waits = [("dear", 5.0), ("cheap", 0.1), ("dear too", 5.0), ("cheapest", 0.0)]
-        tasks = [asyncio.create_task(wait(*each)) for each in waits]
-        for _ in tasks:
-            await settle()
-            pool.give_back(100)
-        await settle()
-        assert served == ["cheapest", "cheap", "dear", "dear too"]
-
-    async def test_who_gives_up_waiting_blocks_nobody(self) -> None:
-        pool = GrowthPool(100)
-        assert pool.take(80) == 80
-        large, small = asyncio.create_task(pool.reserve(90)), asyncio.create_task(pool.reserve(10))
-        await settle()
-        large.cancel()
-        await settle()
-        pool.give_back(30)
-        await settle()
-        assert small.done()
-        assert pool.used == 60
-
-    async def test_who_gives_up_just_as_his_turn_comes_gives_back(self) -> None:
-        pool = GrowthPool(100)
-        assert pool.take(1000) == 100
-        waiting: asyncio.Task[Any] = asyncio.create_task(pool.reserve(50))
-        await settle()
-        pool.give_back(100)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert pool.used == 0
+    def reserves(self, growth: Growth) -> bool:
+        return growth.reserve(self, lambda: setattr(self, "goes_on", True))
 
 
-@pytest.mark.parametrize(
-    ("used", "needs", "pool", "reserves"),
-    [
-        (0, 1, 10, SLICE),
-        (SLICE, SLICE, None, None),
-        (SLICE, SLICE + 1, 10, MIDDLE),
-        (MIDDLE, MIDDLE, None, None),
-        (MIDDLE, MIDDLE + 1, 60, 60 * SLICE),
-        (60 * SLICE, 60 * SLICE, None, None),
-    ],
-)
-async def test_a_frame_moves_from_the_small_pool_to_the_large_one(
-    used: int, needs: int, pool: int | None, reserves: int | None
-) -> None:
-    """Frames that grow by a slice at most never wait for those that grow beyond it."""
-    found = Growth(80 * SLICE, 60 * SLICE).pool(needs, used)
-    assert (found and (found[0].size, found[1])) == (pool and (pool * SLICE, reserves))
+class TestGrowth:
+    """Frames of at most 60 slices, and room for 80: 10 for what grows by a slice."""
 
+    def growth(self) -> Growth:
+        return Growth(80 * SLICE, 60 * SLICE)
 
-async def test_without_room_for_a_middle_there_is_none() -> None:
-    growth = Growth(80 * SLICE, 70 * SLICE)
-    assert growth.pool(SLICE + 1, SLICE) == (growth._rest, 70 * SLICE)
-    assert growth._rest.size == 70 * SLICE
+    def test_first_a_slice_then_all_then_what_it_has(self) -> None:
+        growth, frame = self.growth(), Frame(1)
+        for grown, reserved in ((1, 1), (SLICE, 1), (SLICE + 1, 60), (60 * SLICE, 60)):
+            frame.grown = grown
+            assert frame.reserves(growth)
+            assert frame.reserved == growth.used == reserved * SLICE
+        growth.shrink(frame, 100)
+        assert frame.reserved == growth.used == 100
+        growth.shrink(frame, 0)
+        assert growth.used == 0
 
+    def test_who_must_wait_holds_nothing_and_the_least_cost_is_first(self) -> None:
+        growth, holds = self.growth(), Frame()
+        assert holds.reserves(growth)
+        waiting = [Frame(1, cost) for cost in (5.0, 0.1, 5.0, 0.0)]
+        for frame in waiting:
+            assert frame.reserves(growth)
+            frame.grown = SLICE + 1
+            assert not frame.reserves(growth)
+            assert not frame.reserved
+        waiting[3].abandoned = True
+        served = []
+        for _ in range(3):
+            growth.shrink(holds, 0)
+            served += [holds := next(frame for frame in waiting if frame.goes_on and frame not in served)]
+        assert served == [waiting[1], waiting[0], waiting[2]]
+        growth.shrink(holds, 0)
+        assert growth.used == 0
+        assert not waiting[3].goes_on
 
-async def test_where_the_pool_is_less_than_a_frame_may_become_all_of_it_is_enough() -> None:
-    growth = Growth(800, 1000)
-    assert growth.pool(50, 0) == (growth._first, SLICE)
-    assert growth._first.take(SLICE) == 100
-    assert growth.pool(200, 100) is None  # below a slice: nothing more would be asked for
+    def test_what_grows_by_a_slice_does_not_wait_for_what_grows_beyond(self) -> None:
+        growth = self.growth()
+        assert [Frame().reserves(growth) for _ in range(3)] == [True, False, False]
+        assert [Frame(SLICE).reserves(growth) for _ in range(11)] == [True] * 10 + [False]
+
+    def test_where_there_is_less_room_than_a_frame_may_become_all_of_it_is_enough(self) -> None:
+        growth, frame = Growth(800, 1000), Frame(50)
+        assert frame.reserves(growth)
+        assert growth.used == 100
+        frame.grown = 200
+        assert frame.reserves(growth)  # below a slice: nothing more is asked for
+        frame.grown = SLICE + 1
+        assert frame.reserves(growth)
+        assert growth.used == 700

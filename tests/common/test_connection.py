@@ -16,7 +16,7 @@ from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.flow import RECHECK
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Peer
@@ -151,7 +151,7 @@ class Bench:
         self.limits = LimitSettings(**{"connection_age": 0, **limits})
         self.budget = Budget(self.limits.process_budget, self.limits.connection_budget - self.limits.inflated_bytes)
         self.publisher = FakePublisher()
-        scheduler = FairScheduler(self.clock, lambda: 0.0)  # type: ignore[arg-type]
+        scheduler = Scheduler(self.clock, lambda: 0.0)  # type: ignore[arg-type]
         self.receiver = receiver_state(self.publisher, self.limits, scheduler, self.budget)
         self.metrics = self.receiver.metrics
         self.receiver.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
@@ -289,10 +289,10 @@ class TestFrameAlone:
                 made.clock.now += 1.5
             elif action in "abchk" and transport.reading and not transport.lost:
                 if action == "k":  # it waits for a slice
-                    made.receiver.scheduler.arrives.until = made.clock.now
+                    made.receiver.scheduler._turn_ends = made.clock.now
                 pieces = {"b": message + message, "c": data(None), "h": message[:rest]}
                 connection.data_received(pieces.get(action, message))
-                made.receiver.scheduler.arrives.until = 0.0
+                made.receiver.scheduler._turn_ends = 0.0
                 if action == "h" and transport.reading and not transport.lost:
                     connection.data_received(message[rest:])
             elif action == "p" and not transport.ended and not transport.closing:

@@ -12,7 +12,7 @@ import pytest
 from headrace_common.connection import messages
 from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.messages import MessageConnection, MessageSocket
-from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, FairScheduler
+from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, Scheduler
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
 from headrace_common.session.ledger import Ledger
@@ -109,7 +109,7 @@ class Bench:
     def __init__(self, session: Echo, **connection: float) -> None:
         limits = LimitSettings()
         self.publisher, self.socket, self.session = FakePublisher(), Socket(), session
-        scheduler = FairScheduler(cpu=asyncio.get_running_loop().time)
+        scheduler = Scheduler(cpu=asyncio.get_running_loop().time)
         self.receiver = receiver_state(self.publisher, limits, scheduler)
         self.budget = self.receiver.budget
         self.connection = MessageConnection(

@@ -12,7 +12,7 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import TopicPartition
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -41,7 +41,7 @@ class Bench:
         self.broker = FakeBroker()
         self.ends: list[str] = []
         self.tasks = Tasks(lambda: self.ends.append("ended"))
-        scheduler = FairScheduler(cpu=slow_loop().time)
+        scheduler = Scheduler(cpu=slow_loop().time)
         self.publisher = Publisher(
             KafkaSettings(), scheduler, Growth(MIB, MIB), ReceiverMetrics(), structlog.get_logger(), self.tasks
         )  # fmt: skip

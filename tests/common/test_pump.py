@@ -6,7 +6,6 @@ import asyncio
 import gc
 import hashlib
 import itertools
-import random
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -18,8 +17,7 @@ import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.structs import TopicPartition
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import DEBT, TOLD, FairScheduler
-from headrace_common.fairness.workers import Account, Worker
+from headrace_common.fairness.scheduler import TOLD, Account, Lane, Scheduler, Worker
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -27,7 +25,7 @@ from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing import pump
 from headrace_common.publishing.batch import LONG_BATCH, Batch
 from headrace_common.publishing.delivery import Refusal
-from headrace_common.publishing.in_flight import AT_ONCE, NO_DEADLINE, FairQueue, InFlightFrame, _Place
+from headrace_common.publishing.in_flight import AT_ONCE, NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.pump import Pump
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES
 from headrace_common.record.contract import QUARANTINE_HEADERS
@@ -90,7 +88,7 @@ class Bench:
         self.pool = Growth(pool, 10 * MIB)
         self.listener = FakeListener()
         self.clock = asyncio.get_running_loop().time
-        self.scheduler = FairScheduler(cpu=self.clock)
+        self.scheduler = Scheduler(cpu=self.clock)
         self.pump = Pump(
             1,
             KafkaSettings(events_topic="events", quarantine_topic="quarantine"),
@@ -141,13 +139,10 @@ class Waiting(Worker):
     """Somebody else who wants a slice."""
 
     had = False
+    lane = Lane.SMALL
 
-    def virtual_time(self) -> float:
-        return 1e9
-
-    def granted(self) -> bool:
+    def work(self, until: float) -> None:
         self.had = True
-        return True
 
 
 @asynccontextmanager
@@ -228,7 +223,6 @@ class TestReports:
         monkeypatch.setattr("headrace_common.fairness.scheduler.TIME_SLICE", 0.0)  # a few parts to each slice
         monkeypatch.setattr("headrace_common.fairness.scheduler.MOST_REST", 0.0)
         async with pumping(batch_bytes=4 * MIB) as bench:
-            monkeypatch.setattr(bench.scheduler, "_cpu", itertools.count().__next__)  # and each takes a quantum
             bench.submit(*(event(number, 1000) for number in range(3000)))
             await bench.idle()
             sizes = [sum(map(len, records)) for _, _, records in bench.delivery.stored]
@@ -310,9 +304,10 @@ class TestRejects:
 
     async def test_go_to_a_partition_that_is_there(self, bench: Bench) -> None:
         bench.pump.where = TopicPartition("events", 7)
-        bench.submit(event(0), reject(1))
-        await bench.idle()
-        assert [stored[:2] for stored in bench.delivery.stored] == [("events", 7), ("quarantine", 1)]
+        for number in range(2):
+            bench.submit(event(number), reject(1))
+            await bench.idle()
+        assert [stored[:2] for stored in bench.delivery.stored[2:]] == [("events", 7), ("quarantine", 1)]
 
     @pytest.mark.parametrize("size", [0, 1, 10_000, 15_000, 50_000])
     async def test_a_large_one_is_cut_into_numbered_parts(self, size: int) -> None:
@@ -490,9 +485,9 @@ class TestGivenUp:
             heard.append(len(bench.listener.heard))
         steps = [after - before for before, after in itertools.pairwise(heard) if after > before]
         assert steps == [AT_ONCE] * 3
-        assert not bench.pump._queue
-        assert not bench.pump._queue._heap
         await bench.answered()
+        assert not bench.pump._queue
+        assert not bench.pump._queue._behind
 
     @pytest.mark.parametrize("lost", [False, True])
     async def test_many_of_one_cycle_hear_in_parts(self, lost: bool, bench: Bench) -> None:
@@ -539,22 +534,24 @@ class TestGivenUp:
     async def test_a_frame_that_waits_for_memory_at_its_deadline(self) -> None:
         """It leaves its place in its connection's queue, and takes none of the memory that comes."""
         async with pumping(pool=80 * MIB) as bench:
-            taken = [bench.pool._rest.take(70 * MIB)]
+            bench.pool._free[1] -= 70 * MIB
             bench.submit(9 * MIB, event(0), seconds=0.02)
             bench.submit(event(1))
             await until(lambda: bench.listener.of(0))
             await bench.idle()
             assert bench.listener.of(0) == [("abandoned", 0)]
             assert bench.numbers() == [1]
-            bench.pool._rest.give_back(taken[0])
-            await asyncio.sleep(0.01)
+            bench.pool._free[1] += 70 * MIB
+            bench.submit(SLICE, event(2))
+            await bench.idle()
+            assert bench.numbers() == [1, 2]
             assert bench.pool.used == 0
 
     async def test_the_last_that_waits_for_a_slice_at_its_deadline(self, bench: Bench) -> None:
         """The pump has nothing to do when its slice comes: neither it nor those who wait behind it may stumble over that."""
-        scheduler: FairScheduler = bench.scheduler
+        scheduler: Scheduler = bench.scheduler
         waits = Waiting()
-        scheduler.resting, scheduler._rest_until = True, bench.clock() + 3600  # after somebody's huge event
+        scheduler._rest_until = bench.clock() + 3600  # after somebody's huge event
         bench.submit(event(0), seconds=0.02)
         scheduler.ask(waits)
         await until(lambda: bench.listener.heard)
@@ -707,46 +704,20 @@ class TestGrowth:
         assert used == [3 * SLICE]
         assert bench.pool.used == 0
 
-    async def test_a_frame_of_some_mib_does_not_wait_for_bombs(self) -> None:
+    async def test_what_grows_by_a_slice_does_not_wait_for_bombs(self) -> None:
         """Of which there are always more, of other connections, on the same partition."""
-        async with pumping(pool=16 * MIB) as bench:  # 2 + 4 + 10
-            taken = bench.pool._rest.take(10 * MIB)
+        async with pumping(pool=16 * MIB) as bench:  # 2 + 14
+            other = SimpleNamespace(account=Account(), abandoned=False, grown=2 * SLICE, reserved=0)
+            assert bench.pool.reserve(other, pytest.fail)
             bombs = [FakeListener() for _ in range(20)]
             for bomb in bombs:
                 frame = FakeFrame([*([SLICE] * 10), event(1)])
                 bench.pump.submit(InFlightFrame(frame, bomb, bench.clock(), bench.clock() + 100))
-            bench.submit(SLICE, SLICE // 3, event(0))
+            bench.submit(SLICE // 3, event(0))
             await until(lambda: bench.listener.heard)
             assert bench.numbers() == [0]
             assert not any(bomb.heard for bomb in bombs)
-            bench.pool._rest.give_back(taken)
+            bench.pool.shrink(other, 0)
             await bench.idle()
-            assert bench.numbers() == [0] + [1] * 20
-
-
-@pytest.mark.parametrize("seed", range(5))
-async def test_who_comes_next_whoever_was_given_up_before(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is given up is not searched for among the others: each comparison is counted."""
-    chance, compared, crowd, before = random.Random(seed), 0, 300, _Place.__lt__
-
-    def counted(one: _Place, other: _Place) -> bool:
-        nonlocal compared
-        compared += 1
-        return before(one, other)
-
-    monkeypatch.setattr(_Place, "__lt__", counted)
-    queue, waiting = FairQueue(FairScheduler()), list[InFlightFrame]()
-    for _ in range(crowd):
-        account = Account(chance.uniform(0, DEBT))
-        frame = InFlightFrame(FakeFrame([]), FakeListener(account=account), 0.0, NO_DEADLINE)
-        frame.small = False
-        queue.add(frame)
-        waiting.append(frame)
-    for frame in chance.sample(waiting, crowd - 20):
-        queue.remove(frame)
-        waiting.remove(frame)
-    assert compared < 20 * crowd
-    for frame in sorted(waiting, key=lambda frame: frame.account.used):
-        assert queue.next() is frame
-        queue.remove(frame)
-    assert not queue
+            assert bench.numbers() == [0, *[1] * 20]
+            assert bench.pool.used == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +13,18 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import DEBT, MOST_REST, QUANTUM, REST, SMALL_COST, TIME_SLICE, FairScheduler
-from headrace_common.fairness.workers import Account, Worker
+from headrace_common.fairness.scheduler import (
+    DEBT,
+    MOST_REST,
+    QUANTUM,
+    REST,
+    TIME_SLICE,
+    Account,
+    Lane,
+    Scheduler,
+    Steps,
+    Worker,
+)
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch
@@ -34,6 +44,9 @@ KAFKA = 0.002
 
 HOPS = 3
 """Turns of the loop that a request takes to leave, and an answer to arrive."""
+
+SMALL_COST = 50e-6
+"""Seconds that a small frame takes."""
 
 PART = 0.0005
 """Seconds that making one part of a costly frame takes."""
@@ -72,7 +85,7 @@ class Service:
         self, loop: SlowLoop, pumps: int, growth: int = 256 * MIB, cpu: Callable[[SlowLoop], float] = SlowLoop.time
     ) -> None:
         self.loop = loop
-        self.scheduler = FairScheduler(loop, lambda: cpu(loop))
+        self.scheduler = Scheduler(loop, lambda: cpu(loop))
         self.growth = Growth(growth, 64 * MIB)
         topics, producer = FakeTopics(), producer_of(FakeBroker())
         settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine")
@@ -101,7 +114,7 @@ class Service:
         return []
 
     def client(self) -> Client:
-        return Client(self.loop, self.scheduler.account())
+        return Client(self.loop, self.scheduler.new_account())
 
     def submit(self, client: Client, pump: int, *made: Made, small: bool = False) -> FakeFrame:
         self.ticket += 1
@@ -119,6 +132,13 @@ class Service:
             assert not task.done(), task
             task.cancel()
         await asyncio.wait(self.tasks)
+
+
+def spend(scheduler: Scheduler, account: Account, seconds: float) -> None:
+    """Long work of a connection outside of its frames."""
+    scheduler._began = slow_loop().now
+    slow_loop().work(seconds)
+    scheduler.charge(account, done=True)
 
 
 async def served_all(client: Client) -> None:
@@ -224,9 +244,7 @@ async def test_a_small_frame_waits_a_few_slices_beside_those_whom_the_others_hav
             service.submit(clients[number], 0, *EVENTS[:7])
             await clients[number].served()
             clients[number] = service.client()
-            scheduler.begin(clients[number].account)
-            service.loop.work(PART)
-            scheduler.end(clients[number].account)
+            spend(scheduler, clients[number].account, PART)
 
         await beside_a_crowd(service, len(clients), again)
 
@@ -294,7 +312,7 @@ async def test_a_long_frame_waits_no_longer_beside_small_ones_that_long_work_has
 
 
 async def test_a_long_frame_does_not_wait_for_as_many_as_have_small_ones_where_kafka_stores_nothing() -> None:
-    """They share by their number with those who can be served, not with those who wait for Kafka."""
+    """Those who wait for Kafka take no slice."""
     async with serving(2) as service:
         service.silent = {1}
         kept = [service.client() for _ in range(4 * CROWD)]
@@ -306,7 +324,6 @@ async def test_a_long_frame_does_not_wait_for_as_many_as_have_small_ones_where_k
         for client in kept:
             while client.sent:
                 await client.served()
-        assert (service.scheduler.sharing, service.scheduler.long) == (0, 0)
 
 
 @dataclass
@@ -350,7 +367,7 @@ async def test_no_frame_waits_long_because_its_connection_was_once_charged_too_m
         assert waited <= (2 + DEBT / 0.001) * 64 * 0.001 + KAFKA + QUANTUM
 
 
-async def test_small_and_large_frames_share_by_connections() -> None:
+async def test_small_and_large_frames_have_slices_in_turn() -> None:
     """Neither waits until all of the others are done."""
     async with serving(4) as service:
         stop = False
@@ -370,7 +387,7 @@ async def test_small_and_large_frames_share_by_connections() -> None:
             await small.served()
         stop = True
         await asyncio.gather(*others)
-        assert long.waits[0] <= 0.2 * (len(others) + 2) * 1.5
+        assert long.waits[0] <= 0.2 * 2 * 1.5
         assert max(small.waits) <= BOUND
         assert len(small.waits) > 10
 
@@ -386,7 +403,6 @@ async def test_a_small_frame_with_too_much_in_it_goes_the_long_way() -> None:
         await service.idle()
         assert other.waits[0] <= BOUND
         assert [round(wait, 1) for wait in client.waits] == [0.2, 0.2]
-        assert service.scheduler.sharing == 0
 
 
 async def test_frames_of_one_age_are_finished_one_after_the_other() -> None:
@@ -433,33 +449,29 @@ async def test_frames_that_wait_for_memory_hold_nothing_and_stop_nobody() -> Non
 
 
 @pytest.fixture
-async def scheduler() -> FairScheduler:
-    return FairScheduler(slow_loop(), slow_loop().time)
+async def scheduler() -> Scheduler:
+    return Scheduler(slow_loop(), slow_loop().time)
 
 
-class Long(Worker):
+class Busy(Worker):
     """Work of `seconds` a slice, `again` and again or once. `times`: when its slices began."""
 
-    def __init__(self, scheduler: FairScheduler, seconds: float, *, again: bool, at_once: bool = True) -> None:
+    def __init__(self, scheduler: Scheduler, seconds: float, *, again: bool, lane: Lane = Lane.LONG) -> None:
         self.loop, self.scheduler, self.seconds = slow_loop(), scheduler, seconds
-        self.again, self.at_once = again, at_once
-        self.account = scheduler.account()
+        self.again, self.lane = again, lane
+        self.account = scheduler.new_account()
         self.times: list[float] = []
 
-    def virtual_time(self) -> float:
-        return self.account.used
-
-    def granted(self) -> bool:
+    def work(self, until: float) -> None:
         self.times.append(self.loop.now)
-        self.scheduler.begin(self.account)
         self.loop.work(self.seconds)
-        self.scheduler.end(self.account)
+        if self.lane is Lane.LONG:
+            self.scheduler.charge(self.account, done=False)
         if self.again:
             self.scheduler.ask(self)
-        return self.at_once
 
 
-async def slices(scheduler: FairScheduler, *asking: Long) -> list[int]:
+async def slices(scheduler: Scheduler, *asking: Busy) -> list[int]:
     """How many of their slices were in each of the next turns of the loop."""
     for each in asking:
         scheduler.ask(each)
@@ -471,57 +483,61 @@ async def slices(scheduler: FairScheduler, *asking: Long) -> list[int]:
     return found
 
 
-async def test_between_two_slices_the_loop_turns(scheduler: FairScheduler) -> None:
+async def test_between_two_slices_the_loop_turns(scheduler: Scheduler) -> None:
     """An answer that takes some turns of the loop to become an acknowledgement does not wait a slice for each."""
-    found = await slices(scheduler, *(Long(scheduler, TIME_SLICE, again=True) for _ in range(3)))
+    found = await slices(scheduler, *(Busy(scheduler, TIME_SLICE, again=True) for _ in range(3)))
     turns = [turn for turn, count in enumerate(found) if count]
     assert sum(found) == len(turns) > 10
     assert {later - earlier for earlier, later in itertools.pairwise(turns)} == {REST + 1}
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-async def test_short_work_of_several_shares_a_slice(scheduler: FairScheduler, at_once: bool) -> None:
-    """A rest after each of many short frames would cost more than they do. Who works at once needs no loop iteration, either:
-    else more could come in each iteration than have their turn, however short their work is.
-    """
-    asking = [Long(scheduler, TIME_SLICE / 20, again=False, at_once=at_once) for _ in range(10)]
+async def test_short_work_of_several_shares_a_slice_whatever_their_lanes(scheduler: Scheduler) -> None:
+    """A rest after each of many short frames would cost more than they do."""
+    asking = [Busy(scheduler, TIME_SLICE / 20, again=False, lane=Lane(number % 3)) for number in range(10)]
     found = await slices(scheduler, *asking)
-    assert sum(found) == 10
-    assert found[0] == 10 if at_once else sum(found[:11]) == 10
+    assert sum(found) == found[0] == 10
 
 
-async def test_those_who_work_at_once_end_with_the_slice(scheduler: FairScheduler) -> None:
+async def test_those_who_work_at_once_end_with_the_slice(scheduler: Scheduler) -> None:
     """However many wait: after a slice the loop runs, and answers are read."""
-    found = await slices(scheduler, *(Long(scheduler, TIME_SLICE / 4, again=True) for _ in range(8)))
+    found = await slices(scheduler, *(Busy(scheduler, TIME_SLICE / 4, again=True) for _ in range(8)))
     turns = [turn for turn, count in enumerate(found) if count]
     assert {found[turn] for turn in turns} == {4}
     assert {later - earlier for earlier, later in itertools.pairwise(turns)} == {REST + 1}
 
 
+async def test_lanes_have_slices_in_turn_however_many_wait_in_one(scheduler: Scheduler) -> None:
+    crowds = {
+        Lane.SMALL: [Busy(scheduler, TIME_SLICE / 4, again=True, lane=Lane.SMALL) for _ in range(500)],
+        Lane.SECURED: [Busy(scheduler, TIME_SLICE / 2, again=True, lane=Lane.SECURED) for _ in range(50)],
+        Lane.LONG: [Busy(scheduler, TIME_SLICE, again=True)],
+    }
+    await slices(scheduler, *(each for crowd in crowds.values() for each in crowd))
+    served = {lane: sum(len(each.times) for each in crowd) * crowd[0].seconds for lane, crowd in crowds.items()}
+    assert max(served.values()) - min(served.values()) <= TIME_SLICE + 1e-9
+
+
 class Once(Worker):
-    """Works once: by `work`."""
+    """Works once: by `do`."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self.work = work
+    lane = Lane.SMALL
 
-    def virtual_time(self) -> float:
-        return 0.0
+    def __init__(self, do: Callable[[], None]) -> None:
+        self.do = do
 
-    def granted(self) -> bool:
-        self.work()
-        return True
+    def work(self, until: float) -> None:
+        self.do()
 
 
-async def test_who_withdraws_gets_no_turn(scheduler: FairScheduler) -> None:
+async def test_who_withdraws_gets_no_turn(scheduler: Scheduler) -> None:
     gone = Once(pytest.fail)
     scheduler.ask(gone)
     scheduler.withdraw(gone)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert scheduler.take(gone)  # nobody is in line, the loop has turned
 
 
-async def test_who_fails_in_its_turn_takes_no_turn_from_others(scheduler: FairScheduler) -> None:
+async def test_who_fails_in_its_turn_takes_no_turn_from_others(scheduler: Scheduler) -> None:
     worked: list[str] = []
     told: list[object] = []
     slow_loop().set_exception_handler(lambda _, context: told.append(type(context["exception"])))
@@ -532,24 +548,86 @@ async def test_who_fails_in_its_turn_takes_no_turn_from_others(scheduler: FairSc
     assert (worked, told) == (["good"], [ValueError])
 
 
-async def test_nobody_saves_up_turns(scheduler: FairScheduler) -> None:
-    rested, busy = scheduler.account(), scheduler.account()
+async def test_who_waits_and_comes_sooner_now_changes_its_place(scheduler: Scheduler) -> None:
+    """A partition waits with a costly frame, and one of a connection that has rested comes; or many bytes were few."""
+    order: list[str] = []
+
+    def worker(name: str, used: float) -> Once:
+        made = Once(lambda: order.append(name))
+        made.lane, made.account = Lane.LONG, Account(used)
+        scheduler.ask(made)
+        return made
+
+    late, _, grown = worker("late", 0.005), worker("other", 0.004), worker("few", 0.006)
+    late.account = Account(0.003)
+    scheduler.ask(late)
+    grown.lane = Lane.SMALL
+    scheduler.ask(grown)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert order == ["few", "late", "other"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_least_use_is_next_whoever_has_left(seed: int, scheduler: Scheduler) -> None:
+    chance, order = random.Random(seed), list[float]()
+    waiting: list[Once] = []
+    for _ in range(300):
+        account = Account(chance.uniform(0, DEBT))
+        made = Once(lambda account=account: order.append(account.used))  # type: ignore[misc]
+        made.lane, made.account = Lane.LONG, account
+        scheduler.ask(made)
+        waiting.append(made)
+    for gone in chance.sample(waiting, 250):
+        scheduler.withdraw(gone)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert order == sorted(order)
+    assert len(order) == 50
+
+
+async def test_nobody_saves_up_turns(scheduler: Scheduler) -> None:
+    rested, busy = scheduler.new_account(), scheduler.new_account()
     scheduler.enter(busy)
     for _ in range(100):
-        scheduler.begin(busy)
-        slow_loop().work(TIME_SLICE)
-        assert scheduler.end(busy) == pytest.approx(TIME_SLICE)
+        spend(scheduler, busy, TIME_SLICE)
     scheduler.enter(rested)
     assert busy.used - rested.used <= QUANTUM + 2 * TIME_SLICE
-    assert scheduler.account().used >= busy.used - 2 * TIME_SLICE  # a new one begins where the others stand
+    assert scheduler.new_account().used >= busy.used - 2 * TIME_SLICE  # a new one begins where the others stand
 
 
-async def test_behind_a_slice_that_was_too_long_others_get_time(scheduler: FairScheduler) -> None:
+async def test_behind_a_slice_that_was_too_long_others_get_time(scheduler: Scheduler) -> None:
     """Kafka's answers take milliseconds, not turns of the loop: others must not wait for one such slice after another."""
-    huge = Long(scheduler, 0.1, again=True)
+    huge = Busy(scheduler, 0.1, again=True)
     scheduler.ask(huge)
     while len(huge.times) < 5:
         await asyncio.sleep(0)
         slow_loop().work(0.0005)  # others'
     pauses = [later - earlier - 0.1 for earlier, later in itertools.pairwise(huge.times)]
     assert all(pause >= MOST_REST for pause in pauses), pauses
+
+
+class TestSteps:
+    async def test_makes_one_thing_after_the_other_in_slices(self, scheduler: Scheduler) -> None:
+        def steps() -> Iterator[str | None]:
+            for name in ("one", "two"):
+                for _ in range(5):
+                    slow_loop().work(TIME_SLICE / 2)
+                    yield None
+                yield name
+            raise ZeroDivisionError
+
+        made = Steps(scheduler, steps())
+        assert [await made.next(), await made.next()] == ["one", "two"]
+        with pytest.raises(ZeroDivisionError):
+            await made.next()
+
+    async def test_a_task_that_was_cancelled_wants_nothing(self, scheduler: Scheduler) -> None:
+        made = Steps(scheduler, iter(["one"]))
+        task = asyncio.create_task(made.next())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert await made.next() is None

@@ -58,7 +58,7 @@ async def test_it_leaves_in_its_turn_though_more_waits_for_a_slice(bench: Bench)
     with under_way(bench):
         bench.submit(event(0))
         await turn_of_the_loop()
-        scheduler.resting, scheduler._rested, scheduler._rest_until = True, 100, 1e12
+        scheduler._rest_until = 1e12
         bench.submit(event(1))
         await turn_of_the_loop()
         assert not bench.delivery.asked

@@ -285,8 +285,8 @@ class Oracle:
             self.fails(f"the budget counts {budget.pending} and {budget.partial_bytes} bytes")
 
     def passed_over(self, seconds: float) -> None:
-        """The first small frame of a pump has waited while long frames of others took so long."""
-        self.fails(f"a small frame waits for {seconds / TIME_SLICE:.0f} slices of long frames")
+        """A small piece of work has waited while long work took so long."""
+        self.fails(f"a small frame waits for {seconds / TIME_SLICE:.0f} slices of long work")
 
     def _held(self, life: Life) -> None:
         """No client may hold much more of a message that is not whole than a message may have, look after look."""

@@ -1,67 +1,38 @@
-"""How long small frames wait for a turn of the scheduler, behind the long work of others."""
+"""How long small pieces of work wait for a slice, behind the long work of others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from headrace_common.fairness.scheduler import DEBT, QUANTUM, FairScheduler, Slices
-from headrace_common.fairness.workers import Account
-from headrace_common.publishing.in_flight import FairQueue, InFlightFrame
+from headrace_common.fairness.scheduler import TIME_SLICE, Account, Entry, Lane, Scheduler
 
-
-def most(pumps: int) -> float:
-    """Returns for how many seconds long frames may be worked on before the first of a pump's small frames, beyond what small
-    frames are charged meanwhile.
-
-    Their account returns at most `DEBT` above the active ones, and comes before those that are a quantum below. By then each
-    pump goes on with a frame until that has had its quantum, to the end of a slice, of a step, and of a second frame at most.
-    """
-    return DEBT + QUANTUM + pumps * 2 * QUANTUM
+MOST: Final = 2
+"""Slices in a row that long work may have while a small piece waits."""
 
 
-class WatchedScheduler(FairScheduler):
-    """Calls `late` with the seconds for which a small frame has waited, when they are too many."""
+class WatchedScheduler(Scheduler):
+    """Calls `late` with the seconds for which a small piece has waited, when they are too many."""
 
     def __init__(self, late: Callable[[float], None], *, cpu: Callable[[], float]) -> None:
         super().__init__(cpu=cpu)
-        self.late = late
-        self.queues: list[WatchedQueue] = []
+        self._late = late
+        self._passed_over = 0
+        self._is_long = False
 
-    def end(self, account: Account) -> float:
-        spent = super().end(account)
-        working = [queue for queue in self.queues if queue._current is not None and queue._current.account is account]
-        if working:  # and it is not parsed, which is bounded in each turn of the loop
-            asking = {worker._virtual_time for worker in self._queue.others if isinstance(worker, Slices)}
-            for queue in self.queues:
-                if queue in working or queue.virtual_time in asking:
-                    queue.waits(spent)
-        return spent
+    def charge(self, account: Account, *, done: bool) -> None:
+        self._is_long = True
+        super().charge(account, done=done)
 
-    def small_built(self, cost: float) -> None:
-        before = self.small.used
-        super().small_built(cost)
-        for queue in self.queues:
-            queue.waits(before - self.small.used)
+    def _serve(self) -> None:
+        before, self._is_long = self._first_small(), False
+        super()._serve()
+        if not self._is_long or before is None or before is not self._first_small():
+            self._passed_over = 0
+            return
+        self._passed_over += 1
+        if self._passed_over > MOST:
+            self._late(self._passed_over * TIME_SLICE)
 
-
-class WatchedQueue(FairQueue):
-    """Knows how long its first small frame waits."""
-
-    def __init__(self, scheduler: WatchedScheduler) -> None:
-        super().__init__(scheduler)
-        self._watched = scheduler
-        self._passed = 0.0
-        self._since: dict[Account, float] = {}
-        scheduler.queues.append(self)
-
-    def waits(self, seconds: float) -> None:
-        """Long frames have taken `seconds` while this queue could have had its turn."""
-        self._passed += seconds
-        if self._small:
-            waited = self._passed - self._since[next(iter(self._small))]
-            if waited > most(len(self._watched.queues)):
-                self._watched.late(waited)
-
-    def _lead(self, in_flight: InFlightFrame) -> None:
-        self._since[in_flight.account] = self._passed
-        super()._lead(in_flight)
+    def _first_small(self) -> Entry | None:
+        return next((entry for entry in self._lines[Lane.SMALL] if entry[-1].entry is entry), None)

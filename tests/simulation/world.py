@@ -23,7 +23,7 @@ from headrace_common.listening import sockets
 from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings
-from headrace_common.publishing import pump, topics
+from headrace_common.publishing import topics
 from headrace_common.publishing.in_flight import AGAIN
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, producing, snapshot_topic, tail, upkeep
@@ -40,7 +40,7 @@ from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import ClientPlan, Fault, Scenario
 from tests.simulation.segments import Reader, SimulatedHistory, TodayWriter, Writer, sections
-from tests.simulation.waiting import WatchedQueue, WatchedScheduler
+from tests.simulation.waiting import WatchedScheduler
 
 RECOVERY = 660.0
 """Seconds after the last fault within which every honest client must have heard that all of its frames are stored."""
@@ -298,10 +298,9 @@ class World:
             (services, "STALL_LOOK", 5.0),  # it measures the real loop, and took a fifth of all turns here
             (
                 services,
-                "FairScheduler",
+                "Scheduler",
                 functools.partial(WatchedScheduler, self.oracle.passed_over, cpu=self.loop.time),
             ),
-            (pump, "FairQueue", WatchedQueue),
             (RateLimited.__init__, "__kwdefaults__", {**_LIMITED, "clock": lambda: self.loop.now}),
             (topics, "describe", self.broker.describe),
             (producing, "describe", self.broker.describe),

@@ -17,7 +17,7 @@ from headrace_common.connection.crowd import UnprovenConnection
 from headrace_common.connection.deadlines import ConnectionTimes
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import FEW, Reader
-from headrace_common.fairness.workers import Account, Worker
+from headrace_common.fairness.scheduler import Lane, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Peer, Session, Ticket
@@ -94,7 +94,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         """The status after the last input: only an input changes it."""
         # Most protocols have no questions: their sessions are not asked for them with each frame.
         self.asks = type(session).questions is not Session.questions
-        self.account = receiver.scheduler.account()
+        self.account = receiver.scheduler.new_account()
         self.arrives = receiver.scheduler.arrives
         """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
         self.partial_bytes = self.pending = 0
@@ -280,20 +280,17 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     # Scheduler and budgets
 
-    @override
-    def virtual_time(self) -> float:
-        return self.charged().used
+    @property
+    def lane(self) -> Lane:  # type: ignore[override]
+        """Few bytes wait to be parsed, or many."""
+        return Lane.SMALL if self.partial_bytes <= FEW and not self.status.busy else Lane.LONG
 
     @override
-    def charged(self) -> Account:
-        """Returns the small frames' account while few bytes wait to be parsed, so that no crowd with long work delays them."""
-        few = self.partial_bytes <= FEW and not self.status.busy
-        return self._receiver.scheduler.small if few else self.account
-
-    @override
-    def granted(self) -> bool:
+    def work(self, until: float) -> None:
+        is_long = self.lane is Lane.LONG
         self._transport.digest()
-        return True
+        if is_long:
+            self._receiver.scheduler.charge(self.account, done=True)
 
     @override
     def pace(self) -> None:
@@ -307,13 +304,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def may_digest(self) -> bool:
         """Returns whether the session may parse more of the received bytes."""
         return self._receiver.budget.may_digest(self)
-
-    def work(self, work: Callable[[], None]) -> None:
-        """Parses by `work`, and charges it."""
-        scheduler, account = self._receiver.scheduler, self.charged()
-        scheduler.begin(account)
-        self.guard(work)
-        scheduler.end(account)
 
     def ask_slice(self) -> None:
         """Asks for a slice, in which the scheduler calls `Transport.digest`: bytes wait to be parsed."""

@@ -115,7 +115,7 @@ class MessageConnection(Transport, Stoppable):
     def digest(self) -> None:
         closing = self._why is not None
         if self.is_behind() and (closing or self.driver.may_digest()):
-            self.driver.work(self._digest_some)
+            self.driver.guard(self._digest_some)
         if closing:
             self.driver.guard(self._end_input)
         else:

@@ -15,7 +15,7 @@ from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.crowd import Crowd, UnprovenConnection
 from headrace_common.connection.files import most_connections
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import TOLD, FairScheduler
+from headrace_common.fairness.scheduler import TOLD, Scheduler
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -53,7 +53,7 @@ class ReceiverState:
 
     publisher: Publisher
     budget: Budget
-    scheduler: FairScheduler
+    scheduler: Scheduler
     limits: LimitSettings
     metrics: ReceiverMetrics
     log: Log
@@ -122,7 +122,7 @@ class ReceiverState:
             self.empty.clear()
             for number, connection in enumerate(list(self.connections)):
                 if number % TOLD == 0:
-                    await self.scheduler.reports.wait()
+                    await self.scheduler.breathe()
                 connection.stop()
             if self.connections:
                 with contextlib.suppress(TimeoutError):

@@ -79,7 +79,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if driver.unproven is not None:
             self._receiver.crowd.heard(driver.unproven, now)
         # Many came, or earlier ones wait, or there is no time left in this turn of the loop.
-        if len(data) >= MUCH or self.incoming.is_behind() or not (now < arrives.until or arrives(now)):
+        if len(data) >= MUCH or self.incoming.is_behind() or not arrives(now):
             at_once = 0 if heard else FIRST_LOOK
             self.incoming.keep(data, at_once)
             self.pace()
@@ -191,7 +191,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         driver, lost = self.driver, self._lost
         wanted = lost or (self._life.phase <= LINGERING and self._outgoing.writable)
         if wanted and self.incoming.is_behind() and (lost or driver.may_digest()):
-            driver.work(lambda: self._feed(self.incoming.take()))
+            driver.guard(lambda: self._feed(self.incoming.take()))
         if lost and self.incoming.is_behind():
             driver.ask_slice()
         elif lost:

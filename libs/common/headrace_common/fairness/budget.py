@@ -24,9 +24,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
+from headrace_common.fairness.scheduler import Account
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import SMALL
 
@@ -47,10 +49,6 @@ ESTABLISHED_AT_ONCE: Final = 256
 
 FIRST_SHARE: Final = 8
 """One part in FIRST_SHARE of the growth budget is reserved for frames that grow by at most one slice."""
-
-MIDDLE: Final = 8 * SLICE
-MIDDLE_SHARE: Final = 4
-"""One part in MIDDLE_SHARE of the growth budget is reserved for frames that grow to at most MIDDLE bytes."""
 
 
 class Reader(Protocol):
@@ -291,88 +289,67 @@ class Budget:
         self._ask_soon()
 
 
-class GrowthPool:
-    """Reservations for the growth of frames. The connection that has cost least is served first; among equals, in their order."""
+class Growing(Protocol):
+    """A frame, as the growth budget sees it."""
 
-    def __init__(self, size: int) -> None:
-        self._free = size
-        self.size = size
-        self._queue: list[tuple[float, int, int, asyncio.Future[None]]] = []  # a heap: cost, order, bytes
-        self._order = itertools.count()
+    account: Account
+    abandoned: bool
+    grown: int
+    """Bytes by which it has grown."""
 
-    @property
-    def used(self) -> int:
-        """Returns the bytes that are reserved."""
-        return self.size - self._free
-
-    def take(self, size: int) -> int:
-        """Reserves `size` bytes, at most the whole pool, without waiting. Returns how many; 0 when they are not free."""
-        size = min(size, self.size)
-        if self._queue or self._free < size:
-            return 0
-        self._free -= size
-        return size
-
-    async def reserve(self, size: int, cost: float = 0.0) -> int:
-        """Takes bytes like `take`, but waits until they are free. `cost`: CPU seconds that the frame's connection has used."""
-        taken = self.take(size)
-        if taken:
-            return taken
-        size = min(size, self.size)
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._queue, (cost, next(self._order), size, granted))
-        self._grant()
-        try:
-            await granted
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
-                self.give_back(size)
-            raise
-        return size
-
-    def give_back(self, size: int) -> None:
-        """Frees `size` bytes."""
-        self._free += size
-        self._grant()
-
-    def _grant(self) -> None:
-        while self._queue:
-            _, _, wanted, granted = self._queue[0]
-            if not granted.cancelled():
-                if wanted > self._free:
-                    return
-                self._free -= wanted
-                granted.set_result(None)
-            heapq.heappop(self._queue)
+    reserved: int
+    """Bytes that the budget keeps for it."""
 
 
 class Growth:
-    """The growth budget, in three tiers: a frame first reserves one slice, to grow further `MIDDLE` bytes, and beyond these its
-    maximum size, each from a pool of its own.
-
-    So frames never wait for those of a larger tier: an honest frame of some MiB does not queue behind bombs. A frame that waits
-    holds nothing meanwhile and starts over.
+    """The growth budget: a frame reserves one slice, then its maximum size at once. A frame that must wait gives up what it has
+    and starts over, so none waits for one that waits. First is the one whose connection has used the least CPU time.
     """
 
     def __init__(self, size: int, most: int) -> None:
         """`most`: the maximum size of one frame; `size`: the budget of all frames. Both in bytes."""
         first = size // FIRST_SHARE
-        middle = max(0, min(size // MIDDLE_SHARE, size - first - most))  # one frame of the maximum size must fit beside
-        self._first = GrowthPool(first)
-        self._middle = GrowthPool(middle)
-        self._rest = GrowthPool(size - first - middle)
-        self._middle_bytes = min(MIDDLE, middle)
-        self._most = most
+        self._steps = min(SLICE, first), min(most, size - first)
+        self._free = [first, size - first]
+        self._waiting: tuple[_Waiting, _Waiting] = [], []
+        self._order = itertools.count()
+        self.used = 0
+        """Bytes that are reserved."""
 
-    @property
-    def used(self) -> int:
-        """Returns the bytes that are reserved."""
-        return self._first.used + self._middle.used + self._rest.used
+    def reserve(self, frame: Growing, go_on: Callable[[], None]) -> bool:
+        """Returns whether `frame` may hold the bytes to which it has grown. If not, `go_on` is called once it may start over."""
+        step = int(frame.grown > SLICE)
+        if frame.reserved >= self._steps[step]:
+            return True
+        self.shrink(frame, 0)
+        if not self._waiting[step] and self._take(frame, step):
+            return True
+        heapq.heappush(self._waiting[step], (frame.account.used, next(self._order), frame, go_on))
+        return False
 
-    def pool(self, grown: int, reserved: int) -> tuple[GrowthPool, int] | None:
-        """Returns where a frame that grows to `grown` bytes must reserve, and how much. None: it has enough with `reserved`."""
-        if grown <= SLICE:
-            return None if reserved >= min(SLICE, self._first.size) else (self._first, SLICE)
-        if grown <= self._middle_bytes:
-            return None if reserved >= self._middle_bytes else (self._middle, self._middle_bytes)
-        return None if reserved >= min(self._most, self._rest.size) else (self._rest, self._most)
+    def shrink(self, frame: Growing, to: int) -> None:
+        """Gives back what is reserved for `frame` beyond `to` bytes."""
+        if (freed := frame.reserved - to) <= 0:
+            return
+        step = int(frame.reserved > self._steps[0])
+        frame.reserved = to
+        self.used -= freed
+        self._free[step] += freed
+        waiting = self._waiting[step]
+        while waiting and (waiting[0][2].abandoned or self._take(waiting[0][2], step)):
+            _, _, first, go_on = heapq.heappop(waiting)
+            if not first.abandoned:
+                go_on()
+
+    def _take(self, frame: Growing, step: int) -> bool:
+        wanted = self._steps[step]
+        if self._free[step] < wanted:
+            return False
+        self._free[step] -= wanted
+        self.used += wanted
+        frame.reserved = wanted
+        return True
+
+
+_Waiting = list[tuple[float, int, Growing, Callable[[], None]]]
+"""A heap: what a frame's connection has used, a number, the frame, what to call when it has its bytes."""

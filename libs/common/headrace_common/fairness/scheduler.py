@@ -1,48 +1,46 @@
-"""Shares the event loop fairly: long work runs in slices, one at a time in the process, and the loop runs in between.
+"""Shares the event loop: work that may take long runs in slices, one at a time in the process, and the loop runs in between.
 
-A slice is a few milliseconds of building a frame's events (inflating, decoding, encoding) or of parsing a client's bytes.
-Long work: the scheduler picks the connection that has used the least CPU time (least attained service). A connection that
-returns after a rest starts slightly below the level of the active connections (as in start-time fair queueing), so no
-connection accumulates credit and short work overtakes long work. A connection therefore waits for one slice of the most
-expensive connection, not for everything that the other has sent. Nor does it keep a debt: a clock also measures a cold path
-or the garbage collector, and the rest of such a charge is forgotten beyond `DEBT` when its next frame arrives.
+A slice is a few milliseconds. The lanes have slices in turn, so that no number of workers in one lane delays those in another by
+more than a slice. One that is emptied leaves the rest of its slice to the next.
 
-Small frames are charged by their size, which has no noise, and to one account that all connections share: they are first come,
-first served, one frame of each connection at a time. So none waits while another connection is served twice. The account's
-share is that of the connections whose small frames wait, and at least half: many small frames and a few long ones do not starve
-each other, and no number of connections with long work makes a small frame wait for a turn of each. Parsing few bytes likewise.
+=======  ======================================================  ======================================================
+lane     work                                                    next is
+=======  ======================================================  ======================================================
+SMALL    few bytes to parse, small frames of a partition         who has asked first
+SECURED  TLS: a handshake, a millisecond of decrypting           who has asked first
+LONG     many bytes to parse, other frames of a partition        whose connection has used the least CPU time
+=======  ======================================================  ======================================================
+
+A connection that returns after a rest starts slightly below the level of the active connections (as in start-time fair
+queueing), so none accumulates credit. Nor does one keep a debt: a clock also measures a cold path or the garbage collector, and
+the rest of such a charge is forgotten beyond `DEBT` when its next frame arrives.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import time
-from collections.abc import Callable
-from typing import Final
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Final, Generic, TypeVar
 
 from typing_extensions import override
 
-from headrace_common.fairness.workers import FIRST, Account, Worker, WorkerQueue
+T = TypeVar("T")
 
 TIME_SLICE: Final = 0.002
-"""Length of a slice in seconds. Short work of several connections shares one slice."""
+"""Length of a slice in seconds. Short work of several workers shares one slice."""
 
 QUANTUM: Final = 0.010
-"""CPU seconds spent on one frame before another is begun. Ordinary frames finish within it. If two frames of the same age
-alternated slices, both would finish only when the later one does."""
+"""CPU seconds that a connection works before another of the same use comes first. Ordinary frames finish within it. If two
+frames of the same age alternated slices, both would finish only when the later one does."""
 
 DEBT: Final = QUANTUM / 2
 """CPU seconds above the active connections at which one begins, at most, after all of its frames were built."""
-
-SMALL_COST: Final = 50e-6
-BYTE_COST: Final = 30e-9
-"""CPU seconds that a small frame is charged, and each of its bytes: about what they cost."""
-
-MADE_COST: Final = 15e-6
-"""CPU seconds that a small frame is charged whose events were made when it arrived."""
-
-TOGETHER: Final = 8 * MADE_COST
-"""CPU seconds of small frames that are charged at a time, and by which a slice may last longer: a sixteenth of it."""
 
 REST: Final = 4
 """Loop iterations between two slices: an answer from Kafka needs several to become an acknowledgement."""
@@ -57,45 +55,55 @@ LONG_REST: Final = 1 / 8
 MOST_REST: Final = 0.010
 
 ARRIVAL_TIME: Final = QUANTUM / 2
-"""Seconds of one turn of the loop in which bytes are parsed as they arrive. What arrives later in that turn waits for a slice:
-each parse is short, but thousands of sockets may be ready at once. Reports to clients may take as long."""
+"""Seconds of one turn of the loop for work that needs no slice: bytes that are parsed as they arrive, reports to clients. Each is
+short, but thousands of sockets may be ready at once. What has no time left waits for a slice, or for a later turn."""
 
 TOLD: Final = 16
 """Clients that are told between two looks whether this turn of the loop has time left: thousands may wait for one answer."""
 
 
-def small_cost(size: int) -> float:
-    """Returns the CPU seconds that a small frame of `size` bytes is charged whose events were not made when it arrived."""
-    return SMALL_COST + size * BYTE_COST
+class Lane(IntEnum):
+    """A kind of work, as the module's table explains."""
+
+    SMALL = 0
+    SECURED = 1
+    LONG = 2
 
 
-class TurnTime:
-    """Bounds one kind of short work in each turn of the loop."""
+class Account:
+    """CPU seconds that a connection's long work has taken: `used` without those of its quantum, `spent`. `place`: its order
+    among those that have used as much.
+    """
 
-    def __init__(self, clock: Callable[[], float], soon: Callable[[Callable[[], None]], object]) -> None:
-        """`clock`, `soon`: the loop's `time` and `call_soon`."""
-        self._clock = clock
-        self._soon = soon
-        self.until = 0.0
-        """When the time of this turn is over; 0 before the first call in a turn."""
+    __slots__ = ("place", "spent", "used")
 
-    def __call__(self, now: float) -> bool:
-        """Returns whether the work may go on at `now` (loop time): this turn of the loop has time left for it."""
-        if not self.until:
-            self.until = now + ARRIVAL_TIME
-            self._soon(self._next)
-        return now < self.until
-
-    async def wait(self) -> None:
-        """Waits until a turn of the loop has time left for the work; not at all if this one has."""
-        while not self(self._clock()):  # noqa: ASYNC110  (each turn begins by itself)
-            await asyncio.sleep(0)
-
-    def _next(self) -> None:
-        self.until = 0.0
+    def __init__(self, used: float = 0.0) -> None:
+        self.used = used
+        self.spent = 0.0
+        self.place = 0
 
 
-class FairScheduler:
+class Worker(ABC):
+    """Has work for slices. Ask again if there is more."""
+
+    lane: Lane
+    account: Account
+    """Its use decides when a worker of the long lane is next."""
+
+    entry: Entry | None = None
+    """Where it waits."""
+
+    @abstractmethod
+    def work(self, until: float) -> None:
+        """Works until the time `until` (of the loop) or for one short piece. A worker of the long lane charges its account."""
+
+
+Rank = tuple[float, int]
+Entry = tuple[float, int, int, Worker]
+"""A worker that waits: the rank of its account, -1 in other lanes, and a number of its own."""
+
+
+class Scheduler:
     """Grants slices. `loop`: by default the running one; `cpu`: reads CPU time in seconds."""
 
     def __init__(
@@ -106,111 +114,49 @@ class FairScheduler:
         self._cpu = cpu
         self._soon = loop.call_soon
         self._at = loop.call_at
-        self.small = Account()
-        """The account of all small frames."""
-        self._queue = WorkerQueue(self.small)
-        self._later: dict[Worker, None] | None = None  # those that ask during a turn; None: there is none
-        self._left = TIME_SLICE  # seconds of work left before the loop must run
-        self.resting = False
-        """The slice is over: the loop must run first."""
-        self._rested = 0
+        self._numbers = itertools.count()
+        self._lines: tuple[deque[Entry], deque[Entry]] = deque(), deque()
+        self._heap: list[Entry] = []
+        self._later: list[Worker] | None = None  # those that ask during a slice; None: there is none
+        self._lane = Lane.SMALL
+        self._left = TIME_SLICE  # seconds of the slice left before the loop must run
+        self._rest = 0  # turns of the loop before the next slice
         self._rest_until = 0.0
         self._looking = False  # `_turned` is scheduled
-        self._floor = 0.0  # what the last worker had used when it began
-        self._began = 0.0
-        self._taken = 0.0  # when `take` last agreed (loop time)
-        self.arrives = TurnTime(self._clock, self._soon)
-        """Whether bytes that arrive at a time (loop time) may be parsed at once."""
-        self.reports = TurnTime(self._clock, self._soon)
-        """Whether frames may be reported at a time as stored or abandoned."""
-        self.sharing = 0
-        """Connections whose small frames wait for a slice, not for Kafka."""
-        self.long = 0
-        """Connections whose next frame, which waits for a slice, is not small."""
+        self._floor = 0.0  # what the last of the long lane had used when it began
+        self._began = 0.0  # CPU time when the present work began
+        self._turn_ends = 0.0  # when the work without slices ends in this turn of the loop; 0: there was none
         self.until = 0.0
         """When the current slice ends (loop time)."""
 
-    def account(self) -> Account:
-        """Makes a new connection's account, with the debt that a returning one may have at most: otherwise a client that connects
-        again for each frame would always come first.
-        """
-        return Account(self._floor + DEBT)
-
-    def enter(self, account: Account) -> None:
-        """Lets an idle connection, or the small frames, take part again: they have work."""
-        account.used = min(max(account.used, self._least()), self._floor + DEBT)
-
-    def counted(self, used: float) -> float:
-        """Returns the use by which an account is compared: `used`, but at least a quantum less than the active accounts have.
-        Otherwise all connections of a crowd would come first that waited in one queue, or for a partition in which Kafka stored
-        nothing.
-        """
-        return max(used, self._least())
-
-    def _least(self) -> float:
-        """Returns the least use that a returning account is given."""
-        return self._floor - QUANTUM
-
-    def take(self, worker: Worker) -> bool:
-        """Returns whether `worker` may work at once: the slice has time left and no queued worker comes first. Else `ask`."""
-        if self.resting or (self._queue and worker.virtual_time() > self._queue.least()):
-            return False
-        self._taken = self._clock()
-        self.until = self._taken + self._left
-        return True
+    # Work in slices
 
     def ask(self, worker: Worker) -> None:
-        """Queues `worker`. The scheduler calls `granted` once, at the earliest in the next loop iteration."""
-        if self._later is None or worker in self._queue:
-            self._queue.add(worker)
+        """Queues `worker`; if it waits already, it keeps its place unless it comes sooner now. Calls its `work` once, at the
+        earliest in the next turn of the loop.
+        """
+        if self._later is not None:  # a slice would never end if those that come faster had their turn in it
+            self._later.append(worker)
+            return
+        before, number = worker.entry, next(self._numbers)
+        if (lane := worker.lane) is Lane.LONG:
+            entry: Entry = (*self.rank(worker.account), number, worker)
+            if before is not None and before[0] >= 0 and before < entry:
+                return
+            heapq.heappush(self._heap, entry)
         else:
-            self._later[worker] = None
+            if before is not None and before[0] < 0:
+                return
+            entry = (-1.0, 0, number, worker)
+            self._lines[lane].append(entry)
+        worker.entry = entry
         self._look()
 
     def withdraw(self, worker: Worker) -> None:
         """Takes `worker` out of the queue."""
-        self._queue.remove(worker)
+        worker.entry = None
         if self._later is not None:
-            self._later.pop(worker, None)
-
-    def granted(self) -> None:
-        """Restarts the wall time of a slice that was granted earlier and begins only now."""
-        self._taken = self._clock()
-        self.until = self._taken + self._left
-
-    def begin(self, account: Account) -> None:
-        """Begins to charge `account`."""
-        account.used = self.counted(account.used)
-        self._floor = max(self._floor, account.used)
-        self._began = self._cpu()
-
-    def end(self, account: Account) -> float:
-        """Charges `account` for the work since `begin`. Returns its CPU seconds."""
-        spent = self._cpu() - self._began
-        account.used += spent
-        self._left -= spent
-        small = self.small
-        if account is not small and small.used > (least := self._least()):
-            small.used = max(least, small.used - spent)  # it may use as much as all others together
-        now = self._clock()
-        if self._left <= 0 or now >= self.until:
-            self.resting = True
-            if spent >= LONG:
-                self._rest_until = now + min(spent * LONG_REST, MOST_REST)
-            self._look()
-        return spent
-
-    def small_built(self, cost: float) -> None:
-        """Charges small frames that `small_cost` estimates at `cost`, built since `take` or since the last such call."""
-        small, now = self.small, self._clock()
-        spent, self._taken = now - self._taken, now
-        small.used, self._floor = self.counted(small.used), max(self._floor, small.used)
-        # Many small frames and a few long ones share by their number.
-        small.used += cost if self.long >= self.sharing else cost * (self.long or 1) / self.sharing
-        self._left -= cost if cost > spent else spent
-        if self._left <= 0:
-            self.resting = True
-            self._look()
+            self._later = [each for each in self._later if each is not worker]
 
     def _look(self) -> None:
         if not self._looking:
@@ -218,75 +164,144 @@ class FairScheduler:
             self._soon(self._turned)
 
     def _turned(self) -> None:
-        """Grants the slice, or the rest of one, to the next worker: the loop has run."""
+        """Grants the slice, or the rest of one: the loop has run."""
         self._looking = False
-        if self.resting and self._rested < REST:
-            self._rested += 1
+        if self._rest:
+            self._rest -= 1
             self._look()
             return
-        if self.resting and self._clock() < self._rest_until:
+        now = self._clock()
+        if now < self._rest_until:
             self._looking = True
             self._at(self._rest_until, self._turned)
             return
-        if self.resting:
-            self.resting, self._rested, self._left = False, 0, TIME_SLICE
-        # A worker that asks again waits for the next iteration. With one worker in each iteration, a queue of workers that come
-        # faster would never end, however short their work is.
-        self._later = {}
+        began = self._cpu()
+        self.until = now + self._left
+        self._later = []
         try:
-            for worker in self._queue.turn():
-                if not self._grant(worker):
-                    break
+            self._serve()
         finally:  # the other workers continue even if one fails
             later, self._later = self._later, None
             for worker in later:
-                self._queue.add(worker)
-            if self._queue or self.resting:
-                self._look()  # after `granted`, so that its own call_soon runs first
+                self.ask(worker)
+            spent = self._cpu() - began
+            self._left -= spent
+            if self._left <= 0 or self._clock() >= self.until:
+                self._lane = _after(self._lane)
+                self._left, self._rest = TIME_SLICE, REST
+                if spent >= LONG:
+                    self._rest_until = self._clock() + min(spent * LONG_REST, MOST_REST)
+            if self._rest or self._heap or any(self._lines):
+                self._look()
 
-    def _grant(self, worker: Worker) -> bool:
-        """Grants the rest of the slice to `worker`. Returns whether it has worked and left some of it."""
-        self.until = self._clock() + self._left
-        return worker.granted() and not self.resting
+    def _serve(self) -> None:
+        """Lets workers work until the slice is over or none waits: those of the lane whose turn it is first."""
+        for _ in Lane:
+            while (worker := self._next()) is not None:
+                self._began = self._cpu() if self._lane is Lane.LONG else 0.0
+                worker.work(self.until)
+                if self._clock() >= self.until:
+                    return
+            self._lane = _after(self._lane)
+
+    def _next(self) -> Worker | None:
+        """Removes and returns the next worker of the lane whose turn it is."""
+        is_long = self._lane is Lane.LONG
+        waiting = self._heap if is_long else self._lines[self._lane]
+        while waiting:
+            entry = heapq.heappop(self._heap) if is_long else self._lines[self._lane].popleft()
+            worker = entry[-1]
+            if worker.entry is entry:  # else it has left, or waits elsewhere
+                worker.entry = None
+                return worker
+        return None
+
+    # The use of connections
+
+    def new_account(self) -> Account:
+        """Makes a new connection's account, with the debt that a returning one may have at most: otherwise a client that connects
+        again for each frame would always come first.
+        """
+        return Account(self._floor + DEBT)
+
+    def enter(self, account: Account, *, rested: bool = True) -> None:
+        """Lets a connection take part again: it has long work. `rested`: it had none before."""
+        if not account.spent:
+            least = self._floor - QUANTUM if rested else self._floor
+            account.used = min(max(account.used, least), self._floor + DEBT)
+            account.place = next(self._numbers)
+
+    def rank(self, account: Account) -> Rank:
+        """Returns by what an account is compared: its use, but at least a quantum less than the active accounts have. Otherwise
+        all connections of a crowd would come first that waited for a partition in which Kafka stored nothing.
+        """
+        return max(account.used, self._floor - QUANTUM), account.place
+
+    def charge(self, account: Account, *, done: bool) -> None:
+        """Charges `account` for the present work since it began. It keeps its rank for its quantum, unless it is `done`."""
+        self._floor = max(self._floor, account.used)
+        now = self._cpu()
+        account.spent += now - self._began
+        self._began = now
+        if done or account.spent >= QUANTUM:
+            account.used = max(account.used, self._floor - QUANTUM) + account.spent
+            account.spent, account.place = 0.0, next(self._numbers)
+
+    # Work without slices
+
+    def arrives(self, now: float) -> bool:
+        """Returns whether short work may be done at `now` (loop time) without a slice: this turn of the loop has time for it."""
+        if not self._turn_ends:
+            self._turn_ends = now + ARRIVAL_TIME
+            self._soon(self._next_turn)
+        return now < self._turn_ends
+
+    async def breathe(self) -> None:
+        """Waits until a turn of the loop has time for short work; not at all if this one has."""
+        while not self.arrives(self._clock()):  # noqa: ASYNC110  (each turn begins by itself)
+            await asyncio.sleep(0)
+
+    def _next_turn(self) -> None:
+        self._turn_ends = 0.0
 
 
-class Slices(Worker):
-    """The slices of a task, which awaits them. Make it inside a running event loop."""
+def _after(lane: Lane) -> Lane:
+    return Lane((lane + 1) % len(Lane))
 
-    def __init__(self, scheduler: FairScheduler, virtual_time: Callable[[], float]) -> None:
+
+class Steps(Worker, Generic[T]):
+    """Work of a task, which awaits what it makes. Done like small pieces: other work waits for it."""
+
+    lane = Lane.SMALL
+
+    def __init__(self, scheduler: Scheduler, steps: Iterator[T | None]) -> None:
+        """`steps` yields what it makes, and None where it may pause."""
         self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
-        self._virtual_time = virtual_time
-        self._slice: asyncio.Future[bool] | None = None  # true: it has a slice
-        self._first = False
+        self._steps = steps
+        self._made: asyncio.Future[T | None] = self._loop.create_future()
 
-    async def next(self, *, first: bool = False) -> bool:
-        """Waits for a slice. False: `leave` was called instead. `first`: before all other work."""
-        self._slice, self._first = self._loop.create_future(), first
+    async def next(self) -> T | None:
+        """Returns what is made next; None at the end. Raises what `steps` raises."""
+        self._made = self._loop.create_future()
         self._scheduler.ask(self)
-        granted = await self._slice
-        self._first = False
-        if granted:
-            self._scheduler.granted()
-        return granted
-
-    def leave(self) -> None:
-        """Ends a wait for a slice."""
-        if self._slice is not None and not self._slice.done():
-            self._scheduler.withdraw(self)
-            self._slice.set_result(False)
-
-    def close(self) -> None:
-        """Leaves the scheduler's queue."""
-        self._scheduler.withdraw(self)
+        return await self._made
 
     @override
-    def virtual_time(self) -> float:
-        return FIRST if self._first else self._virtual_time()
-
-    @override
-    def granted(self) -> bool:
-        assert self._slice is not None
-        if not self._slice.done():
-            self._slice.set_result(True)
-        return False
+    def work(self, until: float) -> None:
+        made, failure = None, None
+        try:
+            for made in self._steps:
+                if made is not None:
+                    break
+                if self._loop.time() >= until:
+                    self._scheduler.ask(self)
+                    return
+        except Exception as error:
+            failure = error
+        if self._made.done():  # the task was cancelled
+            return
+        if failure is None:
+            self._made.set_result(made)
+        else:
+            self._made.set_exception(failure)

@@ -19,7 +19,7 @@ from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening import sockets
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.proxy import ProxiedClient, header
-from headrace_common.listening.secured import DecryptionQueue, SecuredTransport
+from headrace_common.listening.secured import SecuredTransport
 from headrace_common.listening.tls import TlsContext, identity
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.networks import normal, within
@@ -85,7 +85,6 @@ class Listener(Endpoint):
         self._receiver = receiver
         self._tasks = tasks
         self._tls = tls
-        self._turns = None if tls is None else DecryptionQueue(receiver.scheduler.arrives)
         self._new_session = new_session
         self._listen = listen
         self._port = listen.port or port
@@ -230,10 +229,10 @@ class Listener(Endpoint):
                         self._refuse(client, named, LIMIT)
                         return
                     receiver.crowd.rename(place, named.address, found)
-            if self._tls is None or self._turns is None:
+            if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
             else:
-                secured = SecuredTransport(self._tls.current(), self._turns)
+                secured = SecuredTransport(self._tls.current(), receiver.scheduler)
                 await loop.connect_accepted_socket(lambda: secured, client)
                 certificate = await secured.handshake(receiver.limits.handshake_time)
                 secured.begin(connect(identity(certificate)))

@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Callable
 from typing import Any, Final, cast
 
 from typing_extensions import override
+
+from headrace_common.fairness.scheduler import Lane, Scheduler, Worker
 
 RECORD: Final = 16 << 10
 """Bytes of the largest record (RFC 8446, 5.1)."""
@@ -27,56 +28,20 @@ WRITTEN: Final = 64 << 10
 SLICE: Final = 0.001
 """Seconds for which a connection is decrypted before others have their turn."""
 
-TURN: Final = 2 * SLICE
-"""Seconds of a turn of the loop for those that wait."""
-
 _ENDED: Final = cast("ssl.SSLObject", None)
 """The TLS object of a transport whose socket is gone: it neither reads nor writes."""
 
 
-class DecryptionQueue:
-    """The connections that have more to decrypt than one turn of the loop has time for, in the order in which they came."""
-
-    def __init__(self, arrives: Callable[[float], bool]) -> None:
-        """`arrives`: whether bytes that arrive at that time (of the loop) may be decrypted at once."""
-        self._loop = asyncio.get_running_loop()
-        self._arrives = arrives
-        self._waiting: dict[SecuredTransport, None] = {}
-        self._running = False
-
-    def has_time(self, who: SecuredTransport) -> bool:
-        """Returns whether this turn of the loop has time for `who`, which does not wait already."""
-        return who not in self._waiting and self._arrives(self._loop.time())
-
-    def wait(self, who: SecuredTransport) -> None:
-        """Calls `who.look` in a later turn."""
-        self._waiting[who] = None
-        if not self._running:
-            self._running = True
-            self._loop.call_soon(self._run)
-
-    def _run(self) -> None:
-        waiting, until = self._waiting, time.monotonic() + TURN
-        try:
-            while waiting:
-                who = next(iter(waiting))
-                del waiting[who]
-                who.look()
-                if time.monotonic() >= until:
-                    break
-        finally:
-            self._running = bool(waiting)
-            if waiting:
-                self._loop.call_soon(self._run)
-
-
-class SecuredTransport(asyncio.Transport, asyncio.Protocol):
+class SecuredTransport(asyncio.Transport, asyncio.Protocol, Worker):
     """The protocol of a socket's transport, and the transport of a connection. Make it, give it to the loop, await `handshake`,
     then call `begin`.
     """
 
-    def __init__(self, context: ssl.SSLContext, turns: DecryptionQueue) -> None:
-        self._turns = turns
+    lane = Lane.SECURED
+
+    def __init__(self, context: ssl.SSLContext, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._loop = asyncio.get_running_loop()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,7 +71,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
         """Connects the transport with a connection, which gets the bytes that came after the handshake."""
         self._connection = connection
         connection.connection_made(self)
-        self._turns.wait(self)
+        self._scheduler.ask(self)
 
     # Calls from the event loop
 
@@ -121,22 +86,22 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
                 self._connection.data_received(b"")  # it rests between two reads
             return
         self._left, self._at = self._left[self._at :] + data if self._left else data, 0
-        if self._turns.has_time(self):
-            self.look()
+        if self.entry is None and self._scheduler.arrives(self._loop.time()):
+            self.work(0.0)
         else:
-            self._turns.wait(self)
+            self._scheduler.ask(self)
             self._pace()
 
     @override
     def eof_received(self) -> bool:
         self._peer_ended = True
-        self._turns.wait(self)
+        self._scheduler.ask(self)
         return True
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.append(exc)
-        self._turns.wait(self)
+        self._scheduler.ask(self)
 
     @override
     def pause_writing(self) -> None:
@@ -150,8 +115,9 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
 
     # Inspecting received bytes
 
-    def look(self) -> None:
-        """Decrypts received bytes for about `SLICE`, the rest in a later turn."""
+    @override
+    def work(self, until: float) -> None:
+        """Decrypts received bytes for about `SLICE`, the rest in a later slice."""
         until, found = time.monotonic() + SLICE, list[bytes]()
         failure: ssl.SSLError | None = None
         try:
@@ -169,7 +135,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol):
         if not self._left:
             self._end()
         elif self._connection is not None or not self._shaken.done():  # else `begin` goes on
-            self._turns.wait(self)
+            self._scheduler.ask(self)
         self._pace()
 
     def _take(self, found: list[bytes]) -> bool:

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 from headrace_common.kafka.record_batch import UNLIMITED, BatchBuilder, builder_of
 from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.record.contract import REPUBLISHED
 from headrace_common.record.encoding import decode, encode
-from headrace_common.record.event import Part, Reject
+from headrace_common.record.event import Reject
 
 LONG_BATCH: Final = 512 << 10
-"""Bytes of a cycle after which a frame that has used its quantum waits for the next cycle."""
+"""Bytes of a cycle after which a frame that has used up its slice goes on in the next cycle."""
 
 REJECT_OVERHEAD: Final = 1024
 """Bytes that a reject takes in memory beyond its own during its cycle: a frame may hold a hundred thousand tiny ones."""
-
-
-class Step(Enum):
-    """How a slice of work on a frame ended."""
-
-    WHOLE = "all of it is in the cycle"
-    FULL = "the cycle is full"
-    LATER = "the slice is over"
-    PARKED = "it waits for memory"
 
 
 def republished(record: bytes) -> bytes:
@@ -152,33 +142,39 @@ class Cycle:
     """Frames with parts in this cycle, or that end with it."""
     whole: bool = False
     """It holds the end of a frame: a client waits for it."""
+    full: bool = False
+    """The next part did not fit, or waits for the next cycle."""
 
-    def add(self, parts: list[Part], owner: InFlightFrame) -> int:
-        """Adds parts, in order, while they fit. Returns how many."""
-        batch = self.batch
+    def add_some(self, owner: InFlightFrame) -> bool:
+        """Moves the parts that a frame has made here, as far as they fit. Returns whether these were its last.
+
+        Keeps one back until the frame has made more or ends: its end shows with its last part.
+        """
+        batch, parts, at = self.batch, owner.made if owner.exhausted else owner.made[:-1], 0
         assert batch is not None
-        at = 0
         if len(parts) == 1 and type(part := parts[0]) is bytes and batch.add(part, owner):  # the usual small frame
-            self.frames[owner] = None
-            owner.built += 1
-            return 1
+            at = 1
         while at < len(parts):
             at = batch.extend(parts, at, owner)
             if at == len(parts):
                 break
             part = parts[at]
             if not isinstance(part, Reject) or self.reject_bytes >= self.limit:
+                self.full = True
                 break
             self.rejects.append((owner, part))
             self.reject_bytes += len(part) + REJECT_OVERHEAD
             at += 1
-        if at or not parts:
+        whole = owner.exhausted and at == len(owner.made)
+        if at or whole:
             self.frames[owner] = None
             owner.built += at
-        return at
+            del owner.made[:at]
+        self.whole = self.whole or whole
+        return whole
 
     def is_long(self) -> bool:
-        """Returns whether frames that have used their quantum wait for the next cycle."""
+        """Returns whether a frame that has used up its slice goes on in the next cycle."""
         assert self.batch is not None
         return self.batch.size + self.reject_bytes >= LONG_BATCH
 

@@ -10,8 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headrace_common.fairness.scheduler import QUANTUM, FairScheduler
-from headrace_common.fairness.workers import FIRST, Account
+from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.tasks import stood_still
@@ -26,6 +25,12 @@ AGAIN: Final = 1.0
 
 AT_ONCE: Final = 100
 """Frames that are abandoned in one turn of the loop: thousands that came together pass their deadline together."""
+
+LOOK: Final = 8
+"""Parts that are made between two looks at the clock."""
+
+LARGE: Final = 1 << 10
+"""Bytes of an event from which the clock is looked at after each event."""
 
 NOTHING: Final[Iterator[Part | Pause | list[Part]]] = iter(())
 
@@ -49,17 +54,13 @@ class InFlightFrame:
     """A frame on its way to Kafka. Times are those of the event loop, in seconds."""
 
     __slots__ = (
-        "_give_back",
         "abandoned",
         "account",
         "built",
-        "cost",
         "deadline",
         "exhausted",
         "frame",
-        "growing",
         "grown",
-        "halfway",
         "kept",
         "listener",
         "made",
@@ -69,6 +70,7 @@ class InFlightFrame:
         "small",
         "submitted",
         "ticket",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, frame: Frame, listener: DeliveryListener, submitted: float, deadline: float) -> None:
@@ -81,92 +83,63 @@ class InFlightFrame:
         self.deadline = deadline
         self.small = frame.small
         self.runs = NOTHING if frame.small else frame.runs()
-        self.growing = True  # until its first part is built
         self.made: list[Part] = []  # built, but not in a batch yet
-        self.halfway = False  # the last slice ended inside a part
         self.built = 0  # parts added to batches so far, over all cycles
-        self.exhausted = False  # there are no more parts
+        self.exhausted = False  # all parts are made
         self.abandoned = False
-        self.cost = 0.0  # CPU seconds so far
-        self.grown = 0
-        self.reserved = 0
-        self._give_back: Callable[[int], None] | None = None
+        self.waits = False  # for memory
+        self.grown = self.reserved = 0
 
-    # Making its parts
+    def make_all(self, log: RateLimited) -> bool:
+        """Makes all parts of a small frame. Returns False if it takes more work than its size suggests: it is not small then."""
+        try:
+            made = self.frame.at_once()
+        except Exception as error:
+            made = [self._spoiled(error, log)]
+        if made is None:
+            self.small, self.runs = False, self.frame.runs()
+            return False
+        self.made, self.exhausted = made, True  # it is small, and keeps what it has
+        return True
 
-    def make(self, most: int, clock: Callable[[], float], until: float, log: RateLimited) -> list[Part]:
-        """Makes its next parts: `most`, or more if the last come as one run. Returns an empty list if none are left, or if the
-        slice ended inside a part, which `halfway` says.
+    def make(
+        self, until: float, clock: Callable[[], float], may_grow: Callable[[InFlightFrame], bool], log: RateLimited
+    ) -> bool:
+        """Makes some of its next parts, until the time `until` at most, and notes if there are no more. Returns False if it has
+        to wait for memory: it starts over then, and holds nothing.
         """
-        made: list[Part] = []
-        self.halfway = False
+        made, before = self.made, len(self.made)
         try:
             for part in self.runs:
                 if isinstance(part, Pause):
+                    self.grown += part.grown
+                    if part.grown and not may_grow(self):
+                        self.runs, self.grown = self.frame.runs(), 0
+                        return False
                     if clock() >= until:
-                        self.halfway = True
-                        break
+                        return True
                     continue
                 if isinstance(part, list):
                     made += part
                 else:
                     made.append(part)
-                if len(made) >= most:
-                    break
+                if len(made) - before >= LOOK or isinstance(part, list) or len(part) >= LARGE:
+                    return True
         except Exception as error:
-            made.append(self.spoiled(error, log))  # after the parts that were made before
-        return made
+            made.append(self._spoiled(error, log))  # after the parts that were made before
+        self.finish()
+        return True
 
-    def at_once(self, log: RateLimited) -> list[Part] | None:
-        """Makes all parts of a small frame. None: it takes more work than its size suggests."""
-        try:
-            return self.frame.at_once()
-        except Exception as error:
-            return [self.spoiled(error, log)]
-
-    def grow(self, log: RateLimited) -> Pause | list[Part]:
-        """Makes its first parts, or the next step of growing before these. An empty list: it has none."""
-        try:
-            found = next(self.runs, [])
-        except Exception as error:
-            return [self.spoiled(error, log)]
-        return found if isinstance(found, Pause | list) else [found]
-
-    def spoiled(self, error: Exception, log: RateLimited) -> Reject:
+    def _spoiled(self, error: Exception, log: RateLimited) -> Reject:
         """Returns the whole frame, as received, as what replaces its remaining parts after a bug in Headrace."""
         log.exception("building a frame's events failed", ticket=self.ticket)
-        self.runs = NOTHING
         return self.frame.spoiled(f"{type(error).__name__}: {error}")
-
-    def enlarge(self) -> None:
-        """Has it built like a large frame, since it takes more work. None of its parts may be in a batch yet."""
-        self.small = False
-        self.restart()
-
-    def restart(self) -> None:
-        """Discards the parts built so far. None of them may be in a batch yet."""
-        assert not self.built
-        self.runs = self.frame.runs()
-        self.grown = 0
-        self.shrink(0)
 
     def finish(self) -> None:
         """Notes that there are no more parts, and drops the bytes of the message: the frame may wait for Kafka for minutes."""
-        self.exhausted, self.runs = True, NOTHING
-        del self.frame
-
-    # What it reserves
-
-    def reserve(self, size: int, give_back: Callable[[int], None]) -> None:
-        """Records a reservation of `size` bytes for the frame's growth. It replaces an earlier one."""
-        self.shrink(0)
-        self.reserved, self._give_back = size, give_back
-
-    def shrink(self, to: int) -> None:
-        """Gives back the reservation beyond `to` bytes."""
-        if self._give_back is not None and self.reserved > to:
-            self._give_back(self.reserved - to)
-            self.reserved = to
+        if not self.exhausted:
+            self.exhausted, self.runs = True, NOTHING
+            del self.frame
 
 
 class Pending(OrderedDict[InFlightFrame, None]):
@@ -223,173 +196,88 @@ class Pending(OrderedDict[InFlightFrame, None]):
         self.watch(max(now, next((frame.deadline for frame in self if frame.deadline < NO_DEADLINE), NO_DEADLINE)))
 
 
-class _Place:
-    """The place of an account in a heap; empty once `account` is None."""
-
-    __slots__ = ("account", "order", "used")
-
-    def __init__(self, account: Account, order: int) -> None:
-        self.account: Account | None = account
-        self.used = account.used
-        self.order = order
-
-    def __lt__(self, other: _Place) -> bool:
-        return (self.used, self.order) < (other.used, other.order)
-
-
-class FairQueue:
-    """The frames that wait to be taken: one ordered queue for each connection.
-
-    Small frames are first come, first served, one of each connection at a time. Beside them, the next frame comes from the
-    connection that has used the least CPU time; once begun, it stays current for its quantum.
+class FrameQueue:
+    """The frames that wait for a partition, those of each connection in order: the first is in one of two lines, the others
+    behind it. So one small frame of each connection is taken at a time.
     """
 
-    def __init__(self, scheduler: FairScheduler) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._first: dict[Account, InFlightFrame] = {}  # of each connection
-        self._behind: dict[Account, deque[InFlightFrame]] = {}  # the others, of connections with any: most have none
-        self._small: OrderedDict[Account, InFlightFrame] = OrderedDict()  # the first frames that are small, in order
-        self._heap: list[_Place] = []  # the other queues whose first frame can continue; never an empty place first
-        self._places: dict[Account, _Place] = {}  # in it
-        self._order = itertools.count()
-        self._current: InFlightFrame | None = None
-        self._parked: set[Account] = set()  # their first frame cannot continue
-        self.paused_since: float | None = None
-        """Since when this queue is paused (event loop time)."""
+        self._behind: dict[Account, deque[InFlightFrame]] = {}
+        self._small: deque[InFlightFrame] = deque()
+        self._long: list[tuple[float, int, int, InFlightFrame]] = []  # a heap, by their accounts' rank
+        self._numbers = itertools.count()
+        self._waiting = self._dropped = 0
 
     def __bool__(self) -> bool:
-        """Whether a frame can continue."""
-        return self._current is not None or bool(self._small) or bool(self._heap)
+        return bool(self._small or self._long)
 
-    def pause(self, now: float) -> None:
-        """Pauses this queue until `resume`: its pump waits for Kafka. Its frames take no share meanwhile."""
-        self.paused_since = now
-        self._scheduler.sharing -= len(self._small)
-        self._scheduler.long -= len(self._first) - len(self._small)
+    def add(self, frame: InFlightFrame) -> None:
+        """Queues a frame after the other frames of its connection."""
+        self._waiting += 1
+        behind = self._behind.get(frame.account)
+        if behind is None:
+            self._behind[frame.account] = deque()
+            self.enter(frame)
+        else:
+            behind.append(frame)
 
-    def resume(self) -> None:
-        """Learns that frames are taken again."""
-        scheduler = self._scheduler
-        if self._small and not scheduler.sharing:
-            scheduler.enter(scheduler.small)
-        self.paused_since = None
-        scheduler.sharing += len(self._small)
-        scheduler.long += len(self._first) - len(self._small)
+    def enter(self, frame: InFlightFrame, *, rested: bool = True) -> None:
+        """Queues a frame that is the first of its connection, as one that has come now. `rested`: see `Scheduler.enter`."""
+        if not frame.small:
+            self._scheduler.enter(frame.account, rested=rested)
+        self.put(frame)
 
-    def virtual_time(self) -> float:
-        """Returns the CPU seconds of the next frame's account. FIRST for an empty queue, so that its pump runs at once."""
-        if self._current is not None or not self:
-            return FIRST
-        scheduler = self._scheduler
-        return scheduler.small.used if self._small_is_next() else scheduler.counted(self._heap[0].used)
+    def put(self, frame: InFlightFrame) -> None:
+        """Queues a frame that is the first of its connection."""
+        if frame.small:
+            self._small.append(frame)
+        else:
+            heapq.heappush(self._long, (*self._scheduler.rank(frame.account), next(self._numbers), frame))
 
-    def next_small(self) -> InFlightFrame | None:
-        """Returns the frame of `next` if it is small."""
-        if self._current is None and (not self._heap or self._small_is_next()):
-            for frame in self._small.values():
+    def small(self) -> InFlightFrame | None:
+        """Returns the small frame that has come first."""
+        while self._small:
+            if not (frame := self._small[0]).abandoned:
                 return frame
+            self.done(self._small.popleft())
         return None
 
-    def add(self, in_flight: InFlightFrame) -> None:
-        """Queues a frame after the other frames of its connection."""
-        account = in_flight.account
-        if account not in self._first:
-            if not in_flight.small:
-                self._scheduler.enter(account)
-            self._lead(in_flight)
-            return
-        queue = self._behind.get(account)
-        if queue is None:
-            queue = self._behind[account] = deque()
-        queue.append(in_flight)
+    def long(self) -> InFlightFrame | None:
+        """Returns the frame, of those that are not small, whose connection has used the least CPU time."""
+        while self._long:
+            if not (frame := self._long[0][-1]).abandoned:
+                return frame
+            self.done(heapq.heappop(self._long)[-1])
+        return None
 
-    def next(self) -> InFlightFrame:
-        """Returns the frame to continue with. Unless it is small, it becomes the current one."""
-        if self._current is None:
-            if (small := self.next_small()) is not None:
-                return small
-            account = self._heap[0].account
-            assert account is not None
-            self._current = self._first[account]
-            self._vacate(account)
-        return self._current
+    def take_small(self) -> None:
+        """Removes the frame that `small` returns. It is the first of its connection until `done` is called for it."""
+        self._small.popleft()
 
-    def later(self, in_flight: InFlightFrame) -> None:
-        """Keeps the frame of `next`, which is not finished, current while its quantum lasts; then queues it."""
-        if in_flight.cost >= QUANTUM:
-            self._current = None
-            self._push(in_flight)
+    def take_long(self) -> None:
+        """Removes the frame that `long` returns, like `take_small`."""
+        heapq.heappop(self._long)
 
-    def enlarge(self, in_flight: InFlightFrame) -> None:
-        """Queues the small frame of `next` as a large one: it takes more work than its size lets expect."""
-        del self._small[in_flight.account]
-        self._scheduler.sharing -= self.paused_since is None
-        in_flight.enlarge()
-        self._scheduler.enter(in_flight.account)
-        self._lead(in_flight)
+    def done(self, frame: InFlightFrame) -> None:
+        """Queues the next frame of a connection whose first one is not in a line any more."""
+        self._waiting -= 1
+        behind = self._behind[frame.account]
+        while behind:
+            if not (following := behind.popleft()).abandoned:
+                self.put(following)
+                return
+            self._waiting -= 1
+        del self._behind[frame.account]
 
-    def park(self) -> None:
-        """Sets the current frame aside until `back` is called for it."""
-        assert self._current is not None
-        self._parked.add(self._current.account)
-        self._current = None
-
-    def back(self, in_flight: InFlightFrame) -> None:
-        """Queues a parked frame that can continue."""
-        self._parked.discard(in_flight.account)
-        self._scheduler.enter(in_flight.account)
-        self._push(in_flight)
-
-    def remove(self, in_flight: InFlightFrame) -> None:
-        """Removes a finished or abandoned frame. Does nothing unless it is the first of its queue: `next` shows it later."""
-        account = in_flight.account
-        if self._first.get(account) is not in_flight:
-            return
-        if in_flight.small:
-            del self._small[account]
-            self._scheduler.sharing -= self.paused_since is None
-        else:
-            self._scheduler.long -= self.paused_since is None
-            if in_flight is self._current:
-                self._current = None
-            elif account in self._parked:
-                self._parked.discard(account)
-            else:
-                self._vacate(account)
-        queue = self._behind.get(account) if self._behind else None
-        if queue is None:
-            del self._first[account]
-            return
-        self._lead(queue.popleft())
-        if not queue:
-            del self._behind[account]
-
-    def _small_is_next(self) -> bool:
-        if not self._small or not self._heap:
-            return bool(self._small)
-        return self._scheduler.small.used <= self._scheduler.counted(self._heap[0].used)
-
-    def _lead(self, in_flight: InFlightFrame) -> None:
-        """Makes `in_flight` the first frame of its account."""
-        account, scheduler = in_flight.account, self._scheduler
-        self._first[account] = in_flight
-        if in_flight.small:
-            self._small[account] = in_flight
-            if self.paused_since is None:
-                if not scheduler.sharing:
-                    scheduler.enter(scheduler.small)
-                scheduler.sharing += 1
-        else:
-            scheduler.long += self.paused_since is None
-            self._push(in_flight)
-
-    def _push(self, in_flight: InFlightFrame) -> None:
-        """Queues an account whose first frame is `in_flight`, which is not small."""
-        place = self._places[in_flight.account] = _Place(in_flight.account, next(self._order))
-        heapq.heappush(self._heap, place)
-
-    def _vacate(self, account: Account) -> None:
-        """Empties the place of an account. Searching the heap for it would take as long as others wait there."""
-        self._places.pop(account).account = None
-        while self._heap and self._heap[0].account is None:
-            heapq.heappop(self._heap)
+    def drop(self) -> None:
+        """Learns that a frame was abandoned. Removes all such together: one would have to be searched for among thousands."""
+        self._dropped += 1
+        if 2 * self._dropped > self._waiting:
+            self._dropped = 0
+            gone = [frame for frame in (*self._small, *(entry[-1] for entry in self._long)) if frame.abandoned]
+            self._small = deque(frame for frame in self._small if not frame.abandoned)
+            self._long = [entry for entry in self._long if not entry[-1].abandoned]
+            heapq.heapify(self._long)
+            for frame in gone:
+                self.done(frame)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import FIRST_PAUSE, Producer
 from headrace_common.operations.certificates import kafka_key_pair
@@ -55,7 +55,7 @@ class Publisher:
     def __init__(
         self,
         settings: KafkaSettings,
-        scheduler: FairScheduler,
+        scheduler: Scheduler,
         growth: Growth,
         metrics: ReceiverMetrics,
         log: Log,

@@ -1,4 +1,4 @@
-"""The publisher of one partition of the events topic. Read it from top to bottom: take, store events, store rejects, report.
+"""The publisher of one partition of the events topic. Read it from top to bottom: collect, store events, store rejects, report.
 
 It has no linger time: frames that arrive during one cycle form the next, and a cycle is filled on only while a request to its
 broker is under way. Every acknowledgement goes through `Pump._report`.
@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from aiokafka.structs import TopicPartition
+from typing_extensions import override
 
-from headrace_common.fairness.budget import Growth, GrowthPool
-from headrace_common.fairness.scheduler import MADE_COST, QUANTUM, TOGETHER, TOLD, FairScheduler, Slices, small_cost
+from headrace_common.fairness.budget import Growth
+from headrace_common.fairness.scheduler import TOLD, Account, Lane, Scheduler, Steps, Worker
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.publishing.batch import Batch, Cycle, Step
+from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery, PartitionRefusal
-from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FairQueue, InFlightFrame, Pending
+from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame, Pending
 from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.publishing.topics import Topics
-from headrace_common.record.event import Part
-from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil, Pause
-
-LOOK: Final = 8
-"""Parts between two checks of the clock."""
-
-LARGE: Final = 1 << 10
-"""Bytes of an event from which the clock is checked after each event."""
+from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil
 
 AGAIN: Final = 5.0
 """Seconds until records that Kafka has refused are sent again, if they are kept."""
@@ -48,7 +43,7 @@ class Pump:
         topics: Topics,
         producer: Producer,
         delivery: Delivery,
-        scheduler: FairScheduler,
+        scheduler: Scheduler,
         growth: Growth,
         metrics: ReceiverMetrics,
         log: Log,
@@ -65,12 +60,14 @@ class Pump:
         self._limited = RateLimited(log, burst=1, interval=60.0)
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
-        self._queue = FairQueue(scheduler)
-        self._slices = Slices(scheduler, self._queue.virtual_time)
+        self._queue = FrameQueue(scheduler)
+        self._small = _Making(Lane.SMALL, self._make_small)
+        self._long = _Making(Lane.LONG, self._make_long)
+        self._cycle: Cycle | None = None  # that collects records
         self._pending = Pending(partial(self._abandon, error=DeliveryError(OVERDUE, DeliveryPolicy.RETRY)))
-        self._parked: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
-        self._arrived = self._loop.create_future()
+        self._changed = self._loop.create_future()
+        self._left_at: float | None = None  # when the cycle left that waits for Kafka
         self.connections = 0  # whose partition this is
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
@@ -94,8 +91,7 @@ class Pump:
             self.idle.clear()
         pending[frame] = None
         self._queue.add(frame)
-        if not self._arrived.done():
-            self._wake()
+        self._ask()
         if frame.deadline < pending.at:
             pending.watch(frame.deadline)
 
@@ -107,12 +103,8 @@ class Pump:
             while True:
                 if not self._pending:
                     self.idle.set()
-                while not self._queue:
-                    await self._arrival()
-                limit = self._topics.events.batch_bytes(self._batch_bytes)
-                cycle = Cycle(Batch(self.where.topic, self.where.partition, limit), limit)
-                await self._take(cycle)
-                self._queue.pause(self._clock())
+                cycle = await self._collect()
+                self._left_at = self._clock()
                 while cycle.living():
                     cycle.drop_abandoned()
                     failure = await self._store_events(cycle) or await self._store_rejects(cycle)
@@ -121,162 +113,111 @@ class Pump:
                     await self._give_up(cycle, failure)
                     if failure.policy is not DeliveryPolicy.RETRY and cycle.living():
                         await self._keep(cycle, failure)
-                self._queue.resume()
+                self._left_at = None
         except Exception:
             self._ended = True
             self._abandon_all()
             raise
         finally:
-            self._turn = None
-            self._slices.close()
+            self._cycle = None
             self._pending.close()
-            for task in self._parked:
-                task.cancel()
 
-    # Take
+    # Collect
 
-    async def _take(self, cycle: Cycle) -> None:
-        """Adds parts of frames until the cycle is full; earlier if it holds the end of a frame, its broker is free for it, and no
-        frame waits or the next one would have to wait for a slice.
-        """
-        queue = self._queue
+    async def _collect(self) -> Cycle:
+        """Returns the next cycle: a full one, or one that holds the end of a frame and whose broker is free for it."""
+        limit = self._topics.events.batch_bytes(self._batch_bytes)
+        cycle = self._cycle = Cycle(Batch(self.where.topic, self.where.partition, limit), limit)
         self._turn = None
-        while True:
-            if not queue:
-                if not cycle.whole or self._may_leave():  # not whole: all that waited was abandoned meanwhile
-                    return
-                await self._arrival()
-                continue
-            if not self._scheduler.take(self._slices):
-                if cycle.whole and self._may_leave():
-                    return
-                if not await self._slices.next():
-                    return
-                if not queue:
-                    continue
-            frame = queue.next()
-            if frame.abandoned:
-                queue.remove(frame)
-                continue
-            if frame.small:
-                if not self._take_small(cycle):
-                    return
-                continue
-            self._scheduler.begin(frame.account)
-            step = self._take_some(frame, cycle)
-            frame.cost += self._scheduler.end(frame.account)
-            if step is Step.WHOLE:
-                frame.finish()
-                cycle.whole = True
-                queue.remove(frame)
-            elif step is Step.PARKED:
-                queue.park()
-            else:
-                queue.later(frame)
-                if step is Step.FULL or (frame.cost >= QUANTUM and cycle.is_long()):
-                    return
+        self._ask()
+        while not (cycle.full or (cycle.whole and self._may_leave())):
+            if cycle.frames and not (cycle.whole or self._queue):  # all of them were abandoned meanwhile
+                break
+            self._changed = self._loop.create_future()
+            await self._changed
+        self._cycle = None
+        return cycle
 
-    def _take_small(self, cycle: Cycle) -> bool:
-        """Moves small frames into the cycle, one of each connection in turn, for a slice. Returns whether it has room left."""
-        queue, scheduler, cost, has_room = self._queue, self._scheduler, 0.0, True
-        while has_room and not scheduler.resting and (frame := queue.next_small()) is not None and not frame.abandoned:
-            made: list[Part] | None = frame.made
-            if not made:
-                if (inner := frame.frame).made:
-                    made, cost = inner.at_once(), cost + MADE_COST
-                else:
-                    made, cost = frame.at_once(self._limited), cost + small_cost(inner.size)
-                if cost >= TOGETHER:
-                    scheduler.small_built(cost)
-                    cost = 0.0
-            if made is None:
-                queue.enlarge(frame)
+    def _ask(self) -> None:
+        """Asks for slices to make records of frames that wait, while a cycle collects them."""
+        if self._cycle is None or self._cycle.full:
+            return
+        if self._queue.small() is not None:
+            self._scheduler.ask(self._small)
+        if (frame := self._queue.long()) is not None:
+            self._long.account = frame.account
+            self._scheduler.ask(self._long)
+
+    def _make_small(self, until: float) -> None:
+        """Moves small frames into the cycle, one of each connection in turn, for a slice."""
+        queue, clock, cycle = self._queue, self._clock, self._cycle
+        while cycle is not None and not cycle.full and (frame := queue.small()) is not None:
+            if not (frame.exhausted or frame.make_all(self._limited)):
+                queue.take_small()
+                queue.enter(frame)
                 continue
-            if (added := cycle.add(made, frame)) < len(made):
-                frame.made, has_room = made[added:], False
-            else:
-                frame.exhausted = cycle.whole = True  # it is small, and keeps what it has
-                queue.remove(frame)
-        scheduler.small_built(cost)
-        return has_room
+            if cycle.add_some(frame):
+                queue.take_small()
+                queue.done(frame)
+            if clock() >= until:
+                break
+        self._made()
 
-    def _take_some(self, frame: InFlightFrame, cycle: Cycle) -> Step:
-        """Moves parts of a frame into the cycle until the slice is over, the cycle is full or there are no more."""
-        clock, until, log = self._clock, self._scheduler.until, self._limited
-        if frame.growing and (step := self._grow(frame, until)) is not None:
-            return step
-        made, frame.made = frame.made or frame.make(1, clock, until, log), []
-        while made:
-            if (added := cycle.add(made, frame)) < len(made):
-                frame.made = made[added:]
-                return Step.FULL
-            look = LOOK if len(made[-1]) < LARGE else 1
-            over = clock() >= until
-            made = frame.make(1 if over else look, clock, until, log)
-            if over and made:  # one part ahead, so that the end of the frame shows at once
-                frame.made = made
-                return Step.LATER
-        if frame.halfway:
-            return Step.LATER
-        cycle.frames[frame] = None
-        return Step.WHOLE
+    def _make_long(self, until: float) -> None:
+        """Moves parts of other frames into the cycle, for a slice."""
+        queue, clock, cycle = self._queue, self._clock, self._cycle
+        while cycle is not None and not cycle.full and (frame := queue.long()) is not None:
+            queue.take_long()
+            whole = self._make_some(frame, cycle, until)
+            self._scheduler.charge(frame.account, done=whole or frame.waits)
+            if whole:
+                queue.done(frame)
+            elif not frame.waits:
+                queue.put(frame)
+            following = queue.long()
+            if clock() >= until or (following is not None and following.account is not frame.account):
+                break  # the next of another connection has to be first among all connections
+        self._made()
 
-    def _grow(self, frame: InFlightFrame, until: float) -> Step | None:
-        """Lets the frame inflate up to its first parts. Returns None when the frame has these, or has none at all."""
-        while isinstance(found := frame.grow(self._limited), Pause):
-            wanted = self._growth.pool(frame.grown + found.grown, frame.reserved) if found.grown else None
-            if wanted is not None:
-                pool, size = wanted
-                if not (taken := pool.take(size)):
-                    frame.restart()
-                    self._park(frame, pool, size)
-                    return Step.PARKED
-                frame.reserve(taken, pool.give_back)
-            frame.grown += found.grown
+    def _make_some(self, frame: InFlightFrame, cycle: Cycle, until: float) -> bool:
+        """Moves parts of a frame into the cycle until it is full, or the time `until`. Returns whether these were its last."""
+        while frame.make(until, self._clock, self._may_grow, self._limited):
+            if frame.made and frame.reserved > frame.grown:  # it grows no more
+                self._growth.shrink(frame, frame.grown)
+            if cycle.add_some(frame):
+                return True
             if self._clock() >= until:
-                return Step.LATER
-        frame.growing = False
-        frame.shrink(frame.grown)
-        frame.made = found
-        return None
+                cycle.full = cycle.full or cycle.is_long()
+                break
+            if cycle.full:
+                break
+        return False
 
-    def _park(self, frame: InFlightFrame, pool: GrowthPool, size: int) -> None:
-        """Lets the frame wait for memory while other frames of this partition continue."""
+    def _made(self) -> None:
+        """Lets the cycle leave, or collect more."""
+        self._ask()
+        self._wake()
 
-        async def wait() -> None:
-            taken = await pool.reserve(size, frame.account.used)
-            if frame.abandoned:
-                pool.give_back(taken)
-                return
-            frame.reserve(taken, pool.give_back)
-            self._queue.back(frame)
-            self._wake()
+    def _may_grow(self, frame: InFlightFrame) -> bool:
+        """Returns whether a frame may hold the bytes to which it has grown. If not, it waits while other frames go on."""
+        frame.waits = not self._growth.reserve(frame, partial(self._goes_on, frame))
+        return not frame.waits
 
-        task = asyncio.create_task(wait())
-        self._parked.add(task)
-        task.add_done_callback(self._parked.discard)
-
-    async def _arrival(self) -> None:
-        """Waits until a frame arrives or can continue, or the cycle's turn comes."""
-        self._arrived = self._loop.create_future()
-        await self._arrived
+    def _goes_on(self, frame: InFlightFrame) -> None:
+        frame.waits = False
+        self._queue.enter(frame, rested=False)
+        self._ask()
 
     def _wake(self) -> None:
-        if not self._arrived.done():
-            self._arrived.set_result(None)
+        if not self._changed.done():
+            self._changed.set_result(None)
 
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
         if self._turn is None and (turn := self._producer.turn(self.where)) is not None:
             self._turn = turn
-            turn.add_done_callback(self._its_turn)
+            turn.add_done_callback(lambda _: self._wake())
         return self._turn is None or self._turn.done()
-
-    def _its_turn(self, turn: asyncio.Future[None]) -> None:
-        """Lets the cycle in hand leave as it is."""
-        if turn is self._turn:  # else it was full before
-            self._wake()
-            self._slices.leave()
 
     # Store events
 
@@ -304,8 +245,8 @@ class Pump:
         topic = self._topics.quarantine
         limit = topic.batch_bytes(self._batch_bytes)
         empty = partial(Batch, topic.name, self.where.partition % topic.partitions, limit)
-        self._turn = None
-        async for batch in batches(cycle.rejects, empty, limit, self._scheduler, self._slices):
+        made = Steps(self._scheduler, batches(cycle.rejects, empty, limit))
+        while (batch := await made.next()) is not None:
             if cycle.rejects_in_doubt:
                 self._metrics.events_republished.inc(batch.doubt())
             try:
@@ -332,15 +273,15 @@ class Pump:
         unsent = {owner for owner, _ in cycle.rejects}
         for number, frame in enumerate([frame for frame in cycle.frames if frame not in unsent]):
             if number % TOLD == 0:
-                await self._scheduler.reports.wait()
+                await self._scheduler.breathe()
             del cycle.frames[frame]
             if frame.abandoned:
                 continue
-            if frame.exhausted:
-                if frame.reserved:
-                    frame.shrink(0)
+            whole = frame.exhausted and not frame.made
+            if whole:
+                self._growth.shrink(frame, 0)
                 del self._pending[frame]
-            frame.listener.stored(frame.ticket, frame.built, frame.exhausted)
+            frame.listener.stored(frame.ticket, frame.built, whole)
 
     # Or give up
 
@@ -353,7 +294,7 @@ class Pump:
             self.refused = PartitionRefusal.again(self.refused, now, error)
         for number, frame in enumerate(cycle.living()):
             if number % TOLD == 0:
-                await self._scheduler.reports.wait()
+                await self._scheduler.breathe()
             hopeless = refused and not (keeps and frame.kept is KeepUntil.STORED)
             if not frame.abandoned and (hopeless or now >= frame.deadline):
                 self._abandon(frame, error)
@@ -370,9 +311,13 @@ class Pump:
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
         """Abandons a frame. If it waited for memory, the next of its connection can continue."""
         frame.abandoned = True
-        frame.shrink(0)
-        self._queue.remove(frame)
-        self._wake()
+        frame.made.clear()
+        frame.finish()
+        self._growth.shrink(frame, 0)
+        if frame.waits:
+            self._queue.done(frame)
+        self._queue.drop()
+        self._made()
         del self._pending[frame]
         if not self._pending:
             self.idle.set()
@@ -394,4 +339,17 @@ class Pump:
 
     def waiting_since(self) -> float | None:
         """Returns since when the pump waits for Kafka, also after all frames are abandoned, or frames wait for the pump."""
-        return min((since for since in (self._queue.paused_since, self.oldest()) if since is not None), default=None)
+        return min((since for since in (self._left_at, self.oldest()) if since is not None), default=None)
+
+
+class _Making(Worker):
+    """Makes the records of a pump's frames."""
+
+    def __init__(self, lane: Lane, make: Callable[[float], None]) -> None:
+        self.lane = lane
+        self.account = Account()
+        self._make = make
+
+    @override
+    def work(self, until: float) -> None:
+        self._make(until)

@@ -1,13 +1,11 @@
-"""Rejects on their way to quarantine: as numbered records, made in slices."""
+"""Rejects on their way to quarantine: as numbered records."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from headrace_common.fairness.scheduler import TIME_SLICE, FairScheduler, Slices
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
@@ -34,32 +32,18 @@ MOST_ATTRIBUTES: Final = 16 << 10
 would be refused for its size again and again."""
 
 
-async def batches(
-    rejects: Sequence[tuple[InFlightFrame, Reject]],
-    new_batch: Callable[[], Batch],
-    limit: int,
-    scheduler: FairScheduler,
-    slices: Slices,
-) -> AsyncIterator[Batch]:
-    """Yields the rejects' records, one batch at a time. Building them runs in slices, like all long work."""
-    clock = asyncio.get_running_loop().time
-    until = clock() + TIME_SLICE
+def batches(
+    rejects: Sequence[tuple[InFlightFrame, Reject]], new_batch: Callable[[], Batch], limit: int
+) -> Iterator[Batch | None]:
+    """Yields the rejects' records, one batch at a time. Yields None as pauses."""
     batch = new_batch()
     for owner, reject in rejects:
-        scheduler.begin(owner.account)
         for record in records(reject, limit):
             if record and not batch.add(record, owner):
-                scheduler.end(owner.account)
                 yield batch
-                scheduler.begin(owner.account)
                 batch = new_batch()
                 batch.add(record, owner)
-            if clock() >= until:
-                scheduler.end(owner.account)
-                await slices.next(first=True)
-                until = scheduler.until
-                scheduler.begin(owner.account)
-        scheduler.end(owner.account)
+            yield None
     yield batch
 
 

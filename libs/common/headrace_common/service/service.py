@@ -34,7 +34,7 @@ from typing_extensions import override
 from headrace_common import __version__
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.listener import Listener, SessionFactory
 from headrace_common.listening.tls import TlsContext
@@ -96,7 +96,7 @@ class Service(Health, Generic[S]):
             loop.add_signal_handler(number, stop.set)
         settings, limits = self._settings, self._settings.limits
         self._tasks = tasks = Tasks(stop.set)
-        scheduler = FairScheduler()
+        scheduler = Scheduler()
         self._budget = Budget(
             limits.process_budget, limits.connection_budget - limits.inflated_bytes, limits.inflated_bytes
         )
