@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
-from headrace_common.connection.driver import READ_AHEAD
+from headrace_common.connection.driver import READ_AHEAD, Driver
 from headrace_common.connection.flow import RECHECK
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
@@ -584,6 +584,17 @@ class TestTurns:
 
     TINY = b"\x93\xa1t\x01\x80"
 
+    @pytest.fixture
+    def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A slice is over after one piece of work."""
+        work = Driver.work
+
+        def works(driver: Driver[Any], until: float) -> None:
+            work(driver, until)
+            driver._receiver.scheduler.until = 0.0
+
+        monkeypatch.setattr(Driver, "work", works)
+
     def test_much_that_arrives_at_once_waits_for_its_turn(self, bench: Make) -> None:
         made, connection, transport = bench.one()
         connection.data_received(data("a", "x" * (MUCH - 100)))  # less
@@ -618,6 +629,7 @@ class TestTurns:
         connection.data_received(self.TINY * 8_000)
         assert not transport.reading  # it holds more than a little
 
+    @pytest.mark.usefixtures("short")
     def test_a_connection_looks_on_when_it_is_its_turn(self, bench: Make) -> None:
         made, connection, transport = bench.one()
         connection.data_received(self.TINY * 1000)
@@ -635,6 +647,7 @@ class TestTurns:
         assert len(made.publisher.submitted) == 2000 + READ_AHEAD // 5
         assert transport.reading
 
+    @pytest.mark.usefixtures("short")
     @pytest.mark.parametrize("how", ["abort", "close"])
     def test_what_has_arrived_is_looked_at_though_its_connection_is_gone(self, bench: Make, how: str) -> None:
         """Nobody would send it again: it asks for no acknowledgement."""
@@ -677,6 +690,7 @@ class TestTurns:
         made.stored(first + 1000)
         assert made.all_given_back()
 
+    @pytest.mark.usefixtures("short")
     def test_who_closes_while_in_line_leaves_once(self, bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         """It has asked for a turn, the service stops, and its peer does not read the last acknowledgement."""
         made, connection, transport = bench.one()
@@ -684,7 +698,6 @@ class TestTurns:
         connection.data_received(self.TINY * 1000)
         session, status = connection.driver.session, connection.driver.session.status
         monkeypatch.setattr(session, "status", lambda: replace(status(), unacknowledgeable=False))
-        monkeypatch.setattr(made.receiver.scheduler, "_cpu", itertools.count().__next__)  # a slice that rests after it
         made.clock.turn()
         assert connection.incoming.is_behind()
         connection.stop()

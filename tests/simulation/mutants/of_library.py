@@ -113,7 +113,7 @@ LIBRARY: Final = (
     Mutant("refused events share an id", _REJECTS, '        headers["ce_id"].encode(),\n', '        headers["ce_type"].encode(),\n'),
     Mutant("a refused event is kept without its end", _REJECTS, '        "Kafka refused this record",\n        value,\n', '        "Kafka refused this record",\n        value[:-1],\n'),
     Mutant("a refused event is another's", _REJECTS, '        headers["ce_source"],\n', '        headers["ce_source"] + "9",\n'),
-    Mutant("a frame that is deferred is dropped", _PUMP, "            elif not frame.waits:\n                queue.put(frame)\n", "            else:\n                queue.done(frame)\n"),
+    Mutant("a frame that is deferred is dropped", _PUMP, "        elif not frame.waits:\n            queue.put(frame)\n", "        else:\n            queue.done(frame)\n"),
     Mutant("a part counts as whole for the ledger", _LEDGER, "entry.stored, entry.whole = stored, whole", "entry.stored, entry.whole = stored, whole or stored > 0"),
     Mutant("the ledger gives the newest frame", _LEDGER, "        for entry in self.entries.values():\n            return entry\n", "        for entry in reversed(self.entries.values()):\n            return entry\n", "courier"),
     Mutant("a session hears of a part more", _DRIVER, "            self.session.stored(ticket, stored, whole)\n", "            self.session.stored(ticket, stored + 1, whole)\n", "courier"),

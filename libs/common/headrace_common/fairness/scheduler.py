@@ -117,7 +117,6 @@ class Scheduler:
         self._numbers = itertools.count()
         self._lines: tuple[deque[Entry], deque[Entry]] = deque(), deque()
         self._heap: list[Entry] = []
-        self._later: list[Worker] | None = None  # those that ask during a slice; None: there is none
         self._lane = Lane.SMALL
         self._left = TIME_SLICE  # seconds of the slice left before the loop must run
         self._rest = 0  # turns of the loop before the next slice
@@ -132,12 +131,7 @@ class Scheduler:
     # Work in slices
 
     def ask(self, worker: Worker) -> None:
-        """Queues `worker`; if it waits already, it keeps its place unless it comes sooner now. Calls its `work` once, at the
-        earliest in the next turn of the loop.
-        """
-        if self._later is not None:  # a slice would never end if those that come faster had their turn in it
-            self._later.append(worker)
-            return
+        """Queues `worker`; if it waits already, it keeps its place unless it comes sooner now. Its `work` is called once, later."""
         before, number = worker.entry, next(self._numbers)
         if (lane := worker.lane) is Lane.LONG:
             entry: Entry = (*self.rank(worker.account), number, worker)
@@ -155,8 +149,6 @@ class Scheduler:
     def withdraw(self, worker: Worker) -> None:
         """Takes `worker` out of the queue."""
         worker.entry = None
-        if self._later is not None:
-            self._later = [each for each in self._later if each is not worker]
 
     def _look(self) -> None:
         if not self._looking:
@@ -177,13 +169,9 @@ class Scheduler:
             return
         began = self._cpu()
         self.until = now + self._left
-        self._later = []
         try:
             self._serve()
         finally:  # the other workers continue even if one fails
-            later, self._later = self._later, None
-            for worker in later:
-                self.ask(worker)
             spent = self._cpu() - began
             self._left -= spent
             if self._left <= 0 or self._clock() >= self.until:

@@ -164,19 +164,17 @@ class Pump:
         self._made()
 
     def _make_long(self, until: float) -> None:
-        """Moves parts of other frames into the cycle, for a slice."""
-        queue, clock, cycle = self._queue, self._clock, self._cycle
-        while cycle is not None and not cycle.full and (frame := queue.long()) is not None:
-            queue.take_long()
-            whole = self._make_some(frame, cycle, until)
-            self._scheduler.charge(frame.account, done=whole or frame.waits)
-            if whole:
-                queue.done(frame)
-            elif not frame.waits:
-                queue.put(frame)
-            following = queue.long()
-            if clock() >= until or (following is not None and following.account is not frame.account):
-                break  # the next of another connection has to be first among all connections
+        """Moves parts of another frame into the cycle, for a slice."""
+        queue, cycle = self._queue, self._cycle
+        if cycle is None or cycle.full or (frame := queue.long()) is None:
+            return
+        queue.take_long()
+        whole = self._make_some(frame, cycle, until)
+        self._scheduler.charge(frame.account, done=whole or frame.waits)
+        if whole:
+            queue.done(frame)
+        elif not frame.waits:
+            queue.put(frame)
         self._made()
 
     def _make_some(self, frame: InFlightFrame, cycle: Cycle, until: float) -> bool:
