@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from headrace_cli.__main__ import MODULES, verb
+from headrace_cli.operating.snippets import CLIENTS, PORTS, configuration
+from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
+from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings
+from headrace_common.operations.variables import each_setting, variable
+from headrace_common.protocol import installed
+from headrace_common.record.contract import EVENT_RULES
+from headrace_lake.commands.mirror.metrics import MirrorMetrics
+from headrace_lake.configuration.settings import LakeProcessSettings
+from headrace_lake.tables.layout import SCHEMAS
+from headrace_lake.upkeep.metrics import LakeMetrics
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(DOCS))
-
-import chart_pages  # noqa: E402
-from headrace_cli.__main__ import MODULES, verb  # noqa: E402
-from headrace_cli.operating.snippets import CLIENTS, PORTS, configuration  # noqa: E402
-from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics  # noqa: E402
-from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
-from headrace_common.operations.variables import each_setting, variable  # noqa: E402
-from headrace_common.protocol import installed  # noqa: E402
-from headrace_common.record.contract import EVENT_RULES  # noqa: E402
-from headrace_lake.commands.mirror.metrics import MirrorMetrics  # noqa: E402
-from headrace_lake.configuration.settings import LakeProcessSettings  # noqa: E402
-from headrace_lake.tables.layout import SCHEMAS  # noqa: E402
-from headrace_lake.upkeep.metrics import LakeMetrics  # noqa: E402
 
 
 def _other(cls: type[BaseSettings]) -> str:
@@ -144,9 +140,6 @@ def clients() -> str:
     return "\n".join(lines) + "\n"
 
 
-CHART = ROOT / "deploy" / "helm" / "headrace"
-
-
 def verbs() -> str:
     """The verbs as the launcher's help lists them while there is no environment that could run the command line."""
     first = {name: verb(name).help.split("\n\n")[0].replace("\n", " ") for name in MODULES}
@@ -159,9 +152,6 @@ PAGES = {
     DOCS / "clients.md": clients,
     DOCS / "lake.md": lake,
     ROOT / "cli" / "headrace_cli" / "verbs.txt": verbs,
-    CHART / "values.yaml": chart_pages.values,
-    CHART / "values.schema.json": chart_pages.schema,
-    CHART / "files" / "units.json": chart_pages.units,
 }
 
 if __name__ == "__main__":

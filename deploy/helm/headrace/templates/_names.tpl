@@ -51,7 +51,9 @@ app.kubernetes.io/component: {{ .part }}
 {{/* An image of ours: (dict "root" $ "name" "tools" "own" …); `own`: the part's own, whole image, if it has one. */}}
 {{- define "headrace.image" -}}
 {{- $image := .root.Values.image -}}
-{{- default (printf "%sheadrace-%s:%s" $image.registry .name (default .root.Chart.AppVersion $image.tag)) .own -}}
+{{- $registry := dig "imageRegistry" "" (default dict .root.Values.global) -}}
+{{- $registry = default (ternary (printf "%s/" (trimSuffix "/" $registry)) "" (not (empty $registry))) $image.registry -}}
+{{- default (printf "%sheadrace-%s:%s" $registry .name (default .root.Chart.AppVersion $image.tag)) .own -}}
 {{- end -}}
 
 {{/* Name of the service account of the parts that ask Kubernetes for nothing. */}}

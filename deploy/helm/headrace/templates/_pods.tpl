@@ -15,16 +15,12 @@ automountServiceAccountToken: false
 {{- with .account }}
 serviceAccountName: {{ . }}
 {{- end }}
+{{- $security := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- with .user }}
+{{- $security = merge $security (dict "runAsUser" (int .) "runAsGroup" (int .) "fsGroup" (int .) "fsGroupChangePolicy" "OnRootMismatch") }}
+{{- end }}
 securityContext:
-  runAsNonRoot: true
-  {{- with .user }}
-  runAsUser: {{ int . }}
-  runAsGroup: {{ int . }}
-  fsGroup: {{ int . }}
-  fsGroupChangePolicy: OnRootMismatch
-  {{- end }}
-  seccompProfile:
-    type: RuntimeDefault
+  {{- mustMergeOverwrite $security (default dict .values.podSecurityContext) | toYaml | nindent 2 }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
@@ -53,7 +49,7 @@ priorityClassName: {{ . }}
 {{- with .dnsPolicy }}
 dnsPolicy: {{ . }}
 {{- end }}
-{{- range $name := list "nodeSelector" "tolerations" "affinity" "hostAliases" "dnsConfig" }}
+{{- range $name := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "hostAliases" "dnsConfig" }}
 {{- with get $ $name }}
 {{ $name }}:
   {{- toYaml . | nindent 2 }}

@@ -70,7 +70,7 @@ spec:
   {{- $seconds = append $seconds (include "headrace.setting" (dict "root" $root "kind" "seconds" "text" .) | float64 | ceil | int) }}
   {{- end }}
   terminationGracePeriodSeconds: {{ add (index $seconds 0) (index $seconds 1) (index $seconds 2) (index $seconds 3) }}
-  {{- if $values.topologySpread.enabled }}
+  {{- if and $values.topologySpread.enabled (not $values.topologySpreadConstraints) }}
   topologySpreadConstraints:
     {{- range $values.topologySpread.topologyKeys }}
     - maxSkew: 1
@@ -127,20 +127,15 @@ spec:
         - name: ops
           containerPort: 8080
           protocol: TCP
-      startupProbe:
-        httpGet: {path: /livez, port: ops}
-        periodSeconds: 1
-        timeoutSeconds: 5
-        failureThreshold: 300 # a node that starts many pods at once is slow
-      livenessProbe:
-        httpGet: {path: /livez, port: ops}
-        periodSeconds: 10
-        timeoutSeconds: 5
-      readinessProbe:
-        httpGet: {path: /readyz, port: ops}
-        periodSeconds: 3
-        timeoutSeconds: 5
-        failureThreshold: 2
+      # a node that starts many pods at once is slow: 300 s
+      {{- $probes := default dict $values.probes }}
+      {{- range $name, $usual := dict
+        "startup" (dict "httpGet" (dict "path" "/livez" "port" "ops") "periodSeconds" 1 "timeoutSeconds" 5 "failureThreshold" 300)
+        "liveness" (dict "httpGet" (dict "path" "/livez" "port" "ops") "periodSeconds" 10 "timeoutSeconds" 5)
+        "readiness" (dict "httpGet" (dict "path" "/readyz" "port" "ops") "periodSeconds" 3 "timeoutSeconds" 5 "failureThreshold" 2) }}
+      {{ $name }}Probe:
+        {{- mustMergeOverwrite $usual (get $probes $name | default dict) | toYaml | nindent 8 }}
+      {{- end }}
       {{- if $values.preStopSeconds }}
       lifecycle:
         preStop:

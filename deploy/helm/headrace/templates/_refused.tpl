@@ -1,58 +1,39 @@
-{{/* Refuses what cannot work. Each sentence begins with the value. Quantities that are none are left to the schema. */}}
+{{/* Refuses what would be lost, counted twice or do nothing without a word, and sizes with which a pod does not start. What the API
+server refuses by itself, and settings that a process refuses (status 78), are left to them. Each sentence begins with the value. */}}
 {{- define "headrace.refused" -}}
 {{- $root := . -}}
 {{- if not (regexMatch "^[a-z]" (include "headrace.fullname" .)) -}}
 {{- fail (printf "release name: %s begins with a digit, and names of Services must not: set fullnameOverride." .Release.Name) -}}
 {{- end -}}
-{{- range $where, $labels := dict "labels" .Values.labels "monitoring.labels" .Values.monitoring.labels "monitoring.dashboardLabels" .Values.monitoring.dashboardLabels -}}
-{{- include "headrace.refused.labels" (dict "where" $where "labels" $labels) -}}
+{{- range $where, $labels := dict "labels" .Values.labels "podDefaults.podLabels" .Values.podDefaults.podLabels -}}
+{{- range $name, $_ := $labels -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by|part-of)|helm\\.sh/chart)$" $name -}}
+{{- fail (printf "%s: %s is the chart's own." $where $name) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $_ := include "headrace.kafka.env" . -}}
 {{- include "headrace.refused.image" (dict "where" "image.tag" "image" (printf "headrace:%s" (default .Chart.AppVersion .Values.image.tag))) -}}
 {{- range $name, $part := dict "topics" .Values.topics "lake" .Values.lake "live" .Values.live "test" .Values.test "kafka.development" .Values.kafka.development -}}
 {{- with $part.image }}{{ include "headrace.refused.image" (dict "where" (printf "%s.image" $name) "image" .) }}{{ end -}}
-{{- include "headrace.refused.resources" (dict "where" $name "resources" $part.resources) -}}
-{{- $pod := mustMergeOverwrite (deepCopy $root.Values.podDefaults) (deepCopy $part) -}}
-{{- $own := dict "name" $name "volumeMounts" (prepend (default list $pod.extraVolumeMounts) (dict "name" "tmp" "mountPath" "/tmp")) -}}
-{{- $given := list -}}
-{{- if ne $name "kafka.development" -}}
-{{- $given = concat (include "headrace.kafka.env" $root | fromYamlArray) (include "headrace.env" (default dict $part.settings) | fromYamlArray) -}}
-{{- end -}}
-{{- $_ := set $own "env" (concat $given (default list $pod.extraEnv)) -}}
-{{- $volumes := list (dict "name" "tmp") -}}
-{{- if or (eq $name "kafka.development") (and (eq $name "lake") (include "headrace.lake.volume" $root)) -}}
-{{- $volumes = append $volumes (dict "name" "data") -}}
-{{- end -}}
-{{- $_ := set $pod "volumes" (concat $volumes (default list $pod.extraVolumes)) -}}
-{{- $_ := set $pod "containers" (prepend (default list $pod.extraContainers) $own) -}}
-{{- include "headrace.refused.pod" (dict "where" $name "pod" $pod "labels" $pod.podLabels) -}}
 {{- if and $part.storage (dig "storage" "ephemeral" false $part) $part.storage.existingClaim -}}
 {{- fail (printf "%s.storage.existingClaim: with ephemeral true it would not be used." $name) -}}
 {{- end -}}
 {{- end -}}
-{{- $taken := dict -}}
+{{- include "headrace.refused.sizes" (dict "root" . "where" "receiverDefaults" "values" .Values.receiverDefaults) -}}
 {{- range $receiver := (include "headrace.receivers" . | fromJson).list -}}
 {{- $_ := set $receiver "root" $root -}}
 {{- include "headrace.refused.receiver" $receiver -}}
-{{- with $receiver.values.service -}}
-{{- range prepend (values .nodePorts) .nodePort -}}
-{{- if . -}}
-{{- $port := int . | toString -}}
-{{- if hasKey $taken $port }}{{ fail (printf "receivers.%s.service.nodePort: receivers.%s has %s already." $receiver.name (get $taken $port) $port) }}{{ end -}}
-{{- $_ := set $taken $port $receiver.name -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}
 {{- if .Values.kafka.enabled -}}
+{{- if gt (dig "topics" "replication" 1 (default dict .Values.topics.settings) | int) 1 -}}
+{{- fail "topics.settings.topics.replication: the development broker is one: set kafka.enabled to false to use your own brokers." -}}
+{{- end -}}
 {{- include "headrace.refused.heap" (dict "where" "kafka.development" "heap" .Values.kafka.development.heap "name" "heap" "resources" .Values.kafka.development.resources "beside" 0.25) -}}
 {{- end -}}
 {{- include "headrace.refused.lake" . -}}
 {{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress (not .Values.kafka.enabled) (not .Values.networkPolicy.kafka) -}}
 {{- fail "networkPolicy.kafka: with egress true and kafka.enabled false, no pod reaches your brokers: give a rule for them." -}}
-{{- end -}}
-{{- if and (eq .Values.network.ipFamilyPolicy "SingleStack") (gt (len .Values.network.ipFamilies) 1) -}}
-{{- fail "network.ipFamilies: SingleStack has one family." -}}
 {{- end -}}
 {{- if and .Values.monitoring.podMonitor .Values.monitoring.serviceMonitor -}}
 {{- fail "monitoring.podMonitor: with serviceMonitor, too, every pod is counted twice: choose one." -}}
@@ -75,56 +56,6 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "headrace.refused.resources" -}}
-{{- range $name := list "memory" "cpu" -}}
-{{- $given := dict -}}
-{{- range list "limits" "requests" }}{{ $_ := set $given . (dig . $name "" (default dict $.resources) | toJson | trimAll "\"") }}{{ end -}}
-{{- $limit := include "headrace.amount" $given.limits -}}
-{{- $request := include "headrace.amount" $given.requests -}}
-{{- if and $limit $request (gt (float64 $request) (float64 $limit)) -}}
-{{- fail (printf "%s.resources.requests.%s: %s is above the limit, %s." $.where $name $given.requests $given.limits) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{- define "headrace.refused.labels" -}}
-{{- range $name, $_ := .labels -}}
-{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by|part-of)|helm\\.sh/chart)$" $name -}}
-{{- fail (printf "%s: %s is the chart's own." $.where $name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Refuses a pod whose given parts the API server would refuse: (dict "where" "lake" "pod" spec "labels" …). The first container is ours. */}}
-{{- define "headrace.refused.pod" -}}
-{{- $where := .where -}}
-{{- include "headrace.refused.labels" (dict "where" (printf "%s.podLabels" $where) "labels" .labels) -}}
-{{- $volumes := list -}}
-{{- range .pod.volumes -}}
-{{- if has .name $volumes }}{{ fail (printf "%s.extraVolumes: %s is there twice." $where .name) }}{{ end -}}
-{{- $volumes = append $volumes .name -}}
-{{- end -}}
-{{- $paths := list -}}
-{{- range (first .pod.containers).volumeMounts -}}
-{{- if not (has .name $volumes) }}{{ fail (printf "%s.extraVolumeMounts: there is no volume %s." $where .name) }}{{ end -}}
-{{- if has .mountPath $paths }}{{ fail (printf "%s.extraVolumeMounts: %s is there twice." $where .mountPath) }}{{ end -}}
-{{- $paths = append $paths .mountPath -}}
-{{- end -}}
-{{- $variables := list -}}
-{{- range (first .pod.containers).env -}}
-{{- if has .name $variables }}{{ fail (printf "%s.extraEnv: %s is there twice." $where .name) }}{{ end -}}
-{{- $variables = append $variables .name -}}
-{{- end -}}
-{{- $containers := list -}}
-{{- range concat .pod.containers (default list .pod.initContainers) -}}
-{{- if has .name $containers }}{{ fail (printf "%s.extraContainers: %s is there twice." $where .name) }}{{ end -}}
-{{- $containers = append $containers .name -}}
-{{- end -}}
-{{- if and (eq (default "" .pod.dnsPolicy) "None") (not (dig "nameservers" list (default dict .pod.dnsConfig))) -}}
-{{- fail (printf "%s.dnsConfig.nameservers: dnsPolicy None needs one." $where) -}}
-{{- end -}}
-{{- end -}}
-
 {{/* A JVM's heap must leave room below the memory limit: (dict "where" "lake" "name" "settings.lake.driver_memory" "heap" "1g" "beside" 1). */}}
 {{- define "headrace.refused.heap" -}}
 {{- $limit := include "headrace.amount" (dig "limits" "memory" "" (default dict .resources)) -}}
@@ -134,48 +65,36 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The budgets of a receiver must fit into its memory and into one another, as the process asks: (dict "root" $ "where" … "values" …). */}}
+{{- define "headrace.refused.sizes" -}}
+{{- $limits := dig "limits" dict (default dict .values.settings) -}}
+{{- $sizes := dict -}}
+{{- range $name, $usual := dict "process_budget" "256MiB" "connection_budget" "96MiB" "frame_bytes" "16MiB" "inflated_bytes" "64MiB" -}}
+{{- $_ := set $sizes $name (include "headrace.setting" (dict "root" $.root "kind" "bytes" "text" (get (default dict $limits) $name | default $usual)) | default "0" | float64) -}}
+{{- end -}}
+{{- $memory := include "headrace.amount" (dig "limits" "memory" "" (default dict .values.resources)) -}}
+{{- if and $memory (lt (float64 $memory) (addf (mulf 2 $sizes.process_budget) 134217728)) -}}
+{{- fail (printf "%s.resources.limits.memory: %v is below twice limits.process_budget and 128 MiB." .where .values.resources.limits.memory) -}}
+{{- end -}}
+{{- if lt $sizes.process_budget (mulf 2 $sizes.connection_budget) -}}
+{{- fail (printf "%s.settings.limits.process_budget: it is below twice limits.connection_budget (96MiB unless it is set)." .where) -}}
+{{- end -}}
+{{- if lt $sizes.connection_budget (addf $sizes.frame_bytes $sizes.inflated_bytes) -}}
+{{- fail (printf "%s.settings.limits.connection_budget: it is below limits.frame_bytes (16MiB) and limits.inflated_bytes (64MiB unless they are set)." .where) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "headrace.refused.receiver" -}}
 {{- $where := printf "receivers.%s" .name -}}
-{{- $service := .values.service -}}
 {{- $_ := include "headrace.receiver.certificate" . -}}
 {{- with .own.image }}{{ include "headrace.refused.image" (dict "where" (printf "%s.image" $where) "image" .) }}{{ end -}}
-{{- include "headrace.refused.resources" (dict "where" $where "resources" .values.resources) -}}
-{{- $limit := include "headrace.amount" (dig "limits" "memory" "" (default dict .values.resources)) -}}
-{{- $given := dig "limits" "process_budget" "256MiB" .values.settings -}}
-{{- $budget := include "headrace.setting" (dict "root" .root "kind" "bytes" "text" $given) -}}
-{{- if and $limit $budget (lt (float64 $limit) (addf (mulf 2 (float64 $budget)) 134217728)) -}}
-{{- fail (printf "%s.resources.limits.memory: %v is below twice limits.process_budget (%v) and 128 MiB." $where .values.resources.limits.memory (ternary $given (toJson $given) (kindIs "string" $given))) -}}
-{{- end -}}
-{{- if and (eq $service.type "ClusterIP") (or $service.nodePort $service.nodePorts) -}}
-{{- fail (printf "%s.service.nodePort: a Service of type ClusterIP has none: set service.type to NodePort or LoadBalancer." $where) -}}
-{{- end -}}
-{{- if and (eq $service.type "ClusterIP") $service.externalTrafficPolicy -}}
-{{- fail (printf "%s.service.externalTrafficPolicy: a Service of type ClusterIP has none: set service.type to NodePort or LoadBalancer." $where) -}}
-{{- end -}}
-{{- range list "loadBalancerIP" "loadBalancerClass" "loadBalancerSourceRanges" -}}
-{{- if and (ne $service.type "LoadBalancer") (get $service .) -}}
-{{- fail (printf "%s.service.%s: only a Service of type LoadBalancer has it, not %s." $where . $service.type) -}}
-{{- end -}}
-{{- end -}}
+{{- include "headrace.refused.sizes" (dict "root" .root "where" $where "values" .values) -}}
 {{- $known := list -}}
-{{- $numbers := dict "8080/TCP" "health and metrics" -}}
-{{- range (include "headrace.receiver.ports" . | fromJson).ports -}}
-{{- $known = append $known .name -}}
-{{- $number := printf "%d/%s" (int .port) (default "TCP" .protocol) -}}
-{{- if hasKey $numbers $number }}{{ fail (printf "%s: %s and %s have the same port, %v." $where .name (get $numbers $number) .port) }}{{ end -}}
-{{- $_ := set $numbers $number .name -}}
-{{- end -}}
-{{- $others := rest (include "headrace.receiver.ports" . | fromJson).ports -}}
-{{- range $others -}}
-{{- if and $service.port (ne .protocol "UDP") (eq (int .port) (int $service.port)) }}{{ fail (printf "%s.service.port: %s has %v already." $where .name .port) }}{{ end -}}
-{{- end -}}
+{{- range (include "headrace.receiver.ports" . | fromJson).ports }}{{ $known = append $known .name }}{{ end -}}
 {{- range $port, $_ := dig "service" "nodePorts" dict .own -}}
 {{- if not (has $port $known) }}{{ fail (printf "%s.service.nodePorts: there is no port %s." $where $port) }}{{ end -}}
 {{- end -}}
 {{- $scaling := .values.autoscaling -}}
-{{- if and $scaling.enabled (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
-{{- fail (printf "%s.autoscaling: minReplicas is above maxReplicas." $where) -}}
-{{- end -}}
 {{- if and $scaling.metrics (eq $scaling.type "keda") }}{{ fail (printf "%s.autoscaling.metrics: KEDA has triggers." $where) }}{{ end -}}
 {{- if and $scaling.triggers (eq $scaling.type "hpa") }}{{ fail (printf "%s.autoscaling.triggers: an HPA has metrics." $where) }}{{ end -}}
 {{- if and (include "headrace.receiver.stateful" .) (dig "autoscaling" "enabled" false .own) -}}
@@ -184,26 +103,6 @@
 {{- if and .values.podDisruptionBudget.enabled (has (toString .values.podDisruptionBudget.maxUnavailable) (list "0" "0%")) -}}
 {{- fail (printf "%s.podDisruptionBudget.maxUnavailable: with %v no node can be drained." $where .values.podDisruptionBudget.maxUnavailable) -}}
 {{- end -}}
-{{- if and .values.gateway.parentRefs (eq .values.gateway.kind "TLSRoute") (not .values.gateway.hostnames) -}}
-{{- fail (printf "%s.gateway.hostnames: a TLSRoute needs the names that clients ask for." $where) -}}
-{{- end -}}
-{{- if and (eq .values.gateway.kind "TCPRoute") .values.gateway.hostnames -}}
-{{- fail (printf "%s.gateway.hostnames: only a TLSRoute has them." $where) -}}
-{{- end -}}
-{{- if and (ne .name "logjam") .values.tls.certManager.enabled (not .values.tls.certManager.issuerRef.name) -}}
-{{- fail (printf "%s.tls.certManager.issuerRef.name is missing." $where) -}}
-{{- end -}}
-{{- $hours := dict "s" 0.000277 "m" 0.0166667 "h" 1 -}}
-{{- $lasts := include "headrace.number" (dict "text" .values.tls.certManager.duration "units" $hours) -}}
-{{- $renewed := include "headrace.number" (dict "text" .values.tls.certManager.renewBefore "units" $hours) -}}
-{{- if and $lasts $renewed (ge (float64 $renewed) (float64 $lasts)) -}}
-{{- fail (printf "%s.tls.certManager.renewBefore: %s is not before the end of %s." $where .values.tls.certManager.renewBefore .values.tls.certManager.duration) -}}
-{{- end -}}
-{{- range $name, $url := dig "logjam" "endpoints" dict (default dict .values.settings) -}}
-{{- if not (regexMatch "^(tcp|ipc)://" (toString $url)) }}{{ fail (printf "%s.settings.logjam.endpoints: %s is neither tcp://HOST:PORT nor ipc://PATH." $where $url) }}{{ end -}}
-{{- end -}}
-{{- $pod := include "headrace.receiver.pod" . | fromYaml -}}
-{{- include "headrace.refused.pod" (dict "where" $where "pod" $pod.spec "labels" .values.podLabels) -}}
 {{- end -}}
 
 {{- define "headrace.refused.lake" -}}
