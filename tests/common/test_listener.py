@@ -98,7 +98,7 @@ async def test_where_the_budget_is_full_one_comes_while_kafka_stores(monkeypatch
 
 async def test_who_cannot_be_welcomed_gives_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket fails when its connection is made already."""
-    door = Door(connections_per_address=1)
+    door = Door()
 
     async def fails(make: Callable[[], asyncio.Protocol], client: socket.socket) -> None:
         make()

@@ -1,4 +1,4 @@
-"""Who is silent in a TLS handshake or before a PROXY header makes way for a newcomer, as a silent connection does."""
+"""Where all places are taken, the connection idle for longest that is owed nothing makes way, whatever it has sent before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from headrace_common.connection.files import OWN_FILES, most_connections
+from headrace_common.connection.receiver_state import OWN_FILES, most_connections
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.listener import Listener
 from headrace_common.operations.settings import LimitSettings, ListenSettings
@@ -107,7 +107,7 @@ class Door:
 
     def gave_everything_back(self) -> None:
         receiver = self.receiver
-        kept = [receiver.connections, receiver.places, receiver.crowd, receiver.addresses]
+        kept = [receiver.connections, receiver.places]
         assert [len(each) for each in kept] == [0] * len(kept)  # type: ignore[arg-type]
         (metric,) = receiver.metrics.connections_closed.collect()
         closed = [each for each in metric.samples if each.name.endswith("_total")]
@@ -127,10 +127,9 @@ HELLO = bytes.fromhex("1603010200010001fc0303")
 
 
 @pytest.mark.parametrize("head", [b"", HELLO], ids=["silent", "half-hello"])
-@pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
-async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str) -> None:
+async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes) -> None:
     authority = Authority(tmp_path)
-    door = Door(authority.server(), **{limit: PLACES})
+    door = Door(authority.server(), connections=PLACES)
     async with door.open() as connect:
         tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"}
         client = await connect(**tls)
@@ -138,7 +137,6 @@ async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str
         await door.makes_way(lambda _: connect(head), lambda: connect(**tls))
         await door.proves(client)
         await door.admits(PLACES)
-        assert len(door.receiver.crowd) == PLACES - 2
 
 
 async def test_open_files_bound_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,25 +161,56 @@ def test_how_many_places_open_files_leave(may: int, most: int, monkeypatch: pyte
     assert most_connections(10) == most
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["proven", "silent"])
-async def test_an_address_that_has_all_its_places_makes_no_other_leave(silent: bool) -> None:
-    """One that has proven its own made the silent connections of others leave by being refused."""
-    door = Door(connections=PLACES, connections_per_address=PLACES - 1)
+async def hostile(door: Door, client: Conversation, kind: str) -> None:
+    """Takes a place and keeps it."""
+    frame = data()
+    sent = {"silent": b"", "half-open": frame[:-1], "dripping": frame[:1], "proven": frame}[kind]
+    client[1].write(sent)
+    if kind == "proven":
+        await client[0].readexactly(1)
+    for byte in frame[1:4] if kind == "dripping" else b"":
+        await asyncio.sleep(0.001)
+        client[1].write(bytes([byte]))
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("kind", ["silent", "half-open", "dripping", "proven"])
+async def test_no_crowd_shuts_out_a_newcomer(kind: str, secured: bool, tmp_path: Path) -> None:
+    """10,050 connections that sent an event each, and then kept silent, had all places for as long as they stayed."""
+    authority = Authority(tmp_path)
+    door = Door(authority.server() if secured else None, connections=2 * PLACES)
+    tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"} if secured else {}
+    publish = door.publisher.publish
+
+    def stored(frame: Any, listener: Any) -> None:
+        publish(frame, listener)
+        asyncio.get_running_loop().call_soon(listener.stored, frame.ticket, 1, True)
+
+    door.publisher.publish = stored  # type: ignore[method-assign]
     async with door.open() as connect:
-        greedy: dict[str, Any] = {"local_addr": ("127.0.0.2", 0)}
-        honest = await connect()
-        await door.admits(1)
-        for number in range(PLACES - 1):
-            own = await connect(**greedy)
-            await door.admits(2 + number)
-            if not silent:
-                await door.proves(own)
-        for number in range(PLACES):
-            await connect(**greedy)
-            await door.hit("LIMITS__CONNECTIONS_PER_ADDRESS", 1 + number)
-        await door.hit("LIMITS__CONNECTIONS", 0)
-        await door.admits(PLACES)
-        await door.proves(honest)
+        for _ in range(5 * PLACES):
+            await hostile(door, await connect(**tls), kind)
+        for _ in range(3 * PLACES):
+            newcomer = await connect(**tls)
+            newcomer[1].write(data())
+            assert await asyncio.wait_for(newcomer[0].readexactly(1), PATIENCE)
+        await door.admits(2 * PLACES)
+        assert door.receiver.metrics.limit_hits.labels("LIMITS__CONNECTIONS")._value.get() == 6 * PLACES
+
+
+async def test_who_waits_for_kafka_makes_no_way() -> None:
+    door = Door(connections=PLACES)
+    async with door.open() as connect:
+        owed = [await connect() for _ in range(PLACES)]
+        for client in owed:
+            await door.proves(client)
+        assert await ended(await connect())
+        for published, listener in door.publisher.submitted[:1]:
+            listener.stored(published.ticket, 1, True)
+        newcomer = await connect()
+        await door.proves(newcomer)
+        assert await asyncio.wait_for(owed[0][0].read(), PATIENCE)  # its acknowledgement, and the end
+        assert not any(client[0].at_eof() for client in owed[1:])
 
 
 async def test_who_waits_for_a_proxy_header_makes_way() -> None:
@@ -192,17 +221,6 @@ async def test_who_waits_for_a_proxy_header_makes_way() -> None:
         await door.proves(client)
         await door.makes_way(lambda number: connect(header[: number % 9]), lambda: connect(header))
         await door.proves(client)
-
-
-async def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_way() -> None:
-    door = Door(None, "127.0.0.0/8", connections_per_address=PLACES)
-    async with door.open() as connect:
-        of = [b"PROXY TCP4 192.0.2.%d 127.0.0.1 4000 24224\r\n" % number for number in (7, 8)]
-        other = await connect(of[1])
-        client = await connect(of[0])
-        await door.proves(client)
-        await door.makes_way(lambda _: connect(of[0]), lambda: connect(of[0]))
-        await door.proves(other)
 
 
 async def test_who_comes_to_no_connection_is_counted_as_closed(tmp_path: Path) -> None:
@@ -221,7 +239,7 @@ async def test_who_comes_to_no_connection_is_counted_as_closed(tmp_path: Path) -
 @pytest.mark.parametrize("turns", range(8))
 async def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(turns: int) -> None:
     """Before its task has begun, while its connection is made, and after."""
-    door = Door(connections_per_address=1)
+    door = Door()
     host, port = (await door.listener.bind()).split(":")
     listening = door.listener._socket
     assert listening is not None
@@ -230,7 +248,8 @@ async def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(t
         door.listener._admit(*listening.accept())
         for _ in range(turns):
             await asyncio.sleep(0)
-        (silent,) = door.receiver.crowd.leaving(1, 1, 0.0)
+        silent = door.receiver.places.make_way()
+        assert silent is not None
         silent.leave()
         await door.admits(0)
     door.gave_everything_back()

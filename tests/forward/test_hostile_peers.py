@@ -92,7 +92,7 @@ def connected(address: tuple[str, int], count: int) -> Iterator[list[socket.sock
 @pytest.mark.long
 async def test_10_000_idle_connections(start: Receivers, store: KafkaSettings) -> None:
     count = 10_000
-    receiver = await start(limits={"connections": count + 10, "connections_per_address": 0})
+    receiver = await start(limits={"connections": count + 10})
     with Memory(receiver.pid) as memory, connected(receiver.address, count) as peers:
         await receiver.shows(count, "connections")
         for peer in peers[::10]:  # a tenth has sent something, once

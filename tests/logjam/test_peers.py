@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 import zmq
-from headrace_common.connection.crowd import UnprovenConnection
+from headrace_common.connection.places import Place
 from headrace_common.operations.settings import KIB, MIB, LimitSettings
 from headrace_common.session.interface import Message
 from headrace_logjam.metrics import LogjamMetrics
@@ -35,7 +35,7 @@ PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
 
 def peer(held: int) -> HeldConnection:
-    made = HeldConnection(place=UnprovenConnection(lambda: None, "", 0.0), descriptor=cast("Any", None), since=0.0)
+    made = HeldConnection(place=Place(lambda: None, ""), descriptor=cast("Any", None), since=0.0)
     made.seen(held, 0)
     return made
 
@@ -252,40 +252,6 @@ async def test_a_silent_crowd_makes_way_and_clients_that_have_spoken_stay() -> N
         assert receiver.own.clients._value.get() == 4
 
 
-async def test_an_address_has_its_share_over_all_sockets() -> None:
-    async with house(connections_per_address=2) as receiver:
-        (port, door), (other, subscribers) = receiver.listen(zmq.PULL), receiver.listen(zmq.PUB)
-        first, second = [await (await Client.come(port)).met() for _ in range(2)]
-        for each in (first, second):
-            await each.say(message([b"x"]))
-        await seen(lambda: len(receiver.got) == 2)
-        third = await Client.come(other, GREETING + SUB)
-        await third.ended()
-        assert (receiver.hits("LIMITS__CONNECTIONS_PER_ADDRESS"), receiver.refused("connections")) == (1, 1)
-        first.writer.close()
-        await seen(lambda: len(door.guests) == 1)
-        fourth = await (await Client.come(other, GREETING + SUB)).met()
-        assert subscribers.guests
-        assert not fourth.gone
-        assert receiver.refused("connections") == 1
-
-
-async def test_an_address_that_has_all_its_places_makes_no_other_leave() -> None:
-    async with house(connections=3, connections_per_address=2) as receiver:
-        port, door = receiver.listen(zmq.PULL)
-        honest, greedy = await Client.come(port), []
-        await seen(lambda: len(door.guests) == 1)
-        for number in range(2):
-            greedy.append(await (await Client.come(port, local_addr=("127.0.0.2", 0))).met())
-            await greedy[-1].say(message([b"x"]))
-            await seen(lambda number=number: len(receiver.got) == 1 + number)
-        await (await Client.come(port, local_addr=("127.0.0.2", 0))).ended()
-        assert receiver.hits("LIMITS__CONNECTIONS_PER_ADDRESS") == 1
-        assert receiver.hits("LIMITS__CONNECTIONS") == 0
-        await (await honest.met()).say(message([b"honest"]))
-        await seen(lambda: receiver.got[-1].parts == [b"honest"])
-
-
 async def test_who_was_read_and_has_left_takes_no_place_though_zeromq_has_not_noticed() -> None:
     """It stops at 16 messages of a client. Clients that left before theirs were read took the places of newcomers."""
     async with house(connections=1) as receiver:
@@ -313,7 +279,7 @@ async def test_who_has_subscribed_stays_and_may_not_subscribe_without_end() -> N
         publishing = asyncio.create_task(publish(receiver.sockets[0]))
         subscriber = await (await Client.come(port, GREETING + SUB)).met()
         await subscriber.say(zmtp(0, b"\1"))
-        await seen(lambda: door.guests and not len(receiver.receiver.crowd))
+        await seen(lambda: door.guests and not len(receiver.receiver.places))
         silent = await Client.come(port, GREETING + SUB)
         await seen(lambda: len(door.guests) == 2)
         newcomer = await (await Client.come(port, GREETING + SUB)).met()

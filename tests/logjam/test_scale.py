@@ -82,7 +82,6 @@ async def test_peers_that_are_not_read_stay_below_what_the_page_says(
     limits: dict[str, object] = {
         "event_bytes": MIB, "frame_bytes": MIB, "inflated_bytes": MIB,
         "connection_budget": 2 * MIB, "process_budget": 8 * MIB, "connections": PEERS + 10,
-        "connections_per_address": 0,
     }  # fmt: skip
     receiver = Logjam(topics, tmp_path, logjam={"peer_messages": PEER_MESSAGES, "pull_port": 0}, limits=limits)
     await receiver.start()

@@ -13,8 +13,8 @@ from typing import Final, Generic, TypeVar
 from typing_extensions import override
 
 from headrace_common.connection.backend import Caller
-from headrace_common.connection.crowd import UnprovenConnection
 from headrace_common.connection.deadlines import ConnectionTimes
+from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.scheduler import Lane, Worker
@@ -103,8 +103,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.clocks = ConnectionTimes.at(clock())
         self.unparsed = 0
         """Bytes that the transport keeps until they are parsed, as the budgets count them."""
-        self.unproven: UnprovenConnection | None = None
-        """Its place among the connections that have sent no frame or question yet."""
+        self.place: Place | None = None
+        """Its place among the connections of the service."""
 
     @property
     def frames(self) -> int:
@@ -126,9 +126,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         progress = self._progress or len(self.under_way) > before
         if self.asks:  # a complete request that waits is no part of a frame that is long in coming
             progress, self._progress = progress or self.status.waiting_bytes > self._waiting_bytes, False
-        if progress and self.unproven is not None:
-            receiver.crowd.remove(self.unproven)
-            self.unproven = None
         if not self._input_over:
             partial = self.status.partial_bytes + self.unparsed
             if partial and (progress or not self.partial_bytes):

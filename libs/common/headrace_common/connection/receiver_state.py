@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import gc
 import random
+import resource
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.connection.addresses import Addresses
 from headrace_common.connection.backend import NO_BACKEND, Backend
-from headrace_common.connection.crowd import Crowd, UnprovenConnection
-from headrace_common.connection.files import most_connections
+from headrace_common.connection.places import Places
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import TOLD, Scheduler
 from headrace_common.operations.errors import ProtocolError
@@ -33,6 +32,18 @@ COLLECTED: Final = 1_000
 
 TLS_HELLO: Final = b"\x16\x03"
 """How a TLS client begins: a handshake record of version 3 (RFC 8446, 5.1). No protocol here begins so."""
+
+
+OWN_FILES: Final = 100
+"""Files that a receiver opens beside its connections: Kafka's, and those of the operations port."""
+
+
+def most_connections(wanted: int) -> int:
+    """Returns `wanted`, or fewer if these would leave no files for the process itself: it would neither reach Kafka nor answer a
+    probe, and no connection would make way.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if files == resource.RLIM_INFINITY else min(wanted, max(1, files - OWN_FILES))
 
 
 class Stoppable(ABC):
@@ -66,16 +77,9 @@ class ReceiverState:
     uncollected: int = 0
     """Connections that have left since the last collection of cycles."""
 
-    places: dict[Stoppable, UnprovenConnection] = field(default_factory=dict)
-    """The place that each connection gives back when it closes, to `addresses` too."""
-
-    crowd: Crowd = field(default_factory=Crowd)
-    """The admitted clients that have sent no whole frame yet."""
-
     def __post_init__(self) -> None:
-        self.addresses = Addresses(self.limits.connections_per_address)
-        self.most_connections = most_connections(self.limits.connections)
-        """LIMITS__CONNECTIONS, or fewer if this process may open too few files."""
+        self.places = Places(most_connections(self.limits.connections))
+        """Of the admitted clients; LIMITS__CONNECTIONS, or fewer if this process may open too few files."""
 
     def age(self) -> float:
         """Returns the age in seconds at which a new connection closes; 0: never."""
@@ -104,9 +108,6 @@ class ReceiverState:
             self.metrics.connections_closed.labels(why).inc()
         self.log.debug("connection closed", peer=peer.address, why=why)
         self.admitted -= 1
-        if (place := self.places.pop(connection, None)) is not None:
-            self.crowd.remove(place)
-            self.addresses.give_back(place.counted_as)
         self.uncollected += 1
         if self.uncollected >= max(
             COLLECTED, len(self.connections)

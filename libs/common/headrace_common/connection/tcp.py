@@ -76,8 +76,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         now, clocks, arrives = self._loop.time(), driver.clocks, driver.arrives
         clocks.last_byte = now
         clocks.frame_bytes += len(data)
-        if driver.unproven is not None:
-            self._receiver.crowd.heard(driver.unproven, now)
+        if driver.place is not None:
+            self._receiver.places.heard(driver.place)
         # Many came, or earlier ones wait, or there is no time left in this turn of the loop.
         if len(data) >= MUCH or self.incoming.is_behind() or not arrives(now):
             at_once = 0 if heard else FIRST_LOOK
@@ -151,6 +151,15 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._transport.abort()
         return self.driver.frames
 
+    def is_owed(self) -> bool:
+        """Returns whether the client waits for an answer to what it has sent, or part of that is not parsed yet."""
+        return self.driver.outstanding > 0 or self.incoming.is_behind()
+
+    def make_way(self) -> None:
+        """Ends the conversation at once: a silent peer is not waited for."""
+        self.driver.end("silent")
+        self.cut()
+
     # Bytes to the session
 
     def _feed(self, data: bytes) -> None:
@@ -163,7 +172,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             driver.fault(error)
             return
         old = received >= self._life.old_from
-        if alone and not (driver.partial_bytes or old or self._peer_done) and driver.unproven is None:
+        if alone and not (driver.partial_bytes or old or self._peer_done):
             if not driver.hand_on(received):
                 self.pace()
             return  # nothing else can have changed: no deadline, nothing to say
@@ -280,6 +289,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     def _leave(self) -> None:
         self.driver.leave()
+        if self.driver.place is not None:
+            self._receiver.places.give_back(self.driver.place)
         self._receiver.left(self, self.driver.peer, self._why)
 
     # Time

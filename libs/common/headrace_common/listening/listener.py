@@ -12,8 +12,7 @@ from typing import Any, Final, cast
 
 from typing_extensions import override
 
-from headrace_common.connection.addresses import LIMIT, counted_as
-from headrace_common.connection.crowd import UnprovenConnection
+from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening import sockets
@@ -53,13 +52,11 @@ SessionFactory = Callable[[Peer], ByteSession]
 
 @dataclass(eq=False, slots=True)
 class _Arrival:
-    """A client that was accepted. `place`: among the unproven, with what its address has taken. `connection`: None until its
-    session is made; its end gives back what the client took.
-    """
+    """A client that was accepted. `connection`: None until its session is made; its end gives back the place."""
 
     socket: socket.socket
     address: ProxiedClient
-    place: UnprovenConnection
+    place: Place
     connection: TcpConnection | None = None
     welcomed: bool = False
     """The event loop tells the connection its end."""
@@ -154,21 +151,15 @@ class Listener(Endpoint):
     def _admit(self, client: socket.socket, name: Any) -> None:
         receiver = self._receiver
         client.setblocking(False)
-        address, silent = ProxiedClient(normal(name[0]), name[1]), len(receiver.crowd)
-        # First, since a refused client makes no other leave. Behind a balancer: once its header has named the client.
-        taken = "" if within(address.address, self._proxies) else self._take(address)
-        if taken is None:
-            self._refuse(client, address, LIMIT)
-            return
-        now, most = asyncio.get_running_loop().time(), receiver.most_connections
-        staying = receiver.admitted - (silent - len(receiver.crowd))  # one of its address may have made way
-        leaving = receiver.crowd.leaving(staying, most, now)
-        for who in leaving:
-            self._close_silent(who, CONNECTIONS)
-        if staying >= most and not leaving:
-            receiver.addresses.give_back(taken)
-            self._refuse(client, address, CONNECTIONS)
-            return
+        address = ProxiedClient(normal(name[0]), name[1])
+        if len(receiver.places) >= receiver.places.most:
+            receiver.metrics.limit_hits.labels(CONNECTIONS).inc()
+            if (idle := receiver.places.make_way()) is None:
+                receiver.limited.warning("too many connections", limit=CONNECTIONS, peer=address.address)
+                client.close()
+                return
+            receiver.limited.warning("idle connection made way", limit=CONNECTIONS, peer=idle.peer)
+            idle.leave()
         receiver.admitted += 1
         receiver.metrics.connections_opened.inc()
         with contextlib.suppress(OSError):
@@ -176,34 +167,12 @@ class Listener(Endpoint):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEP_ALIVE.items():
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
-        arrival = _Arrival(client, address, UnprovenConnection(lambda: None, address.address, now, taken))
+        arrival = _Arrival(client, address, Place(lambda: None, address.address))
         task = asyncio.create_task(self._welcome(arrival))
         arrival.place.leave = partial(_make_way, arrival, task)
-        receiver.crowd.enter(arrival.place)
+        receiver.places.take(arrival.place)
         self._handshakes.add(task)
         task.add_done_callback(partial(self._welcomed, arrival))
-
-    def _take(self, address: ProxiedClient) -> str | None:
-        """Takes a place of an address and returns its name, to be given back when the connection ends. If all are taken, a silent
-        connection of the address makes way; returns None if there is none.
-        """
-        addresses = self._receiver.addresses
-        taken = addresses.take(address.address)
-        if taken is None and (silent := self._receiver.crowd.leaving_of(counted_as(address.address))) is not None:
-            self._close_silent(silent, LIMIT)
-            taken = addresses.exchange(address.address)
-        return taken
-
-    def _close_silent(self, who: UnprovenConnection, limit: str) -> None:
-        self._receiver.metrics.limit_hits.labels(limit).inc()
-        self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
-        who.leave()
-
-    def _refuse(self, client: socket.socket, address: ProxiedClient, limit: str) -> None:
-        """Closes a connection above `limit`."""
-        self._receiver.metrics.limit_hits.labels(limit).inc()
-        self._receiver.limited.warning("too many connections", limit=limit, peer=address.address)
-        client.close()
 
     async def _welcome(self, arrival: _Arrival) -> None:
         """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection."""
@@ -214,7 +183,7 @@ class Listener(Endpoint):
             address = arrival.address
             peer = Peer(address.address, address.port, subject or address.address, certified=bool(subject))
             made = TcpConnection(receiver, peer, self._new_session(peer))
-            made.driver.unproven = receiver.places[made] = place
+            made.driver.place = place
             arrival.connection = made
             return made
 
@@ -223,12 +192,7 @@ class Listener(Endpoint):
                 async with asyncio.timeout(receiver.limits.handshake_time):
                     named = await _proxied(client)
                 if named is not None:  # else the balancer speaks for itself
-                    arrival.address = named
-                    found = self._take(named)
-                    if found is None:
-                        self._refuse(client, named, LIMIT)
-                        return
-                    receiver.crowd.rename(place, named.address, found)
+                    arrival.address, place.peer = named, named.address
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
             else:
@@ -237,7 +201,7 @@ class Listener(Endpoint):
                 certificate = await secured.handshake(receiver.limits.handshake_time)
                 secured.begin(connect(identity(certificate)))
             if arrival.connection is not None:
-                place.leave = partial(_leave, arrival.connection)
+                place.leave, place.is_owed = arrival.connection.make_way, arrival.connection.is_owed
                 arrival.welcomed = True
         except (OSError, ProtocolError, UnicodeDecodeError) as error:  # the last of a certificate with odd names
             client.close()
@@ -245,14 +209,13 @@ class Listener(Endpoint):
                 self._unwelcome(arrival.address, error)
 
     def _welcomed(self, arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
-        """Gives back the places of a client that got no connection, or was cancelled, even before the task began."""
+        """Gives back the place of a client that got no connection, or was cancelled, even before the task began."""
         self._handshakes.discard(welcome)
         if arrival.connection is None:
             arrival.socket.close()
             self._receiver.metrics.connections_closed.labels(arrival.why).inc()
-            self._receiver.crowd.remove(arrival.place)
+            self._receiver.places.give_back(arrival.place)
             self._receiver.admitted -= 1
-            self._receiver.addresses.give_back(arrival.place.counted_as)
         elif not arrival.welcomed:  # uvloop has closed the transport, and tells the connection nothing
             arrival.connection.connection_lost(None)
 
@@ -278,12 +241,6 @@ class Listener(Endpoint):
 def _make_way(arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
     arrival.why = "silent"
     welcome.cancel()
-
-
-def _leave(connection: TcpConnection) -> None:
-    """Ends a connection at once: a silent peer is not waited for."""
-    connection.driver.end("silent")
-    connection.cut()
 
 
 async def _readable(listening: socket.socket) -> None:

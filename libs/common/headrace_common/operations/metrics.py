@@ -58,7 +58,6 @@ LIMITS: Final = tuple(
     f"LIMITS__{name}"
     for name in (
         "CONNECTIONS",
-        "CONNECTIONS_PER_ADDRESS",
         "DEPTH",
         "EVENT_BYTES",
         "FRAME_BYTES",
@@ -171,7 +170,7 @@ class ReceiverMetrics(Catalogue):
             "connections_closed",
             "Connections closed, by reason: peer, idle, age and drain are ordinary; handshake is one that ended before TLS or a "
             "PROXY header was through, such as a balancer's look at the port; protocol_error is the client's fault, deaf a "
-            "client that stopped reading, silent one without a frame that made way for another, abandoned Kafka's fault, "
+            "client that stopped reading, silent one that was idle and made way for another, abandoned Kafka's fault, "
             "internal a bug in Headrace, with a stack in its log.",
             ("why",),
             ("peer", "idle", "age", "drain", "handshake", "protocol_error", "deaf", "silent", "abandoned", "internal"),

@@ -128,7 +128,7 @@ class Service(Health, Generic[S]):
                 ops=ops.port,
                 kafka=settings.kafka.bootstrap_servers,
             )
-            if (most := self._receiver.most_connections) < limits.connections:
+            if (most := self._receiver.places.most) < limits.connections:
                 self._log.warning("connections are bounded by open files", limit=CONNECTIONS, most=most)
             if await _unless(stop, self._start()):
                 for listener in self._parts.listeners:

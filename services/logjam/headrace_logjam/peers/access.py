@@ -39,7 +39,7 @@ class AccessRefusal(StrEnum):
     KEY = "key"  # no key of LOGJAM__CURVE_CLIENTS, or it has another public key of ours
     MECHANISM = "mechanism"  # not the mechanism that the sockets speak
     HANDSHAKE = "handshake"  # a handshake that is not ZeroMQ's
-    CONNECTIONS = "connections"  # LIMITS__CONNECTIONS are there, or LIMITS__CONNECTIONS_PER_ADDRESS of its address
+    CONNECTIONS = "connections"  # LIMITS__CONNECTIONS are there
 
 
 class Admission:

@@ -17,9 +17,7 @@ from functools import partial
 from typing import Final, cast
 
 import zmq
-from headrace_common.connection.addresses import LIMIT as PER_ADDRESS
-from headrace_common.connection.addresses import counted_as
-from headrace_common.connection.crowd import UnprovenConnection
+from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from zmq.utils.monitor import parse_monitor_message
 
@@ -69,7 +67,7 @@ class Door:
         self,
         events: zmq.Socket[bytes],
         family: int,
-        proven: Callable[[UnprovenConnection], None],
+        proven: Callable[[Place], None],
         empty: Callable[[], bool] | None,
     ) -> None:
         """`events`: the socket's monitor. `proven` is called with a peer that has sent a message. `empty` reads the socket, and
@@ -135,7 +133,7 @@ class Doors:
     def guard(self, opened: zmq.Socket[bytes], name: str, family: int, empty: Callable[[], bool] | None) -> Door:
         """Returns the socket's door. Call it before the socket is bound. `empty`: see `Door`."""
         events = monitor(self._context, opened, name, _WATCHED)
-        door = Door(events, family, self._receiver.crowd.remove, empty)
+        door = Door(events, family, self._receiver.places.give_back, empty)
         door.come_and_gone = partial(self._read, door)
         self._doors.append(door)
         self._loop.add_reader(events.fileno(), door.come_and_gone)
@@ -170,28 +168,18 @@ class Doors:
         self._metrics.clients.set(self._taken)
 
     def _accepted(self, door: Door, number: int) -> None:
-        receiver, now = self._receiver, self._loop.time()
-        most = receiver.most_connections
+        receiver, places = self._receiver, self._receiver.places
         descriptor = Descriptor(number, door.family)
-        place = UnprovenConnection(lambda: None, descriptor.address, now)
-        door.guests[number] = guest = HeldConnection(place=place, descriptor=descriptor, since=now)
+        place = Place(lambda: None, descriptor.address)
+        door.guests[number] = guest = HeldConnection(place=place, descriptor=descriptor, since=self._loop.time())
         place.leave = partial(self._leave, guest, "silent")
-        taken = receiver.addresses.take(place.peer)  # first, since a refused client makes no other leave
-        if taken is None and (silent := receiver.crowd.leaving_of(counted_as(place.peer))) is not None:
-            self._make_way(silent, PER_ADDRESS)
-            taken = receiver.addresses.take(place.peer)
-        if taken is None:
-            self._refuse(guest, PER_ADDRESS)
-            return
-        for who in receiver.crowd.leaving(self._taken, most, now):
-            self._make_way(who, CONNECTIONS)
-        if self._taken >= most:
-            receiver.addresses.give_back(taken)
+        if self._taken >= places.most and (silent := places.make_way()) is not None:
+            self._make_way(silent, CONNECTIONS)
+        if self._taken >= places.most:
             self._refuse(guest, CONNECTIONS)
             return
-        place.counted_as = taken
         self._taken += 1
-        receiver.crowd.enter(place)
+        places.take(place)
         receiver.metrics.connections_opened.inc()
 
     def _refuse(self, guest: HeldConnection, limit: str) -> None:
@@ -201,9 +189,9 @@ class Doors:
         self._metrics.refused.labels(AccessRefusal.CONNECTIONS.value).inc()
         self._receiver.limited.warning("too many connections", limit=limit, peer=guest.place.peer)
 
-    def _make_way(self, who: UnprovenConnection, limit: str) -> None:
+    def _make_way(self, who: Place, limit: str) -> None:
         self._receiver.metrics.limit_hits.labels(limit).inc()
-        self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
+        self._receiver.limited.warning("idle connection made way", limit=limit, peer=who.peer)
         who.leave()
 
     def _leave(self, guest: HeldConnection, why: str) -> None:
@@ -216,8 +204,7 @@ class Doors:
             guest.left = True
             self._receiver.metrics.connections_closed.labels(why).inc()
             self._taken -= 1
-            self._receiver.crowd.remove(guest.place)
-            self._receiver.addresses.give_back(guest.place.counted_as)
+            self._receiver.places.give_back(guest.place)
 
     def _ended(self, door: Door, number: int) -> None:
         failed, door.failed = door.failed, None
@@ -273,11 +260,11 @@ class Doors:
         if traffic.over and guest.delivered:  # libzmq notices once it has room for the peer's next message
             self._free(guest, "peer")
             return
-        crowd = self._receiver.crowd
+        places = self._receiver.places
         if traffic.received > guest.received:
-            crowd.heard(guest.place, self._loop.time())
+            places.heard(guest.place)
         if subscriber and traffic.taken > SUBSCRIBED:
-            crowd.remove(guest.place)
+            places.give_back(guest.place)
         ahead = traffic.received - guest.delivered
         guest.seen(traffic.received, guest.descriptor.unread() if ahead > READ_AT_ONCE else 0)
         if self._may_hold.excessive(guest, empty=empty):

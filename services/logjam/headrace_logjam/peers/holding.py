@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace_common.connection.crowd import UnprovenConnection
+from headrace_common.connection.places import Place
 from headrace_common.operations.settings import LimitSettings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class HeldConnection:
     `since`: when it came (event loop time).
     """
 
-    place: UnprovenConnection
+    place: Place
     descriptor: Descriptor
     since: float
     received: int = 0

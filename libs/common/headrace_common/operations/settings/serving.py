@@ -65,10 +65,9 @@ class LimitSettings(Section):
     handshake_time: ClassVar[float] = 10  # seconds, for two or three round trips
 
     connections: int = Field(
-        10_000, ge=1, description="Maximum open connections; a newcomer displaces one without a frame."
-    )
-    connections_per_address: int = Field(
-        5_000, ge=0, description="The same for one address (IPv6: one /64). 0: any number."
+        10_000,
+        ge=1,
+        description="Maximum open connections; for a newcomer the longest idle that is owed nothing leaves.",
     )
     frame_bytes: Bytes = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
     frame_time: Seconds = Field(
