@@ -24,8 +24,11 @@ RESENT = (0, 2, "d.a", "1")
 def _write(lake: Path, rows: list[tuple[int, int, str, str]], duplicates: int, bad: list[int]) -> None:
     events = [event(offset, partition, event_id=name, body=body) for partition, offset, name, body in rows]
     rejects = [{**reject(offset), "reason": "missing_header"} for offset in bad]
-    line = batch(0, 5, len(rows), len(bad), duplicates=duplicates, records=5)
-    make(lake, events=events, quarantine=rejects, batches=[{**line, "topic": "t"}])
+    again = [
+        {"event_id": "d.a", "topic_id": "id", "partition": 0, "offset": 2 + number} for number in range(duplicates)
+    ]
+    lines = [{**batch(0, 5, 5), "topic": "t"}]
+    make(lake, events=events, quarantine=rejects, duplicates=again, batches=lines)
 
 
 def wrong(folder: Path, rows: list[tuple[int, int, str, str]], *, duplicates: int, bad: list[int]) -> list[str]:
@@ -47,7 +50,7 @@ def test_an_exact_lake_is_exact(tmp_path: Path) -> None:
         ([*LANDED, RESENT], 0, [3], "events that landed too often or not at all"),
         ([*LANDED, LANDED[0]], 0, [3], "records that landed twice"),
         (LANDED, 2, [], "bad records that are not in quarantine once"),
-        (LANDED, 0, [3], "batches counts 0 duplicates, 1 were sent"),
+        (LANDED, 0, [3], "the lake has 0 duplicates, 1 were sent"),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -13,7 +13,7 @@ from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.landing import landing_events
 from headrace_lake.landing.freshness import Ages, ages, span
 from headrace_lake.landing.landing import BatchResult
-from headrace_lake.landing.landing_events import PartitionCounts
+from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -44,7 +44,7 @@ def test_large_keys_and_no_rows(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_one_tally_tells_partitions_kinds_protocols_and_ages_apart(spark: SparkSession) -> None:
+def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
     landed, draw = datetime(2026, 5, 6, 12, tzinfo=UTC), random.Random(3)
     seconds = (-5.0, 0.25, 0.5, 7.0, 100.0, 1e6)
     rows = []
@@ -65,17 +65,17 @@ def test_one_tally_tells_partitions_kinds_protocols_and_ages_apart(spark: SparkS
     ranges = [Range("t", number, 0, 900) for number in (0, 1, 199)]
     observation = Observation()
     frame = spark.createDataFrame(rows, names).withColumn(LOOKED_UP, sf.expr("offset % 5 = 0"))
+    frame = frame.selectExpr("*", "'id' as topic_id", "concat('d.', offset) as event_id")
     frame = frame.selectExpr("*", *landing_events._counted_by(ranges))
     frame = frame.observe(observation, *landing_events._measures(erased=False))
     frame.write.format("noop").mode("append").save()
-    found = landing_events._measured(ranges, observation.get)
+    found = landing_events._measured(observation.get)
 
-    kinds = Counter((row[0], "faulty" if row[2] else "duplicate" if row[3] else "wanted") for row in rows)
-    for number in (0, 1, 199):
-        faulty, wanted, resent = (kinds[number, kind] for kind in ("faulty", "wanted", "duplicate"))
-        assert found.partitions[number] == PartitionCounts(faulty + wanted + resent, wanted + resent, resent)
-    duplicates = Counter({"strange": "other"}.get(str(row[4]), str(row[4])) for row in rows if row[3])
-    assert found.duplicates == duplicates
+    assert found.records == Counter(row[0] for row in rows)
+    assert found.faulty == sum(row[2] is not None for row in rows)
+    assert found.events == sum(not row[2] and not row[3] for row in rows)
+    again = [LeftOut("id", row[0], row[1], f"d.{row[1]}", row[4]) for row in rows if row[3]]
+    assert sorted(found.left_out) == sorted(again)
     wanted_ages = Counter(float(row[8]) for row in rows if not row[2] and not row[3])
     edges = [end for _, end, _ in ages({}, 0).spans]
     expected = Counter[float]()

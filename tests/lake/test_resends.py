@@ -92,7 +92,7 @@ class Lake(Runs):
         return Counter(row[0] for row in self.landed())
 
     def duplicates(self) -> int:
-        (row,) = self.query("select sum(duplicates)::bigint as n from batches")
+        (row,) = self.query("select count(*) as n from duplicates")
         return int(row["n"])
 
     def counted(self, protocol: str) -> float:
@@ -192,7 +192,8 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
     expected = [*FIRST, *lands, sound, *(Sent(d(n), MS + 1, n % 4) for n in range(200, 250))]
     assert lake.ids() == _ids(*expected), "which of two in one batch lands is not defined"
     assert lake.duplicates() == len(collapses) + 50 + 1
-    assert lake.query("select max(batch) as last, sum(quarantined)::bigint as q from batches") == [{"last": 2, "q": 2}]
+    assert lake.query("select max(batch) as last from batches") == [{"last": 2}]
+    assert lake.query("select count(*) as q from quarantine") == [{"q": 2}]
     jobs: Any = lake.spark._jsc.sc().statusStore().jobsList(None)
     descriptions = " ".join(str(jobs.apply(number).description()) for number in range(jobs.size()))
     for number in range(3):  # Spark's pages say which batch it was

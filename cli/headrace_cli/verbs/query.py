@@ -37,7 +37,8 @@ app = typer.Typer()
 )
 def query(
     sql: Annotated[
-        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches, gaps and erasures.")
+        str | None,
+        typer.Argument(help="One SQL query; the tables are events, quarantine, duplicates, batches, gaps, erasures."),
     ] = None,
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
@@ -104,8 +105,8 @@ QUERIES: Final = {
         select date_trunc('hour', received_time) as hour, source, count(*) as events
         from events group by all order by all""",
     "resends": """
-        select date_trunc('hour', landed_at) as hour, topic, sum(events)::bigint as events, sum(duplicates)::bigint as collapsed
-        from batches group by all having sum(duplicates) > 0 order by all""",
+        select date_trunc('hour', landed_at) as hour, topic_id, "partition", count(*) as collapsed
+        from duplicates group by all order by all""",
     "quarantine": """
         select reason, protocol, count(*) as records, min(received_time) as first, max(received_time) as last
         from quarantine group by all order by records desc, reason, protocol""",
@@ -130,7 +131,11 @@ NAMED: Final = (PROOF, *QUERIES)
 
 def _last_landing(lake: Path | str) -> str:
     there = run("select 1 from duckdb_views() where view_name = 'batches'", lake)
-    found = run("select max(landed_at) as last, sum(quarantined)::bigint as bad from batches", lake)[0] if there else {}
+    found = (
+        run("select max(landed_at) as last, (select count(*) from quarantine) as bad from batches", lake)[0]
+        if there
+        else {}
+    )
     if found.get("last") is None:
         return "Nothing has landed yet."
     ago = (datetime.now(UTC) - found["last"]).total_seconds()

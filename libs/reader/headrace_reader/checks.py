@@ -9,9 +9,9 @@ from headrace_reader.tables import RETAINED, Row, rows
 from headrace_reader.text import compact
 
 
-def dropped(table: str, line: str) -> str:
-    """Returns SQL: retention may have dropped rows of `table` that a `line` of `batches` covers."""
-    return f"""exists (from {RETAINED} k where k."table" = '{table}' and {line}.landed_at < k."from")"""
+def dropped(line: str) -> str:
+    """Returns SQL: retention may have dropped rows that a `line` of `batches` covers."""
+    return f"""exists (from {RETAINED} k where {line}.landed_at < k."from")"""
 
 
 def checked(connection: duckdb.DuckDBPyConnection, check: str, sql: str) -> Row:

@@ -35,11 +35,15 @@ _LAST: Final = "select max(epoch * 4294967296 + batch) from batches"
 _OF_A_BATCH: Final = "(version & 4294967295) < 2147483648"
 """Whether a transaction is that of a batch, not of a claim or of a replay."""
 _UNDER_WAY: Final = f"""(
-    exists (from {TRANSACTIONS} where "table" in ('events', 'quarantine') and {_OF_A_BATCH}
+    exists (from {TRANSACTIONS} where "table" in ('events', 'quarantine', 'duplicates') and {_OF_A_BATCH}
         and version > coalesce(({_LAST}), -1))
     or exists (from {TRANSACTIONS} e, {TRANSACTIONS} g where e."table" = 'events' and g."table" = 'gaps'
         and ((g.version + 1) >> 32) < ((e.version + 1) >> 32)))"""
 """Whether a batch has rows that `batches` does not have yet, or a job is claiming the tables at this moment."""
+
+
+_TABLES: Final = ("events", "quarantine", "duplicates")
+"""The tables with a row for each record that is covered and was not erased."""
 
 
 def _erased_from(table: str) -> str:
@@ -51,29 +55,30 @@ def _present(table: str) -> str:
     view = f'main."{table}"'  # the queries around this one give names, too
     there = f'select topic_id, "partition", "offset" from {view}'
     gone = f'select * from ({_erased_from(table)}) anti join {view} using (topic_id, "partition", "offset")'
-    return f"({there} union all {gone})"
+    return f"{there} union all {gone}"
 
 
-def _rows_agree(table: str, column: str) -> str:
-    """Returns a query that compares the rows of `table` with the counts in `batches` (an expression `column`), range by range.
+_PRESENT: Final = " union all ".join(map(_present, _TABLES))
 
-    Rows of an unfinished batch lie beyond all ranges, so they do not count. Retention may have dropped rows of ranges that
-    landed before the first kept day: of those, no more rows may be there than were landed.
-    """
-    return f"""
+_ROWS_DISAGREE: Final = f"""
     with covered as (from ({COVERED}) where "from" < "to"),
     landed as (
-        select r.topic_id, r."partition", r."offset" from {_present(table)} r join ({_ENDS}) e using (topic_id, "partition")
+        select r.topic_id, r."partition", r."offset" from ({_PRESENT}) r join ({_ENDS}) e using (topic_id, "partition")
         where r."offset" < e.landed_to),
     placed as (
         select l.topic_id, l."partition", c."from", count(*) as found, count(distinct l."offset") as different
         from landed l asof left join covered c
             on l.topic_id = c.topic_id and l."partition" = c."partition" and l."offset" >= c."from"
         where c.is_gap is not true group by all)
-    select topic_id, "partition", "from", {column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
+    select topic_id, "partition", "from", records as said, coalesce(found, 0) as found, coalesce(different, 0) as different
     from (from batches where "from" < "to") b full join placed p using (topic_id, "partition", "from")
-    where coalesce(found, 0) <> coalesce(different, 0) or {column} is null or {column} < coalesce(found, 0)
-        or {column} > coalesce(found, 0) and not {dropped(table, "b")}"""
+    where coalesce(found, 0) <> coalesce(different, 0) or records is null or records < coalesce(found, 0)
+        or records > "to" - "from" or records > coalesce(found, 0) and not {dropped("b")}"""
+"""The ranges that have other records in the tables than `batches` says, or one twice.
+
+Rows of an unfinished batch lie beyond all ranges, so they do not count. Retention may have dropped rows of ranges that landed
+before the first kept day: of those, no more rows may be there than were landed.
+"""
 
 
 def _beyond(table: str) -> str:
@@ -82,14 +87,13 @@ def _beyond(table: str) -> str:
         where e.landed_to is null or r."offset" >= e.landed_to"""
 
 
-ROWS_BEYOND: Final = f"{_beyond('events')} union all {_beyond('quarantine')}"
+ROWS_BEYOND: Final = " union all ".join(map(_beyond, _TABLES))
 
 _ROWS_IN_GAPS: Final = f"""
-    with kept as (from {_present("events")} union all from {_present("quarantine")}),
-    placed as (
+    with placed as (
         select g.topic_id, g."partition", g."from", g."rows" as said, count(k."offset") as found,
             count(distinct k."offset") as different
-        from gaps g left join kept k on g.topic_id = k.topic_id and g."partition" = k."partition"
+        from gaps g left join ({_PRESENT}) k on g.topic_id = k.topic_id and g."partition" = k."partition"
             and k."offset" >= g."from" and k."offset" < coalesce(g."to", {_MAX_OFFSET})
         where g."from" is not null and g."partition" is not null group by all)
     select * from placed
@@ -136,19 +140,11 @@ EXACTLY_ONCE: Final = {
         f"and version >= 0 and {_OF_A_BATCH} and not exists "
         "(from batches b where b.epoch = t.version >> 32 and b.batch = (t.version & 4294967295))"
     ),
-    "records = events + duplicates + quarantined + skipped": (
-        "select * from batches where records is distinct from events + duplicates + quarantined + skipped "
-        'or least(events, duplicates, quarantined, skipped) < 0 or records > "to" - "from"'
-    ),
-    "the events table has what batches says, each record once": _rows_agree("events", "b.events"),
-    "the quarantine table has what batches says, each record once": _rows_agree("quarantine", "b.quarantined"),
+    "each record of a range is in one of events, quarantine, duplicates and erasures": _ROWS_DISAGREE,
     "the gaps hold the rows that they say, each once": _ROWS_IN_GAPS,
     "each gap was recorded by the job that claimed its epoch": _GAPS_OF_NO_CLAIM,
     "no table says that days were dropped which are not over": (
         f'select "table", "from"::date as kept_from from {RETAINED_SAID} where "from" > now()'
-    ),
-    "no record is in both tables": (
-        'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")'
     ),
     "nothing is there that was erased": _NOT_ERASED,
     "each erasure was listed by the command": _ERASURES_LISTED,
@@ -179,10 +175,9 @@ _ERASURES: Final = """
     from erasures group by erasure order by min(erased_at), erasure"""
 
 _TOTALS: Final = f"""
-    select count(*) as ranges, count(distinct (topic_id, "partition")) as partitions,
-        coalesce(sum(records), 0)::bigint as records, coalesce(sum(events), 0)::bigint as events,
-        coalesce(sum(duplicates), 0)::bigint as duplicates, coalesce(sum(quarantined), 0)::bigint as quarantined,
-        coalesce(sum(skipped), 0)::bigint as skipped,
+    select count(*) filter ("from" < "to") as ranges, count(distinct (topic_id, "partition")) as partitions,
+        coalesce(sum(records), 0)::bigint as records, (select count(*) from events) as events,
+        (select count(*) from duplicates) as duplicates, (select count(*) from quarantine) as quarantined,
         (select coalesce(sum("to" - "from" - "rows"), 0)::bigint from gaps) as lost_offsets,
         (select count(*) from gaps where reason = 'recreated') as partitions_lost,
         (select count(*) from ({ROWS_BEYOND})) as rows_of_a_batch_under_way from batches"""

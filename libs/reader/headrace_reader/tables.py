@@ -32,7 +32,7 @@ from headrace_lake.tables.properties import (
 
 from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
-TABLES: Final = ("batches", "events", "quarantine", "gaps", "erasures")
+TABLES: Final = ("batches", "events", "quarantine", "duplicates", "gaps", "erasures")
 _EXPLAIN: Final = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
 _TYPES: Final = {
     "string": "VARCHAR",
@@ -70,6 +70,13 @@ TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table, or -1."""
 STRAYED: Final = "strays"
 """Our own view of `batches`: (topic_id, partition, to), the ends of rows that a job left when it was shut out."""
+
+_RECORDS: Final = """
+    select 'events' as "where", topic_id, "partition", "offset", event_id from events
+    union all select 'quarantine', topic_id, "partition", "offset", id from quarantine
+    union all select 'duplicates', topic_id, "partition", "offset", event_id from duplicates
+    union all select 'erasures', topic_id, "partition", unnest(offsets), null from erasures"""
+"""Our own view, which says where the record of a place is."""
 
 _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
 """Columns of ours that SQL has as words."""
@@ -111,6 +118,9 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
             f'create view {STRAYED} as select topic_id, "partition", max(strays) as "to" from batches where strays is not null'
             " group by all"
         )
+    if {"events", "quarantine", "duplicates"} <= {*found}:
+        connection.execute(f"create view records as {_RECORDS}")
+        connection.execute("comment on view records is 'not stored: where the record of each place is'")
     if "erasures" not in found:
         connection.execute(
             "comment on view erasures is 'Headrace: which records were deleted on request. None was yet'"

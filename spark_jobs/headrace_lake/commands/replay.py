@@ -2,8 +2,7 @@
 
 Not a stream: each step reads the ranges of a few rows of `batches`. A record whose (topic_id, partition, offset) is in a table
 is never touched. A missing record lands as a batch would land it today: a deleted row comes back. A resend stays left out while
-a copy of it is in the table. An erased record never comes back (`tables.erasures`). Before the rows the step writes its own rows
-of `batches` again, in one commit, where it leaves other counts.
+a copy of it is in the table. An erased record never comes back (`tables.erasures`).
 
 A replay claims an epoch, so a running job stops. Each finished step is exact; if a replay was killed, run it again.
 """
@@ -25,11 +24,11 @@ from pyspark.sql import functions as sf
 
 from headrace_lake.commands import replay_plan, replay_rows
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
-from headrace_lake.commands.replay_rows import RANGE, SOUND, WANTED, counted, inside
+from headrace_lake.commands.replay_rows import WANTED
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range_options
-from headrace_lake.kafka.start import claimed_lines, coverage, rows_in, strays
+from headrace_lake.kafka.start import claimed_lines, coverage, places, strays, within, without
 from headrace_lake.landing.quarantine import Quarantine
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, Topics, quoted
@@ -39,13 +38,12 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import REPLAYED, Fence, transaction
-from headrace_lake.tables.layout import BATCHES, EVENTS, KEY, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, QUARANTINE, SCHEMAS
 
 _1970: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PAGE: Final = 5_000  # rows of `batches` that the driver reads at once
 _ATTEMPTS: Final = 5  # at a step whose records Kafka deletes meanwhile
 _GONE: Final = "Kafka no longer holds it"
-_PARTLY: Final = "Kafka holds only a part, so records left out on purpose look like missing ones"
 _DROPPED: Final = "the tables no longer keep that day: LAKE__RETENTION_DAYS"
 _RECREATED: Final = "the topic was recreated"
 
@@ -57,14 +55,14 @@ class ReplayResult:
     offsets: int = 0
     events: int = 0
     quarantined: int = 0
-    corrected: int = 0  # rows of `batches` with new counts
+    left_out: int = 0  # rows of the table of duplicates
 
     def __add__(self, other: ReplayResult) -> ReplayResult:
         return ReplayResult(
             self.offsets + other.offsets,
             self.events + other.events,
             self.quarantined + other.quarantined,
-            self.corrected + other.corrected,
+            self.left_out + other.left_out,
         )
 
 
@@ -140,7 +138,7 @@ class Replay:
         ids = {name: topic.id for name, topic in topics.items()}
         self._topics = Topics(kafka.events_topic, kafka.quarantine_topic, ids)
         self._erased = ErasedIds(self._spark, self._lake)
-        self._quarantine = Quarantine(self._spark, self._lake, topics=self._topics, erased=self._erased)
+        self._quarantine = Quarantine(self._topics, self._erased)
         total = ReplayResult()
         for number, step in enumerate(steps(self._batch_ranges(topics), self._settings.lake.batch_records)):
             if self._stopping():
@@ -151,7 +149,7 @@ class Replay:
             self._log.warning("cannot replay", offsets=ranges)
         self._log.info(
             "would replay" if self._dry_run else "replayed all",
-            offsets=total.offsets, events=total.events, quarantined=total.quarantined, corrected=total.corrected,
+            offsets=total.offsets, events=total.events, quarantined=total.quarantined, left_out=total.left_out,
         )  # fmt: skip
         return total
 
@@ -176,8 +174,7 @@ class Replay:
                 batch_range = BatchRange(
                     row["topic"], row["topic_id"], row["partition"], row["from"], row["to"],
                     row["to"] if at is None else min(max(row["from"], at), row["to"]),
-                    row["records"], row["events"], row["duplicates"], row["quarantined"], row["skipped"],
-                    row["epoch"], row["batch"], row["landed_at"], row["number"],
+                    row["landed_at"],
                 )  # fmt: skip
                 if kept is not None and batch_range.landed_at.astimezone(UTC) < kept:
                     self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _DROPPED)
@@ -199,11 +196,9 @@ class Replay:
     def _can(self, batch_range: BatchRange, *, known: bool) -> bool:
         if not known:
             self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _RECREATED)
-        elif not batch_range.whole:
+        elif batch_range.first_held > batch_range.start:
             self._unreplayable.add(batch_range, batch_range.start, batch_range.first_held, _GONE)
-            if batch_range.first_held < batch_range.end and not batch_range.replayable:
-                self._unreplayable.add(batch_range, batch_range.first_held, batch_range.end, _PARTLY)
-        return batch_range.replayable
+        return known and batch_range.first_held < batch_range.end
 
     def _step_with_retries(self, step: list[BatchRange], number: int) -> ReplayResult:
         """Does a step. If Kafka deletes some of its records meanwhile, does the rest of it again."""
@@ -233,67 +228,45 @@ class Replay:
         self._erased.refresh()
         ranges = merged(step)
         spans = [Range(topic, partition, *pair) for (topic, partition), pair in sorted(ranges.items())]
-        landed_at = replay_plan.landing_time(step, datetime.now(UTC))
-        there = [
-            rows_in(self._spark, self._lake, table, spans, self._topics.ids).withColumn(SOUND, sf.lit(table == EVENTS))
-            for table in (EVENTS, QUARANTINE)
-        ]
         records = self._spark.read.format("kafka").options(**range_options(self._settings.kafka, ranges)).load()
-        keyed = records.withColumn("topic_id", sf.expr(self._topic_id()))
-        missing = keyed.join(there[0].unionAll(there[1]).select(*KEY), list(KEY), "left_anti").persist()
+        there = places(self._spark, self._lake, within(spans, self._topics.ids))
+        missing = without(records, there, self._topics.ids).persist()
         try:
-            done = self._land(step, spans, missing, there, version, landed_at)
+            done = self._land(spans, missing, version, replay_plan.landing_time(step, datetime.now(UTC)))
         finally:
             missing.unpersist()
         done = replace(done, offsets=sum(end - start for start, end in ranges.values()))
         self._log.info(
             "would replay" if self._dry_run else "replayed",
             step=number, offsets=done.offsets, events=done.events, quarantined=done.quarantined,
-            corrected=done.corrected, seconds=round(time.monotonic() - began, 2),
+            left_out=done.left_out, seconds=round(time.monotonic() - began, 2),
         )  # fmt: skip
         return done
 
-    def _land(
-        self,
-        step: list[BatchRange],
-        spans: list[Range],
-        missing: DataFrame,
-        there: list[DataFrame],
-        version: int,
-        landed_at: datetime,
-    ) -> ReplayResult:
-        range_frame = replay_rows.range_frame(self._spark, step)
-        events, rejects = self._rows(step, spans, missing, landed_at, range_frame)
-        lacking = events.select(RANGE, sf.lit(True).alias(SOUND), WANTED).unionAll(
-            rejects.select(RANGE, sf.lit(False).alias(SOUND), WANTED)
-        )
-        found = {(row[RANGE], row[SOUND]): (row["n"], row[WANTED]) for row in counted(lacking)}
-        has = there[0].unionAll(there[1]).join(sf.broadcast(range_frame), inside(), "inner")
-        present = {(row[RANGE], row[SOUND]): row["n"] for row in counted(has.withColumn(WANTED, sf.lit(True)))}
-        corrected = []
-        for index, batch_range in enumerate(step):
-            (sound, landed), (faulty, kept) = (found.get((index, kind), (0, 0)) for kind in (True, False))
-            new = replace(
-                batch_range,
-                events=present.get((index, True), 0) + landed,
-                quarantined=present.get((index, False), 0) + kept,
-                duplicates=sound - landed,
-                skipped=faulty - kept,
-            )
-            new = replace(new, records=new.events + new.quarantined + new.duplicates + new.skipped)
-            if batch_range.whole and new.counts != batch_range.counts:
-                corrected.append(new)
-        adds = [sum(wanted for (_, kind), (_, wanted) in found.items() if kind is sound) for sound in (True, False)]
+    def _land(self, spans: list[Range], missing: DataFrame, version: int, landed_at: datetime) -> ReplayResult:
+        """Lands the records that are `missing` of `spans`, each in one of three tables."""
+        events, rejects = self._rows(spans, missing, landed_at)
+        of_events, of_rejects = ({row[WANTED]: row["count"] for row in rows.groupBy(WANTED).count().collect()}
+                                 for rows in (events, rejects))  # fmt: skip
+        done = ReplayResult(
+            events=of_events.get(True, 0), quarantined=of_rejects.get(True, 0),
+            left_out=of_events.get(False, 0) + of_rejects.get(False, 0),
+        )  # fmt: skip
         self._check_topics()
-        if not self._dry_run:
-            # first: after a kill between the writes the next replay finds the same rows missing
-            if corrected:
-                self._fence.replace(BATCHES, self._summary(corrected), replay_plan.rows_of(corrected), version)
-            for table, frame, count in ((EVENTS, events, adds[0]), (QUARANTINE, rejects, adds[1])):
-                if count:
-                    self._fence.write(table, frame.where(WANTED).select(*SCHEMAS[table].names), version)
-                    self._log.debug("restored", table=table)
-        return ReplayResult(events=adds[0], quarantined=adds[1], corrected=len(corrected))
+        if self._dry_run:
+            return done
+        names = SCHEMAS[DUPLICATES].names
+        again = rejects.withColumn("event_id", sf.col("id")).where(~sf.col(WANTED)).select(*names)
+        again = events.where(~sf.col(WANTED)).select(*names).unionAll(again)
+        for table, rows, count in (
+            (DUPLICATES, again, done.left_out),  # first: what is a resend is asked of the events table
+            (EVENTS, events.where(WANTED), done.events),
+            (QUARANTINE, rejects.where(WANTED), done.quarantined),
+        ):
+            if count:
+                self._fence.write(table, rows.select(*SCHEMAS[table].names), version)
+                self._log.debug("restored", table=table)
+        return done
 
     def _check_topics(self) -> None:
         """Raises `HaltError` if a topic was recreated: the records just read may be of the new one."""
@@ -302,17 +275,10 @@ class Replay:
             if name not in now or now[name].id != topic_id:
                 raise HaltError(f"the topic {name} was deleted, or recreated, meanwhile: start again")
 
-    def _rows(
-        self,
-        step: list[BatchRange],
-        spans: list[Range],
-        missing: DataFrame,
-        landed_at: datetime,
-        range_frame: DataFrame,
-    ) -> tuple[DataFrame, DataFrame]:
-        """Returns the missing records as rows of the two tables, with `RANGE` and `WANTED`."""
+    def _rows(self, spans: list[Range], missing: DataFrame, landed_at: datetime) -> tuple[DataFrame, DataFrame]:
+        """Returns the missing records as rows of the two tables, with `WANTED`."""
         events = decode.events(missing, self._topics, landed_at).where(f"{FAULT} is null")
-        events = self._erased.marked(events, "event_id").join(sf.broadcast(range_frame), inside(), "inner")
+        events = self._erased.marked(events, "event_id")
         horizon = self._settings.lake.horizon
         if horizon:
             events = replay_rows.without_resends(self._spark, self._lake, events, horizon)
@@ -322,13 +288,4 @@ class Replay:
             events = events.withColumn(WANTED, sf.col(WANTED) & ~sf.col(ERASED))
         rows = self._quarantine.rows(missing, spans, landed_at, faults=True)
         assert rows is not None
-        rejects = rows.join(sf.broadcast(range_frame), inside(), "inner").withColumn(WANTED, self._quarantine.wanted)
-        return events, rejects
-
-    def _topic_id(self) -> str:
-        cases = " ".join(f"when {quoted(name)} then {quoted(own)}" for name, own in self._topics.ids.items())
-        return f"case topic {cases} end"
-
-    def _summary(self, batch_ranges: list[BatchRange]) -> DataFrame:
-        names, rows = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names), replay_plan.values_of(batch_ranges)
-        return self._spark.sql(f"select * from values {rows} as batch({names})").coalesce(1)  # noqa: S608
+        return events, rows.withColumn(WANTED, self._quarantine.wanted)

@@ -25,7 +25,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class BatchRange:
-    """One row of `batches`: a range of one partition, its counts, and the first offset of it that Kafka still holds."""
+    """One row of `batches`: a range of one partition, and the first offset of it that Kafka still holds."""
 
     topic: str
     topic_id: str
@@ -33,30 +33,7 @@ class BatchRange:
     start: int
     end: int
     first_held: int
-    records: int
-    events: int
-    duplicates: int
-    quarantined: int
-    skipped: int
-    epoch: int
-    batch: int
     landed_at: datetime
-    number: int  # of the row in the table
-
-    @property
-    def whole(self) -> bool:
-        """Whether Kafka holds the whole range."""
-        return self.first_held == self.start
-
-    @property
-    def replayable(self) -> bool:
-        """Whether Kafka holds the whole range; or a part of one whose records all landed, so that a missing one was lost."""
-        return self.whole or (self.first_held < self.end and not self.duplicates and not self.skipped)
-
-    @property
-    def counts(self) -> tuple[int, int, int, int, int]:
-        """Records, events, duplicates, quarantined, skipped."""
-        return self.records, self.events, self.duplicates, self.quarantined, self.skipped
 
     @property
     def place(self) -> TopicPartition:
@@ -147,19 +124,3 @@ class Unreplayable:
         for (topic, partition, why), ranges in sorted(self._ranges.items()):
             for start, end in ranges:
                 yield f"{topic}/{partition}: {start} to {end - 1} ({why})"
-
-
-def rows_of(batch_ranges: Iterable[BatchRange]) -> str:
-    """Returns SQL: the rows of `batches` for `batch_ranges`."""
-    return " or ".join(f"number = {batch_range.number}L" for batch_range in batch_ranges)
-
-
-def values_of(batch_ranges: Iterable[BatchRange]) -> str:
-    """Returns SQL, to follow VALUES: `batch_ranges` as rows of `batches`."""
-    return ", ".join(
-        f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
-        f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
-        f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
-        f"null, {p.number}L)"
-        for p in batch_ranges
-    )

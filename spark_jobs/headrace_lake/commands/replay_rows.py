@@ -1,49 +1,20 @@
-"""Rows of one step of a replay: in which range they lie, how many, and which of them are resends. Frames in, frames out."""
+"""Which rows of one step of a replay are resends. Frames in, frames out."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from headrace_common.record.contract import DETERMINISTIC, Attribute
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake.commands.replay_plan import BatchRange
-from headrace_lake.rows.decode import quoted
 from headrace_lake.spark.literals import OURS
 from headrace_lake.tables.layout import EVENTS, KEY
 
-RANGE: Final = f"{OURS}range"
-"""Column of rows: the number of the range in which they lie."""
-SOUND: Final = f"{OURS}sound"
-"""Column of rows: they are of the events table."""
 WANTED: Final = f"{OURS}wanted"
 """Column of rows: they land."""
 
-_TOPIC_ID, _PARTITION, _FIRST, _BEYOND = (f"{OURS}{name}" for name in ("topic_id", "partition", "first", "beyond"))
-_INSIDE: Final = f"topic_id = {_TOPIC_ID} and partition = {_PARTITION} and offset >= {_FIRST} and offset < {_BEYOND}"
 _COPY, _COPY_TIME, _COPY_PLACE, _RESEND = (f"{OURS}{name}" for name in ("copy", "copy_time", "copy_place", "resend"))
-
-
-def range_frame(spark: SparkSession, step: list[BatchRange]) -> DataFrame:
-    """Returns the ranges of a step, numbered: for `inside`."""
-    values = ", ".join(
-        f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L)"
-        for index, each in enumerate(step)
-    )
-    names = ", ".join((RANGE, _TOPIC_ID, _PARTITION, _FIRST, _BEYOND))
-    return spark.sql(f"select * from values {values} as ranges({names})")  # noqa: S608
-
-
-def counted(rows: DataFrame) -> list[Row]:
-    """Returns (`RANGE`, `SOUND`, number of rows, number of `WANTED` rows)."""
-    counts = (sf.count(sf.lit(1)).alias("n"), sf.count_if(WANTED).alias(WANTED))
-    return rows.groupBy(RANGE, SOUND).agg(*counts).collect()
-
-
-def inside() -> Column:
-    """Returns a condition of a join with `range_frame`."""
-    return sf.expr(_INSIDE)
 
 
 def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: float) -> DataFrame:

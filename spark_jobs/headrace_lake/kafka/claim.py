@@ -13,7 +13,7 @@ from headrace_lake.kafka.source import Brokers, TopicInfo
 from headrace_lake.kafka.start import Position, claimed_lines, coverage, strays
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
+from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE
 
 
 class Claim:
@@ -73,7 +73,7 @@ class Claim:
         """Raises `HaltError` if a table is empty that cannot be: it was dropped and made again."""
         if fence.never_claimed(BATCHES):
             return
-        for name in (EVENTS, QUARANTINE):
+        for name in (EVENTS, QUARANTINE, DUPLICATES):
             if fence.never_claimed(name) and self._spark.read.format("delta").load(f"{self._lake}/{name}").isEmpty():
                 raise HaltError(
                     f"the table {name} is new, and records were landed: somebody dropped it. Put it back from a backup and"

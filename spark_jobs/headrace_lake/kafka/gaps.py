@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicInfo
-from headrace_lake.kafka.start import Coverage, EndOffsets, first_few, rows_in
+from headrace_lake.kafka.start import Coverage, EndOffsets, first_few, places, within
 from headrace_lake.rows.decode import quoted
 from headrace_lake.spark.halt import GapError, HaltError
-from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import GAPS, SCHEMAS
 
 ACCEPT: Final = "--accept-loss"
 _BEYOND: Final = (1 << 63) - 1
@@ -128,7 +128,7 @@ def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
     """Returns how many rows within a loss an interrupted job had landed before Kafka deleted the records, also erased ones."""
     end = _BEYOND if loss.end is None else loss.end
     ranges, ids = [Range(loss.topic, loss.partition, loss.start, end)], {loss.topic: loss.topic_id}
-    return sum(rows_in(spark, lake, table, ranges, ids).count() for table in (EVENTS, QUARANTINE))
+    return places(spark, lake, within(ranges, ids)).count()
 
 
 def _recreated(coverage: Coverage) -> list[Loss]:

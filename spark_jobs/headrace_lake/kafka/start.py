@@ -18,9 +18,10 @@ from pyspark.sql import functions as sf
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.literals import quoted
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.erasures import with_erased
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, KEY, QUARANTINE, SCHEMAS
 from headrace_lake.tables.transaction_log import live_rows
 
 _EARLIEST = -2  # Spark's number for the first offset that Kafka holds
@@ -157,11 +158,9 @@ def _faults(rows: Iterable[Row]) -> Iterator[str]:
 def strays(spark: SparkSession, lake: str, landed: EndOffsets, topics: Mapping[str, TopicInfo]) -> EndOffsets:
     """Returns, for partitions with rows beyond `landed`, one past the last offset. Blocks; reads only the newest files."""
     names = {topic.id: name for name, topic in topics.items()}
-    ids = {name: topic.id for name, topic in topics.items()}
     starts = {(name, n): landed.get((name, n), 0) for name, topic in topics.items() for n in range(topic.partitions)}
-    beyond = landed_already(spark, lake, EVENTS, starts, ids).unionAll(
-        landed_already(spark, lake, QUARANTINE, starts, ids)
-    )
+    inside = _from(starts, {name: topic.id for name, topic in topics.items()})
+    beyond = places(spark, lake, inside)
     lasts = beyond.groupBy("topic_id", "partition").agg(sf.max("offset")).collect()
     return {(names[topic_id], number): last + 1 for topic_id, number, last in lasts}
 
@@ -183,22 +182,25 @@ def claimed_lines(
     return arrow_rows(lines, SCHEMAS[BATCHES])
 
 
-def landed_already(spark: SparkSession, lake: str, table: str, starts: EndOffsets, ids: Mapping[str, str]) -> DataFrame:
-    """Returns (topic_id, partition, offset) of the rows of `table` from `starts` on, which an interrupted job left, and of erased
-    ones.
-
-    `ids`: topic -> Kafka's id of it.
+def places(spark: SparkSession, lake: str, inside: str) -> DataFrame:
+    """Returns (topic_id, partition, offset, landed_at) of all that has landed, was left out, or was erased; of those `inside`
+    (SQL).
     """
-    inside = _from(starts, ids)
-    rows = _read(spark, lake, table).where(inside).select("topic_id", "partition", "offset")
+    events, rejects, left_out = (rows_in(spark, lake, table, inside) for table in (EVENTS, QUARANTINE, DUPLICATES))
+    return events.unionAll(rejects).unionAll(left_out)
+
+
+def rows_in(spark: SparkSession, lake: str, table: str, inside: str) -> DataFrame:
+    """Returns the same of one table."""
+    rows = spark.read.format("delta").load(f"{lake}/{table}").where(inside).select(*KEY, "landed_at")
     return with_erased(spark, lake, table, rows, inside)
 
 
-def rows_in(spark: SparkSession, lake: str, table: str, ranges: Iterable[Range], ids: Mapping[str, str]) -> DataFrame:
-    """Returns (topic_id, partition, offset, landed_at) of the rows of `table` in `ranges`, and of erased ones; `ids` as above."""
-    inside = within(ranges, ids)
-    rows = _read(spark, lake, table).where(inside).select("topic_id", "partition", "offset", "landed_at")
-    return with_erased(spark, lake, table, rows, inside)
+def without(records: DataFrame, there: DataFrame, ids: Mapping[str, str]) -> DataFrame:
+    """Returns Kafka's `records` whose places are not `there`; `ids`: topic -> Kafka's id of it."""
+    cases = " ".join(f"when {quoted(name)} then {quoted(topic_id)}" for name, topic_id in ids.items())
+    keyed = records.withColumn("topic_id", sf.expr(f"case topic {cases} end"))
+    return keyed.join(sf.broadcast(there.select(*KEY)), list(KEY), "left_anti")
 
 
 def within(ranges: Iterable[Range], ids: Mapping[str, str]) -> str:
@@ -216,10 +218,6 @@ def _from(starts: EndOffsets, ids: Mapping[str, str]) -> str:
         f"(topic_id = '{ids[name]}' and partition = {number} and offset >= {start})"
         for (name, number), start in starts.items()
     )
-
-
-def _read(spark: SparkSession, lake: str, table: str) -> DataFrame:
-    return spark.read.format("delta").load(f"{lake}/{table}")
 
 
 def first_few(items: list[str], shown: int = _SHOWN) -> str:

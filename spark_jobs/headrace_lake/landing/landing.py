@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as sf
 
+from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicPartition
-from headrace_lake.kafka.start import landed_already
+from headrace_lake.kafka.start import places, within, without
 from headrace_lake.landing import freshness
 from headrace_lake.landing.freshness import Ages
 from headrace_lake.landing.gathered import gathered
-from headrace_lake.landing.landing_events import DedupStatus, EventsLanding, PartitionCounts
+from headrace_lake.landing.landing_events import DedupStatus, EventsLanding
+from headrace_lake.landing.left_out import LeftOut, read
+from headrace_lake.landing.left_out import rows as left_out_rows
 from headrace_lake.landing.markers import GapMarkers
-from headrace_lake.landing.quarantine import Quarantine, QuarantineCounts
+from headrace_lake.landing.quarantine import RECORDS, Quarantine
+from headrace_lake.rows.keyed_counts import counts as counts_of
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.layout import BATCHES, KEY, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, DUPLICATES, QUARANTINE, SCHEMAS
+
+PROTOCOLS: Final = ("lumberjack", "forward", "courier", "logjam", "segment")
+"""Protocols with a label of their own in metrics; every other lands as well, and is counted as `other`."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +57,31 @@ class BatchResult:
     erased: int = 0
     """How many of the resends were erased before."""
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """Quarantined rows, by reason, as far as they were counted."""
+    """Quarantined rows, by reason."""
     dedup_status: DedupStatus | None = None
     """How well duplicates are recognised now."""
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """The records of a batch that a job which was shut out has landed or left out."""
+
+    places: DataFrame
+    counts: Mapping[TopicPartition, int]
+    since: datetime | None
+    """The earliest `landed_at` among them."""
+
+
+@dataclass(frozen=True)
+class QuarantineCounts:
+    """Counts of a batch's records for quarantine."""
+
+    records: Mapping[int, int] = field(default_factory=dict)
+    """Of the quarantine topic, by partition."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Rows that landed, of both topics, by reason."""
+    left_out: Sequence[LeftOut] = ()
+    """Records that were erased before."""
 
 
 def described(batch: int, epoch: int, ranges: Sequence[Range]) -> str:
@@ -81,7 +112,7 @@ class Landing:
         self._checkpoint = checkpoint
         self._brokers = brokers
         self._markers = markers
-        self._quarantine = Quarantine(epoch.spark, epoch.lake, topics=epoch.topics, erased=events.erased)
+        self._quarantine = Quarantine(epoch.topics, events.erased)
         self._events = events
         self._stopping = stopping
         self._on_landed = on_landed
@@ -112,102 +143,78 @@ class Landing:
         self._events.begin_batch()
         records = gathered(records, ranges)
         landed_at = datetime.now(UTC)
+        left = self._left_behind(ranges)
+        rest = records if left is None else without(records, left.places, self._epoch.topics.ids)
 
-        found = self._events.land(records, ranges, version, landed_at)
+        found = self._events.land(rest, ranges, version, landed_at)
         self._epoch.log.debug("events written", batch=batch)
-        counts = {(self._epoch.topics.events, number): count for number, count in found.partitions.items()}
         self._markers.land(records, ranges, found.markers, version, landed_at)
-        quarantined = self._land_quarantine(records, ranges, counts, version, landed_at)
+        quarantined = self._land_quarantine(rest, ranges, found.faulty, version, landed_at)
         self._epoch.log.debug("quarantine written", batch=batch)
-        earliest = min(since for since in (landed_at, found.since, quarantined.since) if since is not None)
-        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, earliest), version)
+        if left_out := [*found.left_out, *quarantined.left_out]:
+            self._epoch.fence.write(DUPLICATES, left_out_rows(left_out, landed_at), version)
+        counts = Counter({(self._epoch.topics.events, number): count for number, count in found.records.items()})
+        counts.update({(self._epoch.topics.quarantine, number): count for number, count in quarantined.records.items()})
+        since = landed_at
+        if left is not None:
+            counts.update(left.counts)
+            since = min(since, left.since or since)
+        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, since), version)
         self._epoch.log.debug("batch written", batch=batch)
         self._epoch.fence.check(version)
 
         self._epoch.position.add(ranges)
         self._events.landed(ranges, found)
-        duplicates = sum(count.duplicates for count in counts.values())
-        sound = sum(count.sound for count in counts.values())
-        total = sum(count.records for count in counts.values())
-        rejected = total - sound - sum(count.skipped for count in counts.values())
         took = time.monotonic() - began
         self._on_landed(
             BatchResult(
-                batch, total, sound - duplicates, rejected, found.looked_up, took,
+                batch, counts.total(), found.events, sum(quarantined.reasons.values()), found.looked_up, took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
                 newest=max(found.latest.values(), default=None),
-                duplicates=found.duplicates,
+                duplicates=Counter(each.protocol if each.protocol in PROTOCOLS else OTHER for each in found.left_out),
                 erased=found.erased,
                 reasons=quarantined.reasons,
                 dedup_status=self._events.dedup_status(),
             )
         )  # fmt: skip
 
+    def _left_behind(self, ranges: list[Range]) -> LeftBehind | None:
+        """Returns the records of `ranges` that a job which was shut out has landed or left out; None if there cannot be any."""
+        if not self._epoch.among_strays(ranges):
+            return None
+        self._epoch.log.info("rows of an interrupted job left out")
+        inside = within(ranges, self._epoch.topics.ids)
+        there = places(self._epoch.spark, self._epoch.lake, inside).persist()
+        names = {topic_id: name for name, topic_id in self._epoch.topics.ids.items()}
+        counted = there.groupBy("topic_id", "partition").agg(sf.count(sf.lit(1)), sf.min("landed_at")).collect()
+        since = min((row[3].astimezone(UTC) for row in counted), default=None)
+        return LeftBehind(there, {(names[row[0]], row[1]): row[2] for row in counted}, since)
+
     def _land_quarantine(
-        self,
-        records: DataFrame,
-        ranges: list[Range],
-        counts: dict[TopicPartition, PartitionCounts],
-        version: int,
-        landed_at: datetime,
+        self, records: DataFrame, ranges: list[Range], faulty: int, version: int, landed_at: datetime
     ) -> QuarantineCounts:
-        """Lands the quarantine topic's records, and the faulty ones that `counts` found among the events. Completes `counts`."""
-        faulty = {place for place, count in counts.items() if count.sound < count.records}
+        """Lands the quarantine topic's records, and the `faulty` ones among the events."""
         decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
         if decoded is None:
             return QuarantineCounts()
-        places = [item[:2] for item in ranges if item.topic == self._epoch.topics.quarantine or item[:2] in faulty]
-        seen, whole = self._write(decoded, self._quarantine.measures(), ranges, version)
-        there, since = ({}, None) if whole else self._quarantine.there(ranges)
-        for place, (records_there, skipped) in self._quarantine.measured(places, seen).items():
-            count = counts.get(place, PartitionCounts(records_there))
-            if not whole:  # an erasure may have come in between: count what an earlier run landed
-                skipped = count.records - count.sound - there.get(place, 0)
-            counts[place] = count._replace(skipped=skipped)
-        if not whole:  # of what reasons the rows are that landed was not counted
-            return QuarantineCounts(since=since)
-        return QuarantineCounts(self._quarantine.by_reason(seen), since)
-
-    def _write(
-        self, decoded: DataFrame, measures: list[Column], ranges: list[Range], version: int
-    ) -> tuple[dict[str, Any], bool]:
-        """Appends the wanted rows of `decoded` to the quarantine table.
-
-        Returns the `measures` over all of `decoded`, and whether all rows are this write's, not also strays.
-        """
-        columns = SCHEMAS[QUARANTINE].names
-        if self._epoch.among_strays(ranges):
-            wanted = decoded.where(self._quarantine.wanted).select(*columns)
-            starts = {(topic, number): start for topic, number, start, _ in ranges}
-            there = landed_already(self._epoch.spark, self._epoch.lake, QUARANTINE, starts, self._epoch.topics.ids)
-            self._epoch.log.info("rows of an interrupted job left out", table=QUARANTINE)
-            self._epoch.fence.write(QUARANTINE, wanted.join(there, list(KEY), "left_anti").select(*columns), version)
-            row = decoded.agg(*measures).first()
-            return row.asDict() if row is not None else {}, False
         observation = Observation()
-        observed = decoded.observe(observation, *measures).where(self._quarantine.wanted).select(*columns)
-        self._epoch.fence.write(QUARANTINE, observed, version)
-        return dict(observation.get), True
+        rows = decoded.observe(observation, *self._quarantine.measures()).where(self._quarantine.wanted)
+        self._epoch.fence.write(QUARANTINE, rows.select(*SCHEMAS[QUARANTINE].names), version)
+        seen = dict(observation.get)
+        return QuarantineCounts(counts_of(seen[RECORDS]), self._quarantine.by_reason(seen), read(seen))
 
     def _summary(
-        self,
-        batch: int,
-        ranges: list[Range],
-        counts: dict[TopicPartition, PartitionCounts],
-        landed_at: datetime,
+        self, batch: int, ranges: list[Range], counts: Mapping[TopicPartition, int], landed_at: datetime
     ) -> pa.Table:
-        rows = []
-        for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1):
-            records, sound, duplicates, skipped = counts[topic, partition]
-            rows.append(
-                {
-                    "epoch": self._epoch.number, "batch": batch, "topic": topic, "topic_id": self._epoch.topics.ids[topic],
-                    "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
-                    "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
-                    "landed_at": landed_at, "strays": None, "number": number,
-                }
-            )  # fmt: skip
+        rows = [
+            {
+                "epoch": self._epoch.number, "batch": batch, "topic": topic, "topic_id": self._epoch.topics.ids[topic],
+                "partition": partition, "from": start, "to": end, "records": counts[topic, partition],
+                "landed_at": landed_at, "strays": None, "number": number,
+            }
+            for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1)
+        ]  # fmt: skip
         return arrow_rows(rows, SCHEMAS[BATCHES])
 
     def _check_contiguous(self, ranges: Iterable[Range]) -> None:

@@ -46,7 +46,7 @@ class GapMarkers:
         events = decode.events(records, self._epoch.topics, landed_at).where(f"{GAP} and {FAULT} is null")
         # one that was published again is in the batch, and not in the events table
         mine = [item for item in ranges if item.topic == self._epoch.topics.events]
-        landed = rows_in(self._epoch.spark, self._epoch.lake, EVENTS, mine, self._epoch.topics.ids).select(*KEY)
+        landed = rows_in(self._epoch.spark, self._epoch.lake, EVENTS, within(mine, self._epoch.topics.ids)).select(*KEY)
         events = events.join(landed, list(KEY), "left_semi")
 
         def number(name: GapField) -> str:

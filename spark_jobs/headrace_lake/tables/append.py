@@ -22,12 +22,14 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace_lake.spark.jvm import active_session, java_class
 from headrace_lake.spark.storage import Storage, local_path
+from headrace_lake.tables.layout import DAY, KEY
 
 _KNOWN: Final = ("4.4.0",)
 DELTA: Final = "org.apache.spark.sql.delta"
@@ -36,6 +38,7 @@ _KINDS: Final = {
     "integer": pa.int32(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
 }
 """Delta's name of a column's type -> Arrow's type, of the columns that rows of Python's may have."""
 
@@ -147,22 +150,36 @@ class Appender:
 
     def _written(self, path: str, rows: pa.Table, version: int) -> Any:
         """Returns the actions that append `rows`, whose file is written now. A file that is not committed stays for vacuum."""
-        storage, name = Storage(self._spark), new_name("")
+        day = str(rows[DAY][0]) if DAY in rows.column_names else ""  # all are of one batch
+        rows = rows.drop_columns([DAY]) if day else rows
+        storage, name = Storage(self._spark), new_name(day)
         with tempfile.TemporaryDirectory(prefix="headrace-rows-") as folder:
             local = storage.scheme(path) == "file"
             file = Path(local_path(f"{path}/{name}") if local else f"{folder}/rows")
+            file.parent.mkdir(exist_ok=True)
             pq.write_table(rows, file, compression="zstd", compression_level=1, store_schema=False)
             size = file.stat().st_size
             if not local:
                 storage.upload(str(file), f"{path}/{name}")
         now = round(time.time() * 1000)
         added = {
-            "path": name, "partitionValues": {}, "size": size, "modificationTime": now, "dataChange": True,
-            "stats": json.dumps({"numRecords": rows.num_rows}),
+            "path": name, "partitionValues": {DAY: day} if day else {}, "size": size, "modificationTime": now,
+            "dataChange": True, "stats": json.dumps(_statistics(rows)),
         }  # fmt: skip
         txn = {"appId": self._app_id, "version": version, "lastUpdated": now}
         actions = actions_of(self._spark, [{"txn": txn}, {"add": added}])
         return java_class(self._spark, "org.apache.spark.api.python.PythonUtils").toSeq(actions)
+
+
+def _statistics(rows: pa.Table) -> dict[str, Any]:
+    """Returns Delta's statistics of a file, of the columns by which readers skip files: the places of records."""
+    limits = {name: pc.min_max(rows[name]).as_py() for name in KEY if name in rows.column_names}
+    return {
+        "numRecords": rows.num_rows,
+        "minValues": {name: each["min"] for name, each in limits.items()},
+        "maxValues": {name: each["max"] for name, each in limits.items()},
+        "nullCount": dict.fromkeys(limits, 0),
+    }
 
 
 def _names(actions: Any) -> Iterator[str]:

@@ -23,7 +23,7 @@ from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.append import Appender
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.tables.transaction_log import TransactionLog
 
@@ -82,7 +82,7 @@ class Fence:
         """
         for _ in range(_CLAIM_ATTEMPTS):
             epoch = self.epoch() + 1
-            if all(self._claim_in(name, epoch) for name in (EVENTS, QUARANTINE)):
+            if all(self._claim_in(name, epoch) for name in (EVENTS, QUARANTINE, DUPLICATES)):
                 seen = {name: self.latest(name) for name in (BATCHES, GAPS)}
                 rows = settle(epoch)
                 if all(self._claim_in(name, epoch, rows.get(name), latest) for name, latest in seen.items()):

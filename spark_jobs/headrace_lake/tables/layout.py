@@ -28,6 +28,7 @@ EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
 BATCHES: Final = "batches"
 GAPS: Final = "gaps"
+DUPLICATES: Final = "duplicates"
 DAY: Final = "day"
 KEY: Final = ("topic_id", "partition", "offset")
 """The columns that name a record."""
@@ -98,6 +99,14 @@ SCHEMAS: Final = {
         ("received_time", TimestampType(), "timestamp of the Kafka record"),
         *_POSITION,
     ),
+    DUPLICATES: _columns(
+        ("event_id", StringType(), "id of the event that had landed before, or was erased; of a record for quarantine: its id"),
+        ("topic_id", StringType(), "Kafka's id of the topic"),
+        ("partition", IntegerType(), "partition of the record that was left out"),
+        ("offset", LongType(), "offset of the record in its partition"),
+        ("landed_at", TimestampType(), "when the landing of its batch began"),
+        (DAY, DateType(), "day of landed_at, UTC; the table is partitioned by it"),
+    ),
     BATCHES: _columns(
         ("epoch", LongType(), "which job: its claim of the tables"),
         ("batch", LongType(), "number of the batch in this epoch; -1: the claim, whose lines cover no offset"),
@@ -110,10 +119,6 @@ SCHEMAS: Final = {
             "records", LongType(),
             "records that Kafka held in this range: fewer than to - from after an aborted transaction or compaction",
         ),
-        ("events", LongType(), "rows in events"),
-        ("duplicates", LongType(), "left out because the same event had landed before"),
-        ("quarantined", LongType(), "rows in quarantine"),
-        ("skipped", LongType(), "left out because a record for quarantine with the same id was erased"),
         ("landed_at", TimestampType(), "when the landing of the batch began: the earliest landed_at of its rows"),
         ("strays", LongType(), "of a claim: one past the last row beyond its end, which a job left when it was shut out"),
         ("number", LongType(), "of this row in the table, from 1, without holes"),
@@ -148,6 +153,7 @@ SCHEMAS: Final = {
 ABOUT: Final = {
     EVENTS: "Headrace: one row for each event. Written by the landing job alone",
     QUARANTINE: "Headrace: what could not be understood, byte for byte, with a reason. Written by the landing job alone",
+    DUPLICATES: "Headrace: records that were left out because the same event had landed, or was erased",
     BATCHES: "Headrace: one row for each batch and partition, the books of the landing job. Keep all rows",
     GAPS: "Headrace: what is missing, and why. Keep all rows",
 }

@@ -39,7 +39,7 @@ DEVICE = {"from": None, "to": None, "device": 7, "source": "/logjam/d", "from_se
 @pytest.mark.parametrize(
     ("rows", "check", "said"),
     [
-        ({"events": [event(0)]}, loss.PROOF, "the events table has what batches says"),
+        ({"events": [event(0)]}, loss.PROOF, "each record of a range"),
         ({"gaps": [gap(2, 7)]}, loss.GAPS, "5 offsets were lost before they landed (retention)"),
         (
             {"gaps": [{**gap(0, 0, reason="logjam"), **DEVICE}]},

@@ -22,8 +22,6 @@ CONDITIONS: dict[str, Condition] = {
     "true": lambda _: True,
 }
 """SQL over a row, and what it means here."""
-AGGREGATES: dict[str, Callable[[Rows], Any]] = {}
-"""SQL over rows, and what it means here."""
 _RANGE = re.compile(r"topic_id = '(.*?)' and partition = (\d+) and offset >= (\d+)(?: and offset < (\d+))?")
 _LINE = re.compile(r"number = (\d+)L")
 _STREAM = re.compile(r"stream (?:=|like) '(.*?)'")
@@ -148,7 +146,7 @@ class Functions:
         if text.startswith("case topic "):
             ids = dict(_BY_TOPIC.findall(text))
             return Expression(lambda row: ids.get(row["topic"]))
-        return Expression(CONDITIONS.get(text, lambda _: None), over=AGGREGATES.get(text))
+        return Expression(CONDITIONS.get(text, lambda _: None))
 
     def when(self, wanted: Expression, value: object) -> Expression:
         given = Literal(value)

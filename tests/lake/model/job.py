@@ -11,7 +11,7 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -30,7 +30,6 @@ from headrace_lake.kafka.start import Position
 from headrace_lake.landing import landing, landing_events, quarantine
 from headrace_lake.landing.landing import BatchResult, Landing
 from headrace_lake.landing.landing_events import EventsLanding
-from headrace_lake.landing.recovered import EARLIEST
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError
@@ -38,7 +37,7 @@ from headrace_lake.tables import erasures, layout, transaction_log
 from headrace_lake.tables import fence as fences
 from headrace_lake.tables.erasures import ERASED
 from headrace_lake.tables.fence import Fence, transaction
-from headrace_lake.tables.layout import BATCHES, DAY, GAPS, KEY
+from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, GAPS, KEY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from headrace_lake.upkeep import maintenance, retention
@@ -47,7 +46,7 @@ from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import compaction
 from pyspark.errors import PySparkException
 
-from tests.lake.model.frames import AGGREGATES, CONDITIONS, Expression, Frame, Functions, Observed, Rows
+from tests.lake.model.frames import CONDITIONS, Expression, Frame, Functions, Observed, Rows, measured
 from tests.lake.model.session import Appender, Spark, Stored, altered, merged
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import ROW_BYTES, Disk
@@ -58,21 +57,15 @@ HORIZON = 600.0
 SLACK = 60.0
 """Seconds by which a record may be late (`KAFKA__ACK_DEADLINE`)."""
 
-TABLES = (BATCHES, EVENTS_TABLE, QUARANTINE_TABLE, GAPS)
+TABLES = (BATCHES, EVENTS_TABLE, QUARANTINE_TABLE, DUPLICATES, GAPS)
 COLUMNS = dict.fromkeys((*KEY, "topic", "event_id", "protocol", "stream", "received_time", "landed_at", DAY), "string")
 """Those of the events table that the model fills."""
 CONDITIONS |= {
-    replay_rows._INSIDE: lambda row: (
-        (row["topic_id"], row["partition"]) == (row[replay_rows._TOPIC_ID], row[replay_rows._PARTITION])
-        and row[replay_rows._FIRST] <= row["offset"] < row[replay_rows._BEYOND]
-    ),
     replay_rows.WANTED: lambda row: row[replay_rows.WANTED],
     landing_events._WANTED: lambda row: row["event_id"] != "" and not row[DUPLICATE],
     landing_events._SOUND: lambda row: row["event_id"] != "",
     lookup.TIME: lambda row: row["received_time"],
 }
-_1970 = datetime(1970, 1, 1, tzinfo=UTC)
-AGGREGATES[EARLIEST] = lambda rows: (min(row["landed_at"] for row in rows) - _1970) // timedelta(microseconds=1)
 
 
 class DataLossError(PySparkException):
@@ -185,8 +178,10 @@ class World:
             *((module, "Observation", Observed) for module in (landing, landing_events)),
             (landing_events, "selected", lambda rows, *texts: rows if "*" in texts else rows.select(*texts)),
             (landing_events, "_measures", lambda **_: [measure_events]),
-            *((module, "counts", Counter) for module in (landing_events, quarantine)),
+            (landing_events, "counts", Counter),
+            (landing, "counts_of", Counter),
             (quarantine, "keyed_counts", functions.keyed),
+            (quarantine, "listed", left_out),
             *((decode, name, decoded) for name, decoded in DECODED.items()),
             *((module, "sf", functions) for module in SPOKEN),
         ]
@@ -277,20 +272,32 @@ def without_resends(spark: Spark, lake: str, given: Frame, horizon: float) -> Fr
 
 DECODED = {"events": events, "rejects": rejects, "faults": faults}
 SPOKEN = (
-    start, landing_events, quarantine, erasures, erase, replay, replay_rows
+    start, landing, landing_events, quarantine, erasures, erase, replay, replay_rows
 )  # fmt: skip
 """Modules that speak to Spark's functions."""
 
 
 def measure_events(rows: Rows) -> dict[str, Any]:
     """What the product observes while it writes events; see `landing_events._measured`."""
-    places = (row["partition"] * 3 + (0 if not row["event_id"] else 2 if row[DUPLICATE] else 1) for row in rows)
+    again = left_out(Expression(lambda row: row["event_id"] and row[DUPLICATE]), "event_id")
     lately = [{"n": row["partition"], "t": row["received_time"]} for row in rows]
     return {
-        "tally": Counter(place * landing_events._KINDS for place in places),
+        "records": Counter(row["partition"] for row in rows),
+        "ages": Counter(0 for row in rows if row["event_id"] and not row[DUPLICATE]),
+        "faulty": sum(not row["event_id"] for row in rows),
+        **measured(rows, [again]),
         "looked_up": 0, "markers": 0, "lately": json.dumps(lately),
         "erased": sum(bool(row.get(ERASED) and row["event_id"]) for row in rows),
     }  # fmt: skip
+
+
+def left_out(which: Expression, column: str) -> Expression:
+    """In place of `left_out.listed`."""
+
+    def over(rows: Rows) -> str:
+        return json.dumps([[*(row[name] for name in KEY), row[column], ""] for row in rows if which.value(row)])
+
+    return Expression(name="left out", over=over)
 
 
 class Ids(DedupIndex):

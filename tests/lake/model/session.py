@@ -70,7 +70,7 @@ class Appender:
 
     def _write(self, transaction: Transaction, rows: Frame | pa.Table, version: int, token: str) -> None:
         lines = not isinstance(rows, Frame)
-        world, data = self._world, rows.read() if isinstance(rows, Frame) else rows.to_pylist()
+        world, data = self._world, rows.read() if isinstance(rows, Frame) else listed(rows)
 
         def act() -> None:
             transaction.commit(data, version=version, token=token, moment=world.now())
@@ -78,6 +78,11 @@ class Appender:
                 rows.observed()
 
         commit(world, act)
+
+
+def listed(rows: pa.Table) -> Rows:
+    """The rows; days as texts, as in all of the model."""
+    return [{**row, DAY: str(row[DAY])} if DAY in row else row for row in rows.to_pylist()]
 
 
 class Writer(Appender):

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from headrace_lake.spark.engine import UNLIKE, ZSTD_LEVEL
 from headrace_lake.tables.append import stepwise
-from headrace_lake.tables.layout import DAY, QUARANTINE, STATISTICS
+from headrace_lake.tables.layout import DAY, DUPLICATES, QUARANTINE, STATISTICS
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging.choice import Piece
 from headrace_lake.upkeep.merging.parquet_merge import Form
@@ -22,7 +22,7 @@ _ROW_GROUP: Final = 4 << 20
 
 _BLOCK_SIZE: Final = "parquet.block.size"
 _BY_EVENT_TIME: Final = ("stream", "event_time")
-_SORTED_BY: Final = {QUARANTINE: ("stream", "received_time")}
+_SORTED_BY: Final = {QUARANTINE: ("stream", "received_time"), DUPLICATES: ("partition", "offset")}
 """The order of rows in merged files of a table with days, if it is another."""
 
 
