@@ -47,7 +47,7 @@ def named_ends() -> set[str]:
     found = {
         why for text in sources for why in re.findall(r'\.(?:close|cut|end|_free|_leave)\([^()]*"([a-z_]+)"', text)
     }
-    assert found >= {"ack_deadline", "age", "deaf", "silent"}
+    assert found >= {"ack_deadline", "age", "silent"}
     return found
 
 
@@ -55,7 +55,7 @@ def named_ends() -> set[str]:
     ("name", "values"),
     [
         ("events_quarantined", {reason.value for reason in Reason}),
-        ("connections_closed", {*named_ends(), "handshake"}),
+        ("connections_closed", {*named_ends(), "deaf", "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", {*SAID.values(), LATE}),
         ("logjam_refused", {refusal.value for refusal in AccessRefusal}),

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.shared]
 OWN_LIMITS = {
     "headrace_forward": {"FORWARD__CHUNK_BYTES", "FORWARD__HANDSHAKE_BYTES"},
     "headrace_lumberjack": {"LUMBERJACK__PAIRS", "LUMBERJACK__WINDOW_EVENTS"},
-    "headrace_segment": {"SEGMENT__SEGMENTS", "SEGMENT__WRITERS", "SEGMENT__TAIL_READERS"},
+    "headrace_segment": {"SEGMENT__SEGMENTS", "SEGMENT__WRITERS"},
 }
 """What a client may hit in that protocol alone."""
 

@@ -14,7 +14,6 @@ import pytest
 import structlog
 from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.questions import BytesRead, OpenSession, OutcomeUnknown, ReadBytes
 from headrace_segment.replica import log_reader
@@ -23,7 +22,6 @@ from headrace_segment.replica import tail as tail_module
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.readers import Readers
-from headrace_segment.replica.replies import ReplyMemory
 from headrace_segment.replica.tail import Tail
 from headrace_segment.serving import ServedSessions
 from headrace_segment.store.early import OwnRecord, fold_early
@@ -388,11 +386,9 @@ async def test_what_is_read_anew_is_not_taken_for_all_there_is(bench: Bench) -> 
     readers = Readers(
         partition._reader,
         lambda name: partition,
-        ReplyMemory(1 << 20, lambda: None),
-        ReceiverMetrics(),
         structlog.get_logger(),
-        wait=60,
-        limit=10,
+        wait=0.5,
+        memory=1 << 20,
         deadline=60,
     )
     partition._heard = readers.heard
@@ -400,7 +396,7 @@ async def test_what_is_read_anew_is_not_taken_for_all_there_is(bench: Bench) -> 
     await bench.brings(created)
     bench.log.end = 1
     readers.ask(ReadBytes(1, "s", 0, 8), caller)
-    await until(lambda: readers.waiting, "it waits at the segment's end")
+    await until(lambda: readers._at_end, "it waits at the segment's end")
     bench.consumer.cut = KafkaConnectionError()
     bench.consumer.records.put_nowait(created)
     await until(lambda: partition.fold.next_offset == 0, "it is read again from its beginning")
@@ -409,8 +405,6 @@ async def test_what_is_read_anew_is_not_taken_for_all_there_is(bench: Bench) -> 
         await asyncio.sleep(0)
     assert caller.heard == []
     await bench.brings(created)
-    await until(lambda: readers.waiting, "it waits again")
-    readers.drain()
     await until(lambda: caller.heard, "it is answered")
     assert caller.heard == [(1, BytesRead(b"", at_tail=True, end_of_segment=False))]
     await readers.close()

@@ -206,8 +206,6 @@ async def _stands_still(loop: SlowLoop) -> None:
         _end_early=lambda before: looks.append(loop.now),
         _producer=SimpleNamespace(overdue=lambda before: None, recount=lambda: None),
         _partitions=[],
-        _replies=SimpleNamespace(stalled=lambda now: []),
-        _runtime=SimpleNamespace(ready_problems=list),
         _count=lambda: None,
     )
     watching = asyncio.create_task(Segments._watch(replica))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -12,13 +11,15 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
 from headrace_segment.questions import (
     AppendBlock,
+    BytesRead,
+    NoSegment,
     OpenSession,
     OutcomeUnknown,
     ReadBytes,
     RepliesLeft,
     SessionLost,
 )
-from headrace_segment.session.limits import READ_BYTES, READ_COST, READS
+from headrace_segment.session.limits import READS
 from headrace_segment.session.original import OriginalSession
 from headrace_segment.store import records
 from headrace_segment.store.outcomes import Opened
@@ -236,61 +237,47 @@ def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
     assert slow.session.status().idle
 
 
-def test_reads_wait_until_replies_have_left() -> None:
-    slow = begun()
-    slow.hear(*[read(length=1 << 20)] * (READ_BYTES >> 20), read("b", length=1 << 20))
-    assert {question.segment for question in slow.questions} == {"a"}
-    question = slow.questions.popleft()
-    assert question.size < 1 << 10  # it may wait at the tail for long
-    slow.session.answered(question.ticket, slow.driven.store.answer(question))
-    assert not list(slow.session.questions())  # its reply has not left
-    assert slow.look() == replies(SegmentRead("a", 0, AT_TAIL, b""))
-    assert [*map(attrgetter("segment"), slow.session.questions())] == ["b"]
+def test_no_read_waits_for_one_of_another_segment_or_keeps_other_requests_waiting() -> None:
+    """Some may wait at the tail for seconds, whatever they have asked for."""
+    slow = Slow()
+    slow.hear(*[read(f"s-{number}", length=1 << 20) for number in range(1000)])
+    assert len(slow.questions) == 1000
+    slow.hear(setup())
+    assert isinstance(slow.questions[-1], OpenSession)
 
 
-def test_replies_leave_one_by_one_and_the_service_hears_when_they_have() -> None:
-    """A client that does not read is not written to: what the transport holds of it is one reply, and what is here is counted."""
-    slow, size = Slow(), 100_000
-    content = events(bytes(size - 8))
+def test_of_a_segment_one_read_is_under_way() -> None:
+    slow = Slow()
+    slow.hear(read(), read(offset=5), read("b"))
+    assert [(each.segment, each.offset) for each in slow.questions] == [("a", 0), ("b", 0)]
+    slow.session.answered(slow.questions.popleft().ticket, NoSegment())
+    slow.look()
+    assert [(each.segment, each.offset) for each in slow.questions] == [("b", 0), ("a", 5)]
+
+
+def test_the_service_hears_when_a_reply_with_bytes_has_left() -> None:
+    slow = Slow()
     slow.hear(setup())
     slow.answer()
-    slow.hear(block(0, content))
+    slow.hear(block(0, HELLO))
     slow.store()
     slow.answer()
-    slow.hear(*[read(length=size)] * 3)
-    for question in list(slow.questions):
-        slow.session.answered(question.ticket, slow.driven.store.answer(question))
-    slow.questions.clear()
-    reply = replies(SegmentRead("a", 0, AT_TAIL, content))
-    assert slow.session.outgoing() == reply
+    assert slow.hear(read()) == b""
+    slow.session.answered(slow.questions.popleft().ticket, BytesRead(HELLO, at_tail=False, end_of_segment=False))
+    assert slow.session.outgoing() == replies(SegmentRead("a", 0, 0, HELLO))
     assert not list(slow.session.questions())
-    assert slow.session.outgoing() == reply
+    assert slow.session.outgoing() == b""
     (left,) = slow.session.questions()
-    assert (left, left.size) == (RepliesLeft(left.ticket, size), 0)
-    assert slow.session.outgoing() == reply
-    assert slow.session.outgoing() == b""
-    assert [*map(attrgetter("read"), slow.session.questions())] == [size, size]
-    assert slow.session.outgoing() == b""
-    assert not list(slow.session.questions())
+    assert (left, left.size) == (RepliesLeft(left.ticket), 0)
     slow.session.answered(left.ticket, None)
     assert slow.session.status().idle
 
 
-def test_a_reply_that_is_larger_than_all_together_may_be_is_asked_for_alone() -> None:
+def test_only_so_many_reads_have_no_answer() -> None:
     slow = Slow()
-    slow.session = OriginalSession(PEER, replace(LIMITS, reply_bytes=4 * READ_BYTES))
-    slow.hear(read(length=1 << 30), read(length=1))
-    assert len(slow.questions) == 1
-    slow.answer()
-    assert len(list(slow.session.questions())) == 1
-
-
-def test_only_so_many_reads_wait() -> None:
-    slow = Slow()
-    slow.hear(*[read()] * (READ_BYTES // READ_COST + READS))
-    assert len(slow.questions) == READ_BYTES // READ_COST
-    assert slow.session.status().partial_bytes == 0
-    with pytest.raises(ProtocolError, match="reads wait"):
+    slow.hear(*[read()] * READS)
+    slow.hear(setup())
+    with pytest.raises(ProtocolError, match="reads without an answer"):
         slow.hear(read())
 
 

@@ -49,7 +49,7 @@ async def test_the_life_of_a_segment(service: Receiver, name: str) -> None:
         assert await client.ask(truncate(99, name)) == said.SegmentIsTruncated(REQUEST, name, 11, "", 99)
         assert await client.ask(read(name, 5)) == said.SegmentIsTruncated(REQUEST, name, 11, "", 5)
         found = await client.ask(read(name, 11))
-        assert found == said.SegmentRead(name, 11, True, False, framed(b"two", b"three"), REQUEST)
+        assert found == said.SegmentRead(name, 11, False, False, framed(b"two", b"three"), REQUEST)
         assert await client.ask(seal(name)) == said.SegmentSealed(REQUEST, name)
         assert await client.ask(append(4, b"four", writer=writer)) == said.SegmentIsSealed(REQUEST, name, "", 4)
         assert await client.ask(read(name, 35)) == said.SegmentRead(name, 35, False, True, b"", REQUEST)
@@ -79,7 +79,7 @@ async def test_readers_at_the_end_of_many_segments_over_one_connection(service: 
             while segment not in over:
                 heard = await client.reply()
                 if heard.data:
-                    assert heard == said.SegmentRead(segment, 0, True, False, framed(segment.encode()), REQUEST)
+                    assert heard == said.SegmentRead(segment, 0, False, False, framed(segment.encode()), REQUEST)
                     break
                 over.add(heard.segment)  # its time at the end
 

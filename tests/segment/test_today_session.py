@@ -258,7 +258,7 @@ def test_what_changes_a_segment_waits_for_the_appends_before_it_and_appends_for_
     assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
     slow.store()
     slow.answer()  # the block is refused, and then the reads go
-    assert [type(question) for question in slow.questions] == [ask.ReadBytes, ask.DescribeSegment]
+    assert [type(question) for question in slow.questions] == [ask.DescribeSegment, ask.ReadBytes]
 
 
 def test_create_append_read_and_delete_in_one_breath() -> None:

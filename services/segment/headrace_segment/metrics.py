@@ -17,7 +17,7 @@ class SegmentMetrics:
 
     def __init__(self, catalogue: ReceiverMetrics) -> None:
         """Its own limits, and why it alone ends connections, are counted from the start."""
-        for limit in ("REPLIES_BYTES", "SEGMENTS", "TAIL_READERS", "WRITERS"):
+        for limit in ("SEGMENTS", "WRITERS"):
             catalogue.limit_hits.labels(f"SEGMENT__{limit}")
         for why in ("ack_deadline", "log"):
             catalogue.connections_closed.labels(why)
@@ -30,7 +30,6 @@ class SegmentMetrics:
         )
         self.bytes = catalogue.gauge("segment_stored_bytes", "Bytes of all segments that can be read.")
         self.sessions = catalogue.gauge("segment_sessions", "Writers that are set up on connections of this replica.")
-        self.tail_readers = catalogue.gauge("segment_tail_readers", "Reads that wait at the end of a segment.")
         self.replies_bytes = catalogue.gauge(
             "segment_replies_bytes", "Bytes of segments in replies to reads that have not left."
         )

@@ -62,8 +62,7 @@ class ReadBytes(SegmentQuestion):
     """Asks for bytes of a segment, up to `length`.
 
     Answered by `BytesRead`, `Truncated`, `NoSegment` or `OutcomeUnknown`; at the tail that may take `SegmentSection.tail_wait`.
-    The expected bytes do not count towards the budgets: readers that wait at the tail would use them up, and keep writers
-    waiting. Received bytes count towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
+    A connection hears `BytesRead` with bytes again only after `RepliesLeft`.
     """
 
     offset: int
@@ -72,10 +71,9 @@ class ReadBytes(SegmentQuestion):
 
 @dataclass(frozen=True, slots=True)
 class RepliesLeft:
-    """Reports that `read` bytes of replies have left for the client. Answered at once."""
+    """Reports that the reply with the bytes of a segment has left for the client. Answered at once."""
 
     ticket: Ticket
-    read: int
     size: ClassVar[int] = 0
 
 

@@ -32,14 +32,11 @@ class SegmentSection(Section):
     """Maximum data in the answer to one read: clients ask again for the rest."""
 
     replies_bytes: ClassVar[int] = 64 * MIB
-    """Memory for replies to reads that have not left, of all connections; beyond it reads wait. In the second half each
-    connection has one reply, of at most 16 KiB."""
+    """Memory for replies to reads that have not left. Each gets a part of what is left of it, and at least 16 KiB; a connection
+    has one at a time."""
 
     connection_writers: ClassVar[int] = 10_000
     """Maximum writers that one connection sets up."""
-
-    tail_readers: ClassVar[int] = 10_000
-    """Maximum reads that wait at a segment's end; beyond them, the oldest is answered."""
 
     cache_bytes: ClassVar[int] = 64 * MIB
     """Memory for the newest blocks, from which readers at the end are answered."""

@@ -85,8 +85,6 @@ SERVICES: Final = (
     Mutant("a read from memory begins at its block's beginning", _RECENT, "data[max(offset - start, 0) : end - start]", "data[0 : end - start]", "segment"),
     Mutant("a block is in memory behind itself", _PARTITION, "outcome.length - len(data), data", "outcome.length, data", "segment"),
     Mutant("the end is told before the log is read to its end", _READERS, "        known: Fold | None = None  #", "        known: Fold | None = partition.fold  #", "segment"),
-    Mutant("bytes at the end are the last without a look", _READERS, "            async with asyncio.timeout(END_WAIT):\n                await partition.passed()\n", "            pass\n", "segment"),
-    Mutant("truncated bytes are read from memory", _READERS, "if segment is None or not segment.start <= question.offset <", "if segment is None or not 0 <= question.offset <", "segment"),
     Mutant("a segment has ended that goes on", _READERS, "BytesRead(b\"\", at_tail=True, end_of_segment=segment.sealed)", "BytesRead(b\"\", at_tail=True, end_of_segment=True)", "segment"),
     Mutant("a block does not wait for its events", _CONVERSATION, "        if not whole:\n            return\n        while not self._abandoned and (oldest := writer.publishing.pop_whole())", "        if not whole:\n            return\n        while not self._abandoned and writer.publishing.entries and (oldest := writer.publishing.entries.popitem(last=False)[1])", "segment"),
     Mutant("an answer of today's dialect has the level before", _TODAY, "said.DataAppended(writer.id, stored.level, previous, request, stored.length)", "said.DataAppended(writer.id, writer.sent, previous, request, stored.length)", "segment"),

@@ -1,15 +1,20 @@
-"""Reads of segments: old bytes at once; at a segment's end the next ones, or that the segment has ended."""
+"""Reads of segments: what is there at once; at a segment's end the next bytes, or that the segment has ended.
+
+A connection has one reply with bytes at a time, until that has left: a client that takes nothing holds one, and only its own
+other reads wait for that. All replies together have `memory`, and each gets a part of what is left of it. Beyond the memory a
+connection still gets `SHARE`, so no read waits for another connection's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from headrace_common.connection.backend import Caller
 from headrace_common.operations.log import Log
-from headrace_common.operations.metrics import ReceiverMetrics
 
 from headrace_segment.questions import (
     BytesRead,
@@ -23,79 +28,87 @@ from headrace_segment.questions import (
 )
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
-from headrace_segment.replica.replies import ReplyMemory
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import LogError
 from headrace_segment.store.state import Segment
 
-END_WAIT: Final = 1.0
-"""Seconds that bytes up to a segment's end wait until Kafka says whether more follow; then they are sent without that."""
+SHARE: Final = 16 << 10
+"""Bytes of a reply beyond the memory: few enough to leave for the system's buffers at once."""
+
+PART: Final = 8
+"""A reply gets at most one of so many parts of the memory that is left."""
 
 RETRY: Final = 0.5
 
 Asked = ReadBytes | DescribeSegment | RepliesLeft
 
 
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """The reads of a connection under way. `turn` is locked while a reply with `held` bytes is read, or has not left."""
+
+    tasks: set[asyncio.Task[object]] = field(default_factory=set)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    held: int = 0
+
+
 class Readers:
-    """The reads of this replica's clients. `wait`: how long a read waits at a segment's end; `limit`: how many may do so."""
+    """The reads of this replica's clients. `wait`: seconds that a read waits at a segment's end; `memory`: bytes of replies."""
 
     def __init__(
         self,
         reader: LogReader,
         partition_of: Callable[[str], Partition],
-        replies: ReplyMemory,
-        metrics: ReceiverMetrics,
         log: Log,
         wait: float,
-        limit: int,
+        memory: int,
         deadline: float,
     ) -> None:
         self._reader = reader
         self._partition_of = partition_of
-        self._replies = replies
-        self._metrics = metrics
         self._log = log
         self._wait = wait
-        self._limit = limit
+        self._memory = memory
         self._deadline = deadline
-        self._tasks: dict[Caller, set[asyncio.Task[object]]] = {}
+        self._connections: dict[Caller, _Connection] = {}
         self._at_end: dict[str, set[asyncio.Event]] = {}
-        self._waiting: dict[asyncio.Event, str] = {}  # the oldest first
-
-    @property
-    def waiting(self) -> int:
-        """Reads that wait at a segment's end."""
-        return len(self._waiting)
+        self.used = 0
+        """Bytes of replies that are read, or have not left."""
 
     def ask(self, question: Asked, caller: Caller) -> None:
         """Answers now or later, but in any case."""
         if isinstance(question, RepliesLeft):
-            self._replies.left(caller, question.read)
+            if (known := self._connections.get(caller)) is not None and known.held:
+                self._hold(known, 0)
             caller.answered(question.ticket, None)
             return
-        if isinstance(question, ReadBytes) and (answer := self._at_once(question, caller)) is not None:
-            caller.answered(question.ticket, answer)
-            return
-        task = asyncio.create_task(self._answer(question, caller))
-        tasks = self._tasks.setdefault(caller, set())
-        tasks.add(task)
-        task.add_done_callback(lambda done: self._done(done, question, caller))
+        connection = self._connections.setdefault(caller, _Connection())
+        task = asyncio.create_task(self._answer(question, caller, connection))
+        connection.tasks.add(task)
+        task.add_done_callback(lambda done: self._done(done, question, caller, connection))
 
-    def _done(self, task: asyncio.Task[object], question: Asked, caller: Caller) -> None:
-        tasks = self._tasks.get(caller)
-        if tasks is not None:
-            tasks.discard(task)
-            if not tasks:
-                del self._tasks[caller]
+    def _done(
+        self, task: asyncio.Task[object], question: ReadBytes | DescribeSegment, caller: Caller, connection: _Connection
+    ) -> None:
+        connection.tasks.discard(task)
         # here, since a task that is cancelled before its first step does nothing at all
         caller.answered(question.ticket, OutcomeUnknown() if task.cancelled() else task.result())
 
     def ended(self, caller: Caller) -> None:
-        """Gives up the reads of a conversation that has ended."""
-        for task in list(self._tasks.get(caller, ())):
-            task.cancel()
-        self._replies.ended(caller)
+        """Gives up the reads of a conversation that has ended, and forgets its replies."""
+        if (connection := self._connections.pop(caller, None)) is not None:
+            for task in list(connection.tasks):
+                task.cancel()
+            self.used -= connection.held
+            connection.held = 0
+
+    def _hold(self, connection: _Connection, size: int) -> None:
+        """Notes the bytes of the connection's reply. The next one has its turn when it has none."""
+        self.used += size - connection.held
+        connection.held = size
+        if not size:
+            connection.turn.release()
 
     def heard(self, segments: set[str]) -> None:
         """Wakes the reads of these segments, which may have changed."""
@@ -103,23 +116,11 @@ class Readers:
             for event in self._at_end[name]:
                 event.set()
 
-    def _at_once(self, question: ReadBytes, caller: Caller) -> object | None:
-        """Answers at once in the usual case: the bytes are in memory, with more behind them, and there is room for a reply."""
-        partition = self._partition_of(question.segment)
-        segment = partition.fold.segments.get(question.segment) if partition.live.is_set() else None
-        if segment is None or not segment.start <= question.offset < segment.length - question.length:
-            return None
-        if not (length := self._replies.take(caller, question.length)):
-            return None
-        data = partition.recent.read(question.segment, question.offset, length)
-        self._replies.release(caller, length - len(data or b""))
-        return None if data is None else BytesRead(data, at_tail=False, end_of_segment=False)
-
-    async def _answer(self, question: ReadBytes | DescribeSegment, caller: Caller) -> object:
+    async def _answer(self, question: ReadBytes | DescribeSegment, caller: Caller, connection: _Connection) -> object:
         try:
             partition = self._partition_of(question.segment)
             if isinstance(question, ReadBytes):
-                return await self._read(partition, question, caller)
+                return await self._read(partition, question, connection)
             return await self._describe(partition, question)
         except TimeoutError:
             caller.end("ack_deadline")
@@ -138,7 +139,7 @@ class Readers:
             return NoSegment()
         return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
 
-    async def _read(self, partition: Partition, question: ReadBytes, caller: Caller) -> object:
+    async def _read(self, partition: Partition, question: ReadBytes, connection: _Connection) -> object:
         clock = asyncio.get_running_loop().time
         until = clock() + self._wait
         name, offset = question.segment, question.offset
@@ -150,10 +151,10 @@ class Readers:
             if segment is not None and offset < segment.start:
                 return Truncated(segment.start)
             if segment is not None and offset < segment.length:
-                answer = await self._with_room(partition, segment, question, caller)
-                if answer is not None:
-                    return answer
-                continue  # truncated or deleted meanwhile
+                data = b""
+                if question.length and not (data := await self._in_turn(partition, segment, question, connection)):
+                    continue  # truncated or deleted meanwhile
+                return BytesRead(data, at_tail=False, end_of_segment=False)
             if known is not partition.fold:  # also when the log is read again meanwhile
                 async with asyncio.timeout(self._deadline):
                     await partition.passed()
@@ -162,62 +163,43 @@ class Readers:
                 return NoSegment()
             elif segment.sealed or clock() >= until:
                 return BytesRead(b"", at_tail=True, end_of_segment=segment.sealed)
-            elif not await self._more(name, until - clock()):
-                until = clock()
+            else:
+                await self._more(name, until - clock())
 
-    async def _with_room(
-        self, partition: Partition, segment: Segment, question: ReadBytes, caller: Caller
-    ) -> BytesRead | None:
-        """Returns the bytes in the segment, once their reply has room. None: look again."""
-        name, offset = question.segment, question.offset
-        length = min(question.length, segment.length - offset)
-        async with asyncio.timeout(self._deadline):
-            length = await self._replies.room(caller, length)
-        answer = None
+    async def _in_turn(
+        self, partition: Partition, segment: Segment, question: ReadBytes, connection: _Connection
+    ) -> bytes:
+        """Returns the bytes in the segment, once the reply before them has left; none: look again."""
+        await connection.turn.acquire()
+        data = b""
         try:
-            if partition.fold.segments.get(name) is segment and segment.start <= offset:
-                answer = await self._bytes(partition, segment, name, offset, length)
+            length = min(question.length, max(SHARE, (self._memory - self.used) // PART))
+            self._hold(connection, length)
+            if partition.fold.segments.get(question.segment) is segment and segment.start <= question.offset:
+                data = await self._bytes(partition, segment, question, length)
         finally:
-            self._replies.release(caller, length - (0 if answer is None else len(answer.data)))
-        return answer
+            self._hold(connection, len(data))
+        return data
 
-    async def _bytes(
-        self, partition: Partition, segment: Segment, name: str, offset: int, length: int
-    ) -> BytesRead | None:
-        """Returns the bytes in the segment. None: look again."""
+    async def _bytes(self, partition: Partition, segment: Segment, question: ReadBytes, length: int) -> bytes:
+        """Returns the bytes in the segment; none: look again."""
+        name, offset = question.segment, question.offset
         data = partition.recent.read(name, offset, length)
-        if data is None:
-            gathering = Gathering.of(name, segment, offset, length)
-            try:
-                async with asyncio.timeout(self._deadline):
-                    data = await self._reader.gather(partition.number, gathering)
-            except OffsetOutOfRangeError:  # the segment was truncated, and this replica may not know it yet
-                async with asyncio.timeout(self._deadline):
-                    await partition.passed()
-                return None
-            except (KafkaError, OSError):
-                await asyncio.sleep(RETRY)
-                return None
-        end = offset + len(data)
-        if end < segment.length:
-            return BytesRead(data, at_tail=False, end_of_segment=False)
+        if data is not None:
+            return data
         try:
-            async with asyncio.timeout(END_WAIT):
+            async with asyncio.timeout(self._deadline):
+                return await self._reader.gather(partition.number, Gathering.of(name, segment, offset, length))
+        except OffsetOutOfRangeError:  # the segment was truncated, and this replica may not know it yet
+            async with asyncio.timeout(self._deadline):
                 await partition.passed()
-        except TimeoutError:
-            return BytesRead(data, at_tail=False, end_of_segment=False)
-        at_tail = end >= segment.length and partition.fold.segments.get(name) is segment
-        return BytesRead(data, at_tail, at_tail and segment.sealed)
+        except (KafkaError, OSError):
+            await asyncio.sleep(RETRY)
+        return b""
 
-    async def _more(self, name: str, seconds: float) -> bool:
-        """Waits until the segment changes, at most `seconds`. Returns False if another read takes its place."""
+    async def _more(self, name: str, seconds: float) -> None:
+        """Waits until the segment changes, at most `seconds`."""
         event = asyncio.Event()
-        self._waiting[event] = name
-        if len(self._waiting) > self._limit:
-            self._metrics.limit_hits.labels("SEGMENT__TAIL_READERS").inc()
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.set()
         self._at_end.setdefault(name, set()).add(event)
         try:
             async with asyncio.timeout(seconds):
@@ -225,23 +207,14 @@ class Readers:
         except TimeoutError:
             pass
         finally:
-            kept = self._waiting.pop(event, None) is not None
             waiting = self._at_end[name]
             waiting.discard(event)
             if not waiting:
                 del self._at_end[name]
-        return kept
-
-    def drain(self) -> None:
-        """Lets no read wait at a segment's end any more: the service stops."""
-        self._limit = 0
-        waiting, self._waiting = list(self._waiting), {}
-        for event in waiting:
-            event.set()
 
     async def close(self) -> None:
         """Gives all reads up."""
-        tasks = {task for tasks in self._tasks.values() for task in tasks}
+        tasks = {task for connection in self._connections.values() for task in connection.tasks}
         for task in tasks:
             task.cancel()
         if tasks:

@@ -26,7 +26,6 @@ from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.readers import Asked, Readers
-from headrace_segment.replica.replies import ReplyMemory
 from headrace_segment.replica.topics import needed_bytes, problems
 from headrace_segment.replica.upkeep import PartitionUpkeep
 from headrace_segment.serving import ServedSessions
@@ -65,15 +64,12 @@ class Segments(Backend, OwnParts):
         self._early: dict[int, deque[tuple[Appending, Caller, float]]] = {}
         self._problem: str | None = "starting"
         section = runtime.settings.segment
-        self._replies = ReplyMemory(section.replies_bytes, self._crowded)
         self._readers = Readers(
             self._reader,
             self._of,
-            self._replies,
-            runtime.metrics,
             runtime.log,
             section.tail_wait,
-            section.tail_readers,
+            section.replies_bytes,
             runtime.settings.kafka.ack_deadline,
         )
 
@@ -287,11 +283,6 @@ class Segments(Backend, OwnParts):
         elif isinstance(outcome, Refused) and outcome.after is not None:
             self._metrics.blocks.labels(outcome.why.name.lower()).inc()
 
-    def _crowded(self) -> None:
-        limit = "SEGMENT__REPLIES_BYTES"
-        self._runtime.metrics.limit_hits.labels(limit).inc()
-        self._runtime.receiver.limited.warning("read waits for memory of replies", limit=limit)
-
     def _went_live(self, number: int) -> None:
         """Appends the questions that came before."""
         while early := self._early.get(number):  # an answer may end its caller, and take out its other questions
@@ -313,11 +304,6 @@ class Segments(Backend, OwnParts):
             for partition in self._partitions:
                 partition.serving.overdue(before)
                 self._producer.forget(partition.number, partition.serving.serves)
-            for caller in self._replies.stalled(self._clock()):
-                self._runtime.receiver.limited.warning("replies are not taken", peer=caller.peer.address)
-                caller.cut("deaf")
-            if "draining" in self._runtime.ready_problems():
-                self._readers.drain()
             self._count()
 
     def _end_early(self, before: float) -> None:
@@ -336,5 +322,4 @@ class Segments(Backend, OwnParts):
         metrics.writers.set(sum(len(segment.writers) for segment in segments))
         metrics.bytes.set(sum(segment.length - segment.start for segment in segments))
         metrics.sessions.set(sum(len(each.serving) for each in self._partitions))
-        metrics.tail_readers.set(self._readers.waiting)
-        metrics.replies_bytes.set(self._replies.used)
+        metrics.replies_bytes.set(self._readers.used)

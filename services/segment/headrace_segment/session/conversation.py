@@ -1,8 +1,7 @@
 """The common part of the conversations of both dialects: the order of requests, and the conditions of answers.
 
 An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then the
-reply names its level. Writers do not wait for each other, and nothing waits for a read. Replies to reads are large: reads are
-asked while their replies fit into `READ_BYTES`, the others when replies have left.
+reply names its level. Writers do not wait for each other, and nothing waits for a read but the next read of the same segment.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from headrace_segment.events import Run
 from headrace_segment.questions import (
     AboutSegment,
     AppendBlock,
-    BytesRead,
     LimitExceeded,
     OpenSession,
     OutcomeUnknown,
@@ -30,7 +28,7 @@ from headrace_segment.questions import (
     SessionLost,
 )
 from headrace_segment.session.fifo import Fifo
-from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
+from headrace_segment.session.limits import READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
 from headrace_segment.session.order import SegmentOrder
 from headrace_segment.session.requests import CostlyReply, OpenQuestion, fault_of
 from headrace_segment.session.writers import B, Publishing, Setup, WaitingRequest, Writer
@@ -60,10 +58,8 @@ class Conversation(ByteSession, Generic[B]):
         self._question_tickets = itertools.count()
         self._questions: Fifo[Question] = Fifo()
         self._asked: dict[Ticket, OpenQuestion[B]] = {}
-        self._reads: Fifo[OpenQuestion[B]] = Fifo()
-        self._read_bytes = 0  # of the reads that are asked for, at most
-        self._reply_bytes = 0  # of replies to them that have not left
-        self._leaving = 0  # of these, what the transport has got
+        self._reads = 0  # without an answer
+        self._leaving = False  # the transport has got a reply with bytes of a segment
         self._replies: Fifo[Any] = Fifo()
         self._abandoned = False
         self._ending = False
@@ -90,9 +86,8 @@ class Conversation(ByteSession, Generic[B]):
         if asked is None:  # `RepliesLeft`
             return
         if isinstance(asked.question, ReadBytes):
-            self._read_bytes -= _cost(asked.question)
-            if isinstance(answer, BytesRead):
-                self._reply_bytes += len(answer.data)
+            self._reads -= 1
+            self._orders[asked.question.segment].reading = False
         if isinstance(answer, OutcomeUnknown):  # the service ends the conversation; nothing more of it is handed out
             self._abandoned = True
             return
@@ -164,20 +159,18 @@ class Conversation(ByteSession, Generic[B]):
     @override
     def outgoing(self) -> bytes:
         if self._leaving:  # the transport asks again when that is written
-            self._reply_bytes -= self._leaving
-            self._questions.append(RepliesLeft(next(self._question_tickets), self._leaving))
-            self._leaving = 0
+            self._questions.append(RepliesLeft(next(self._question_tickets)))
+            self._leaving = False
         pieces: list[bytes] = []
         size = 0
         while self._replies and size < WRITE_BYTES:
             reply = self._replies.popleft()
             if isinstance(reply, CostlyReply):
-                self._leaving += reply.read
+                self._leaving |= reply.read
                 self._waiting_bytes -= reply.echoed
                 reply = reply.message
             pieces.append(self._messages.encode(reply))
             size += len(pieces[-1])
-        self._next_reads()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     # What the dialects differ in
@@ -294,8 +287,10 @@ class Conversation(ByteSession, Generic[B]):
         """Takes a request of no writer. Raises `ProtocolError`."""
         segment = question.segment
         self._check_name(segment)
-        if len(self._reads) >= READS:
-            raise self._decode.fault(f"more than {READS} reads wait for their turn")
+        if isinstance(question, ReadBytes):
+            if self._reads >= READS:
+                raise self._decode.fault(f"more than {READS} reads without an answer")
+            self._reads += 1
         self._order(segment).hold(OpenQuestion(question, next(self._numbers), request))
         self._waiting_bytes += WAITING
         self._release(segment)
@@ -306,23 +301,9 @@ class Conversation(ByteSession, Generic[B]):
             return
         for asked in order.released():
             self._waiting_bytes -= WAITING
-            if isinstance(asked.question, ReadBytes):
-                self._reads.append(asked)
-                self._next_reads()
-            else:
-                self._ask(asked)
+            self._ask(asked)
         if not order:
             del self._orders[segment]
-
-    def _next_reads(self) -> None:
-        while (oldest := self._reads.oldest) is not None:
-            question = oldest.question
-            assert isinstance(question, ReadBytes)
-            used = self._read_bytes + self._reply_bytes
-            if used and used + _cost(question) > READ_BYTES:
-                return
-            self._read_bytes += _cost(question)
-            self._ask(self._reads.popleft())
 
     def _ask(self, asked: OpenQuestion[B]) -> None:
         self._asked[asked.question.ticket] = asked
@@ -345,7 +326,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def status(self) -> Status:
-        waiting = self._asked or self._reads or self._publishing or self._waiting_bytes
+        waiting = self._asked or self._publishing or self._waiting_bytes
         partial_bytes = self._decode.partial_bytes()
         return Status(
             partial_bytes=partial_bytes,
@@ -353,7 +334,3 @@ class Conversation(ByteSession, Generic[B]):
             busy=self._decode.busy,
             idle=not (waiting or partial_bytes),
         )
-
-
-def _cost(read: ReadBytes) -> int:
-    return max(read.length, READ_COST)

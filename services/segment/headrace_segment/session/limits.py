@@ -8,10 +8,6 @@ from typing import Final
 WAITING: Final = 256
 """Bytes that a request costs, beyond its own, while it waits for those before it."""
 
-READ_BYTES: Final = 8 << 20
-"""Bytes that the reads of one connection may bring, from the question until their reply has left. More reads wait; one may always
-be asked for."""
-
 WRITE_BYTES: Final = 64 << 10
 """Replies are handed out in pieces of about this size, or one by one if they are larger: what the transport holds of a
 client that does not read is at most one reply more than its own buffer."""
@@ -20,11 +16,8 @@ REPLIES: Final = 2048
 """Replies that wait to leave and cost nothing, so that acknowledgements do not trouble the budgets; each further one is a request
 that waits."""
 
-READ_COST: Final = 64 << 10
-"""Bytes that a read counts for that at least, so that a connection has at most 128."""
-
-READS: Final = 256
-"""Reads of one connection that wait for their turn."""
+READS: Final = 1024
+"""Reads of one connection that have no answer yet."""
 
 
 @dataclass(frozen=True, slots=True)

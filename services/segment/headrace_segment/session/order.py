@@ -5,10 +5,10 @@ a request             waits for those before it that are about the same segment
 ====================  ============================================================================
 appends               changes; `Writer` orders the requests of one writer
 changes the segment   appends and changes
-reads                 appends and changes
+reads                 appends and changes, and the read before it
 ====================  ============================================================================
 
-Nothing waits for reads: one at the tail may take long.
+Nothing else waits for reads: one at the tail may take long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Generic
 
-from headrace_segment.questions import ChangeSegment
+from headrace_segment.questions import ChangeSegment, ReadBytes
 from headrace_segment.session.requests import OpenQuestion
 from headrace_segment.session.writers import B
 
@@ -29,10 +29,13 @@ class SegmentOrder(Generic[B]):
         self._open: OrderedDict[int, None] = OrderedDict()  # appends and changes
         self._changes: OrderedDict[int, None] = OrderedDict()
         self._held: deque[OpenQuestion[B]] = deque()
+        self._reads: deque[OpenQuestion[B]] = deque()
+        self.reading = False
+        """A read has had its turn, and has no answer yet."""
 
     def __bool__(self) -> bool:
         """Whether a request is not done."""
-        return bool(self._open or self._held)
+        return bool(self._open or self._held or self._reads or self.reading)
 
     def append(self, number: int) -> None:
         """Queues a request of a writer."""
@@ -58,4 +61,11 @@ class SegmentOrder(Generic[B]):
     def released(self) -> Iterator[OpenQuestion[B]]:
         """Yields the requests that wait no more."""
         while self._held and (not self._open or next(iter(self._open)) >= self._held[0].number):
-            yield self._held.popleft()
+            asked = self._held.popleft()
+            if isinstance(asked.question, ReadBytes):
+                self._reads.append(asked)
+            else:
+                yield asked
+        if self._reads and not self.reading:
+            self.reading = True
+            yield self._reads.popleft()

@@ -147,7 +147,7 @@ class OriginalSession(Conversation[CompleteBlock]):
             if self._flags_in_bytes:
                 flags, data = int(answer.at_tail), bytes((answer.end_of_segment,)) + data
             read = SegmentRead(question.segment, question.offset, flags, data)
-            self._replies.append(CostlyReply(read, len(answer.data)))
+            self._replies.append(CostlyReply(read, read=bool(answer.data)))
         elif isinstance(answer, Truncated):
             self._replies.append(SegmentIsTruncated(question.segment, answer.start))
         else:

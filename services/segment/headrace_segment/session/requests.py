@@ -26,10 +26,10 @@ class OpenQuestion(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class CostlyReply:
-    """A reply that costs bytes until it leaves: `read` of a segment, and `echoed` from the client's request."""
+    """A reply that costs bytes until it leaves: `echoed` from the client's request, or, with `read`, those of a segment."""
 
     message: object
-    read: int = 0
+    read: bool = False
     echoed: int = 0
 
 

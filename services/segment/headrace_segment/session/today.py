@@ -194,7 +194,7 @@ class TodaySession(Conversation[Append]):
             assert isinstance(question, ask.ChangeSegment)
             raise ProtocolError(f"CreateSegment exceeds {answer.setting}", limit=answer.setting)
         reply = _reply(question, request, answer)
-        self._replies.append(CostlyReply(reply, len(answer.data)) if isinstance(answer, ask.BytesRead) else reply)
+        self._replies.append(CostlyReply(reply, read=bool(answer.data)) if isinstance(answer, ask.BytesRead) else reply)
 
 
 def _reply(question: ask.AboutSegment, request: int, answer: object) -> object:

@@ -1,0 +1,139 @@
+"""Reads: what all replies together hold in memory, and that none waits for another connection's; and the newest blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import structlog
+from headrace_segment.questions import BytesRead, ReadBytes, RepliesLeft
+from headrace_segment.replica.readers import SHARE, Readers
+from headrace_segment.store.recent import RecentBlocks
+from headrace_segment.store.state import Segment
+
+from tests.driving import traced
+from tests.segment.instant import Hears
+
+MIB = 1 << 20
+
+
+class Bench:
+    """A segment of 4 MiB, all of which is in memory."""
+
+    def __init__(self, memory: int = 64 * MIB) -> None:
+        live = asyncio.Event()
+        live.set()
+        self.segment = Segment(length=4 * MIB)
+        fold = SimpleNamespace(segments={"s": self.segment})
+        partition = SimpleNamespace(live=live, fold=fold, number=0, recent=self, passed=lambda: asyncio.sleep(0))
+        self.readers = Readers(
+            cast("Any", None), lambda name: cast("Any", partition), structlog.get_logger(), 60, memory, 60
+        )
+
+    def read(self, segment: str, offset: int, length: int) -> bytes:
+        return bytes(min(length, self.segment.length - offset))
+
+    async def asks(self, caller: Hears, offset: int = 0, length: int = 2 * MIB) -> list[int]:
+        """How many bytes the caller has heard by then, reply by reply."""
+        self.readers.ask(ReadBytes(1, "s", offset, length), caller)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return [len(answer.data) for _, answer in caller.takes() if isinstance(answer, BytesRead)]
+
+
+async def test_any_number_that_take_nothing_leave_room_for_others() -> None:
+    bench, deaf = Bench(), [Hears(str(number)) for number in range(1000)]
+    for caller in deaf:
+        for _ in range(4):
+            await bench.asks(caller)
+    assert bench.readers.used <= 64 * MIB + len(deaf) * SHARE
+    assert await bench.asks(Hears("honest")) == [SHARE]
+    for caller in deaf:
+        bench.readers.ended(caller)
+    assert bench.readers.used == SHARE
+    assert await bench.asks(Hears("another")) == [2 * MIB]
+
+
+async def test_a_connection_has_one_reply_with_bytes_until_that_has_left() -> None:
+    bench, caller, other = Bench(), Hears("a"), Hears("b")
+    assert await bench.asks(caller, length=100) == [100]
+    assert await bench.asks(caller, length=50) == []
+    assert await bench.asks(other, length=70) == [70]
+    bench.readers.ask(RepliesLeft(2), caller)
+    assert await bench.asks(caller, length=30) == [50]
+    bench.readers.ask(RepliesLeft(3), caller)
+    bench.readers.ended(other)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert bench.readers.used == 30
+
+
+async def test_a_read_at_the_end_holds_nothing_and_hears_what_comes() -> None:
+    bench, caller = Bench(), Hears("a")
+    assert await bench.asks(caller, offset=4 * MIB) == []
+    assert await bench.asks(caller, length=100) == [100]
+    bench.readers.ask(RepliesLeft(2), caller)
+    bench.segment.length += 9
+    bench.readers.heard({"s"})
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [len(each[1].data) for each in caller.takes() if each[1] is not None] == [9]
+
+
+async def test_a_read_of_no_bytes_is_answered() -> None:
+    assert await Bench().asks(Hears("a"), length=0) == [0]
+
+
+async def test_who_ends_while_it_waits_gives_all_back() -> None:
+    bench, caller = Bench(), Hears("a")
+    await bench.asks(caller)
+    await bench.asks(caller)
+    await bench.asks(caller, offset=4 * MIB)
+    bench.readers.ended(caller)
+    await asyncio.sleep(0.01)
+    bench.readers.ask(RepliesLeft(2), caller)
+    assert bench.readers.used == 0
+    assert bench.readers._connections == {}
+
+
+# The newest blocks
+
+LIMIT = 1 << 20
+
+
+@pytest.mark.parametrize("segments", [1, 20_000])
+def test_small_blocks_cost_no_more_than_the_limit(segments: int) -> None:
+    """A client chooses how small they are, and in how many segments."""
+    recent = RecentBlocks(LIMIT)
+    names = [f"segment-{number}" for number in range(segments)]
+    with traced():
+        for number in range(20_000):
+            recent.add(names[number % segments], 8 * (number // segments), number.to_bytes(8, "big"))
+        held, _ = tracemalloc.get_traced_memory()
+    assert held < 1.5 * LIMIT
+    last = 8 * (19_999 // segments)
+    assert recent.read(names[19_999 % segments], last, 8) == (19_999).to_bytes(8, "big")
+
+
+def test_large_blocks_fill_it() -> None:
+    recent = RecentBlocks(LIMIT)
+    for number in range(32):
+        recent.add("s", number << 16, bytes(1 << 16))
+    assert recent.read("s", 18 << 16, 32 << 16) == bytes(14 << 16)
+    assert recent.read("s", 15 << 16, 1) is None
+
+
+def test_what_is_deleted_and_made_anew_is_counted_once() -> None:
+    recent = RecentBlocks(LIMIT)
+    for _ in range(1000):
+        recent.add("s", 0, bytes(1 << 16))
+        recent.drop("s")
+    recent.add("s", 0, b"new")
+    assert recent.read("s", 0, 9) == b"new"
+    recent.add("t", 0, bytes(LIMIT))  # all others leave, and it, too
+    assert recent.read("s", 0, 9) is None
+    recent.add("s", 3, b"er")
+    assert recent.read("s", 3, 9) == b"er"
