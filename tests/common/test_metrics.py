@@ -10,8 +10,7 @@ from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason, RecordFault
 from headrace_lake.upkeep.metrics import TASKS, LakeMetrics
-from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import AccessRefusal
+from headrace_logjam.metrics import ClientRefusal, LogjamMetrics
 from headrace_logjam.session import LATE, SAID
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.store.outcomes import Refusal
@@ -58,7 +57,7 @@ def named_ends() -> set[str]:
         ("connections_closed", {*named_ends(), "deaf", "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", {*SAID.values(), LATE}),
-        ("logjam_refused", {refusal.value for refusal in AccessRefusal}),
+        ("logjam_refused", {refusal.value for refusal in ClientRefusal}),
         ("segment_blocks", {"stored", *(why.name.lower() for why in Refusal)}),
     ],
 )

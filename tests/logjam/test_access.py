@@ -8,7 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import zmq
@@ -16,7 +16,7 @@ import zmq.asyncio
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KafkaSettings, environment, load
-from headrace_logjam.peers.access import AccessRefusal, Admission, names_of
+from headrace_logjam.access import DOMAIN, Access, CurvePair
 from headrace_logjam.settings import LogjamSettings
 
 from tests.contract.embedded import EmbeddedKafka
@@ -30,33 +30,42 @@ PUBLIC = "D73jWM3prZk5Zw7X)q:)g3^^6hu(]}mr0WbR]UC!"
 SECRET = "Z!TitXa0O4Hrbfdy=UCwh<<jj>!<T8Va?d3a1/P4"
 
 
-NAMES = names_of({"shop-1": PUBLIC})
-KEY = next(iter(NAMES))
-ANYBODY, KEYED = Admission((), {}), Admission((), NAMES)
-NEAR = Admission(networks("192.0.2.0/24, 2001:db8::/32"), {})
-
-
 @pytest.mark.parametrize(
-    ("admission", "address", "mechanism", "credentials", "verdict"),
+    ("allow", "keys", "client", "source"),
     [
-        (ANYBODY, "::ffff:192.0.2.7", b"NULL", [], "192.0.2.7"),
-        (ANYBODY, HOST, b"PLAIN", [b"user", b"word"], AccessRefusal.MECHANISM),
-        (NEAR, "192.0.2.7", b"NULL", [], "192.0.2.7"),
-        (NEAR, "192.0.3.7", b"NULL", [], AccessRefusal.ADDRESS),
-        (NEAR, "2001:db8::9", b"NULL", [], "2001:db8::9"),
-        (NEAR, "nonsense", b"NULL", [], AccessRefusal.ADDRESS),
-        (KEYED, HOST, b"CURVE", [KEY], "shop-1"),
-        (KEYED, HOST, b"CURVE", [bytes(32)], AccessRefusal.KEY),
-        (KEYED, HOST, b"CURVE", [], AccessRefusal.KEY),
-        (KEYED, HOST, b"NULL", [], AccessRefusal.MECHANISM),
-        (KEYED, HOST, b"PLAIN", [b"user", b"word"], AccessRefusal.MECHANISM),
+        ("", False, None, "127.0.0.1"),
+        ("127.0.0.0/8", False, None, "127.0.0.1"),
+        ("10.0.0.0/8, 2001:db8::/32", False, None, None),
+        ("", True, 0, "shop-1"),
+        ("127.0.0.1", True, 0, "shop-1"),
+        ("10.0.0.0/8", True, 0, None),
+        ("", True, 1, None),  # a stranger's key
+        ("", True, None, None),
+        ("", False, 0, None),  # no keys here
     ],
 )
-def test_who_may_come_and_how_it_is_called(
-    admission: Admission, address: str, mechanism: bytes, credentials: list[bytes], verdict: object
+async def test_who_may_come_and_how_it_is_called(
+    context: zmq.asyncio.Context, allow: str, keys: bool, client: int | None, source: str | None
 ) -> None:
-    name, refusal = admission.judge(address, mechanism, credentials)
-    assert verdict == (refusal or name)
+    pair, pairs = CurvePair.of(""), [CurvePair.of("") for _ in range(2)]
+    access = Access(cast("Any", context), networks(allow), {"shop-1": pairs[0].public.decode()} if keys else {})
+    access.start()
+    server, visitor = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    server.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
+    if keys:
+        pair.serve(cast("Any", server))
+    if client is not None:
+        pairs[client].ask(cast("Any", visitor), pair.public.decode())
+    visitor.setsockopt(zmq.IMMEDIATE, 1)
+    visitor.connect(f"tcp://{HOST}:{server.bind_to_random_port(f'tcp://{HOST}')}")
+    sent = asyncio.ensure_future(visitor.send(b"x"))
+    if source is None:
+        assert not await server.poll(300)
+        sent.cancel()
+    else:
+        frame = await asyncio.wait_for(server.recv(copy=False), PATIENCE)
+        assert frame.get("User-Id" if keys else "Peer-Address") == source
+    access.stop()
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +106,10 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
             (stored,) = await until(lambda each=each: events(topics, each["mark"]), "it is stored")
             assert stored["ce_source"] == "/logjam/shop-1"
         elsewhere = f"127.0.0.3:0;{HOST}:{receiver.port}"
-        for why, port, keys in (("key", receiver.port, stranger), ("address", elsewhere, known)):
+        for refused, port, keys in ((1, receiver.port, stranger), (2, elsewhere, known)):
             client = connected(context, zmq.DEALER, port, **curve(server, *keys))
             await client.send_multipart(asking(event(marked())))  # at once: one that was refused waits for ever to send
-            await until(lambda why=why: receiver.metric("logjam_refused_total", why=why), f"refused for its {why}")
+            await receiver.shows(refused, "logjam_refused_total", why="access")
             await silent(client, 0.2)
         assert receiver.lines("client refused")[-1]["peer"] == "127.0.0.3"
         assert receiver.lines("any host that reaches the ports may connect") == []
@@ -130,7 +139,7 @@ async def test_a_client_too_many_comes_in_when_another_leaves(
         await late.send_multipart(asking(event(marked())))
         await until(lambda: receiver.metric("limit_hits_total", limit="LIMITS__CONNECTIONS"), "it is refused")
         await silent(late, 0.2)
-        assert receiver.lines("too many connections")
+        assert receiver.lines("client refused")
         await first[0].send_multipart(asking(event(marked())))
         assert await heard(first[0]) == ACCEPTED
         first[1].close()

@@ -1,37 +1,33 @@
-"""Clients that send all the time: while their socket ends and another takes its place, and while Kafka stores slowly."""
+"""Clients that send while their socket ends, and while Kafka stores slowly."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import socket
 import threading
-from typing import Any
 
 import pytest
 import zmq
-from headrace_cli.machine.ports import free_port
+import zmq.asyncio
 from headrace_common.connection import messages
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Frame
 from headrace_logjam import sockets
+from headrace_logjam.access import Access
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import AccessControl, Admission
-from headrace_logjam.peers.doors import Doors
-from headrace_logjam.settings import LogjamSection, LogjamSettings
+from headrace_logjam.peers import Doors
+from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.sockets import AHEAD, ProducerSocket, SharedState
 
 from tests.common.kafkaless import FakePublisher, receiver_state, until
 from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
 from tests.logjam.driving import event
+from tests.logjam.test_service import ACCEPTED, connected, heard
 
 CLIENTS = 24
 MESSAGES, BODY = 100, 4096
-BEFORE, AFTER = 50, 10
-"""Messages of each client before the socket ends, and after another has taken its place, at least."""
 
 
 class Storing(FakePublisher):
@@ -47,32 +43,6 @@ class Storing(FakePublisher):
         asyncio.get_running_loop().call_later(0.002, listener.stored, frame.ticket, len(requests), True)
 
 
-class Crowd(threading.Thread):
-    """Clients that send numbers until they are told to stop, each with a pause of a few milliseconds."""
-
-    def __init__(self, kind: int, port: int, asks: bool) -> None:
-        super().__init__()
-        self._context = zmq.Context()
-        self._asks = asks
-        self.sent: list[bytes] = []
-        self.stop = threading.Event()
-        self._sockets = [self._context.socket(kind) for _ in range(CLIENTS)]
-        for client in self._sockets:
-            client.connect(f"tcp://{HOST}:{port}")
-
-    def run(self) -> None:
-        for number in itertools.count():
-            for name, client in enumerate(self._sockets):
-                body = b'{"n":"%d.%d"}' % (name, number)
-                client.send_multipart([b""] * self._asks + event(body))
-                self.sent.append(body)
-            if self.stop.wait(0.005):
-                return
-
-    def destroy(self) -> None:
-        self._context.destroy(linger=0)
-
-
 class Service:
     """As much of the receiver as a socket of producers needs."""
 
@@ -84,14 +54,14 @@ class Service:
         self.tasks = Tasks(lambda: None)
         runtime = Runtime(settings, receiver, receiver.metrics, receiver.log, self.tasks, list)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.access = AccessControl(self.context, Admission((), {}), own, receiver.limited)
+        self.access = Access(self.context, (), {})
         self.doors = Doors(self.context, self.receiver, own, settings.logjam.peer_messages)
         around = SharedState(runtime, own, self.context, self.doors, self.access, None)
         self.socket = ProducerSocket(around, port, None, answers=answers)
 
     async def start(self) -> int:
         address = await self.socket.bind()
-        self.access.open()
+        self.access.start()
         self.socket.start()
         return int(address.rpartition(":")[2])
 
@@ -101,7 +71,7 @@ class Service:
         await self.receiver.drain(60)
         self.socket.end()
         self.doors.close()
-        self.access.close()
+        self.access.stop()
         await self.tasks.stop()
         await asyncio.to_thread(self.context.term)
 
@@ -111,50 +81,48 @@ class Service:
     [(False, zmq.PUSH, False), (True, zmq.DEALER, False), (True, zmq.DEALER, True)],
     ids=["pull", "dealers that do not ask", "dealers that ask"],
 )
-async def test_what_a_crowd_has_handed_over_is_stored_though_the_service_stops(
-    answers: bool, speaks: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+async def test_what_clients_have_handed_over_is_stored_and_answered_though_the_service_stops(
+    context: zmq.asyncio.Context, answers: bool, speaks: int, asks: bool
 ) -> None:
-    monkeypatch.setattr(LogjamSection, "peer_messages", 1000)  # much is read ahead
-    monkeypatch.setattr(sockets, "LAST_READING", 0.2)
-    monkeypatch.setattr(sockets, "LEAVING", 60.0)
-    port = free_port()  # nobody else takes it between the two
-    first = Service(port, answers=answers)
-    await first.start()
-    crowd = Crowd(speaks, port, asks)
-    crowd.start()
-    second: Any = None
-    try:
-        await until(lambda: len(first.publisher.stored) >= CLIENTS * BEFORE)
-        await first.stop()
-        second = Service(port, answers=answers)
-        await second.start()
-        await until(lambda: len(second.publisher.stored) >= CLIENTS * AFTER)
-        crowd.stop.set()
-        await asyncio.to_thread(crowd.join)
-        both = first.publisher.stored, second.publisher.stored
-        await until(lambda: sum(map(len, both)) >= len(crowd.sent))
-        assert sorted([*both[0], *both[1]]) == sorted(crowd.sent)
-    finally:
-        crowd.stop.set()
-        crowd.join()
-        if second is not None:
-            await second.stop()
-        crowd.destroy()
-
-
-@pytest.mark.parametrize("answers", [False, True])
-async def test_a_client_that_does_not_leave_is_not_waited_for(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It speaks no ZeroMQ, or its machine is gone."""
-    monkeypatch.setattr(sockets, "QUIET", 0.0)
-    monkeypatch.setattr(sockets, "LEAVING", 0.3)
     service = Service(answers=answers)
-    with socket.create_connection((HOST, await service.start())) as client:
-        client.setblocking(False)
-        said = b""
-        async with asyncio.timeout(PATIENCE):
-            while not said:  # it has been accepted
-                said = await asyncio.get_running_loop().sock_recv(client, 64)
-            await service.stop()
+    port = await service.start()
+    clients = [connected(context, speaks, port) for _ in range(CLIENTS)]
+    for number in range(MESSAGES):
+        for name, client in enumerate(clients):
+            await client.send_multipart([b""] * asks + event(b'{"n":"%d.%d"}' % (name, number)))
+    await until(lambda: len({body.partition(b".")[0] for body in service.publisher.stored}) == CLIENTS)  # all are there
+    stopping = asyncio.create_task(service.stop())
+    await asyncio.sleep(0)
+    late = connected(context, speaks, port)
+    await late.send_multipart([b""] * asks + event(b'{"n":"late"}'))
+    for client in clients if asks else ():
+        for _ in range(MESSAGES):
+            assert await heard(client) == ACCEPTED
+    await stopping
+    assert len(set(service.publisher.stored)) == len(service.publisher.stored) == CLIENTS * MESSAGES
+
+
+async def test_a_client_that_goes_on_is_not_waited_for_and_what_it_heard_is_stored(
+    context: zmq.asyncio.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "LAST_READING", 0.5)
+    service = Service(answers=True)
+    client = connected(context, zmq.DEALER, await service.start())
+
+    async def talk() -> None:
+        while True:
+            await client.send_multipart([b"", *event(b"{}")])
+            await asyncio.sleep(0.01)
+
+    talking = asyncio.create_task(talk())
+    await until(lambda: service.publisher.stored)
+    await asyncio.wait_for(service.stop(), PATIENCE)
+    talking.cancel()
+    answers = 0
+    while await client.poll(100):
+        assert await heard(client) == ACCEPTED
+        answers += 1
+    assert 0 < answers <= len(service.publisher.stored)
 
 
 # What one socket of producers reads before Kafka has stored it, however much its clients send
@@ -209,7 +177,7 @@ async def test_a_crowd_waits_in_zeromq_and_nothing_is_lost(
         for each in crowd:
             each.start()
         assert service.socket._opened is not None
-        connection = service.socket._opened[-1]
+        connection = service.socket._opened
         await until(lambda: connection._ahead)
         assert not service.socket._read.reading
         await until(lambda: publisher.goes_on() > CLIENTS * MESSAGES)

@@ -1,25 +1,21 @@
-"""Who is connected, who makes way, and what ZeroMQ may hold of them: as a decision, and with real sockets and no Kafka."""
+"""Who is connected, who is disconnected, and what ZeroMQ may hold of them: as a decision, and with real sockets and no Kafka."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import struct
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 import pytest
 import zmq
-from headrace_common.connection.places import Place
 from headrace_common.operations.settings import KIB, MIB, LimitSettings
 from headrace_common.session.interface import Message
+from headrace_logjam import peers
+from headrace_logjam.access import DOMAIN, Access, Context, CurvePair
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers import doors
-from headrace_logjam.peers.access import AccessControl, Admission, Context, CurvePair
-from headrace_logjam.peers.doors import Door, Doors
-from headrace_logjam.peers.holding import AMPLIFIED, CONNECTION, OTHER, HeldConnection, HoldingLimits
-from headrace_logjam.peers.memory import used
+from headrace_logjam.peers import AMPLIFIED, CONNECTION, OTHER, Bounds, Door, Doors, Peer
 from headrace_logjam.reading import ReadSocket
 
 from tests.common.kafkaless import FakePublisher, receiver_state
@@ -27,74 +23,64 @@ from tests.contract.logjam import COMMAND, GREETING, MORE, READY, message, zmtp
 from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
 from tests.driving import with_constants
+from tests.system.memory import Memory
 
-LIMITS = HoldingLimits.of(LimitSettings(frame_bytes=4 * MIB, event_bytes=MIB), 16)
-MESSAGE = 4 * MIB + OTHER
+BOUNDS = Bounds.of(LimitSettings(frame_bytes=4 * MIB, event_bytes=MIB), 16)
 SUB = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\3SUB")
 PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
 
-def peer(held: int) -> HeldConnection:
-    made = HeldConnection(place=Place(lambda: None, ""), descriptor=cast("Any", None), since=0.0)
-    made.seen(held, 0)
+class Counted:
+    """In place of a descriptor: what came, and what the kernel still has of it."""
+
+    def __init__(self, received: int, unread: int = 0) -> None:
+        self.now = received, unread
+
+    def received(self) -> int:
+        return self.now[0]
+
+    def unread(self) -> int:
+        return self.now[1]
+
+
+def peer(received: int, unread: int = 0) -> Peer:
+    made = Peer(cast("Any", Counted(received, unread)))
+    made.look()
     return made
 
 
-@pytest.mark.parametrize(
-    ("held", "empty", "excessive"),
-    [
-        (MESSAGE, True, False),
-        (MESSAGE + 1, True, True),  # all that is whole was read, and this is not whole
-        (MESSAGE + 1, False, False),
-        (18 * MESSAGE, False, False),  # sixteen messages, and what is on its way
-        (18 * MESSAGE + 1, False, True),
-    ],
-)
-def test_a_peer_may_hold_a_message_or_what_zeromq_reads_ahead(held: int, empty: bool, excessive: bool) -> None:
-    assert LIMITS.excessive(peer(held), empty=empty) is excessive
-
-
 def test_what_was_delivered_and_what_the_kernel_has_is_not_held() -> None:
-    one = peer(0)
-    one.delivered = 3000
-    one.seen(10_000, 2000)
-    assert one.held == 5000
-    one.delivered += 50_000  # an upper bound of what it was on the wire
-    one.seen(20_000, 0)
+    one = peer(20_000, 2000)
+    assert one.held == 18_000
+    one.delivered = 50_000  # an upper bound of what it was on the wire
+    one.look()
     assert one.held == 0
-    one.seen(21_000, 0)
+    one.descriptor.now = 21_000, 0  # type: ignore[attr-defined]
+    one.look()
     assert one.held == 1000  # no credit was kept
 
 
 def test_all_together_may_hold_the_budget_and_a_share_of_each() -> None:
-    most = LIMITS.total + 3 * LIMITS.each
-    peers = [peer(most // 4), peer(most // 2), peer(most - most // 2 - most // 4)]
-    assert LIMITS.leaving(peers, lambda: 0) == []
-    peers[1].held += 1
-    assert LIMITS.leaving(peers, lambda: 0) == peers[1:2]  # the largest, until half is left
+    most = BOUNDS.total + 3 * BOUNDS.each
+    there = [peer(most // 4), peer(most // 2), peer(most - most // 2 - most // 4)]
+    assert BOUNDS.excess(there, lambda: 0) == []
+    there[1].held += 1
+    assert BOUNDS.excess(there, lambda: 0) == there[1:2]  # the largest, until half is left
 
 
 def test_what_is_small_on_the_wire_may_not_become_large_in_memory() -> None:
     """Empty frames: two bytes each on the wire, 64 in memory."""
-    few, many = [peer(LIMITS.total // AMPLIFIED)], [peer(LIMITS.total // AMPLIFIED + 1)]
-    most = 2 * LIMITS.total + LIMITS.each + CONNECTION
-    assert LIMITS.leaving(many, lambda: most) == []
-    assert LIMITS.leaving(many, lambda: most + 1) == many
-    assert LIMITS.leaving(few, lambda: most + 1) == []  # harmless: the memory is another's
-
-
-def test_memory_that_is_freed_is_not_used() -> None:
-    before = used()
-    taken = bytes(64 * MIB)
-    assert used() >= before + len(taken)
-    del taken
-    assert used() < before + 32 * MIB
+    few, many = [peer(BOUNDS.total // AMPLIFIED)], [peer(BOUNDS.total // AMPLIFIED + 1)]
+    most = 2 * BOUNDS.total + BOUNDS.each + CONNECTION
+    assert BOUNDS.excess(many, lambda: most) == []
+    assert BOUNDS.excess(many, lambda: most + 1) == many
+    assert BOUNDS.excess(few, lambda: most + 1) == []  # harmless: the memory is another's
 
 
 @pytest.fixture(autouse=True)
 def _the_memory_is_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process is that of all tests before, too."""
-    monkeypatch.setattr(doors, "used", lambda: 0)
+    monkeypatch.setattr(peers, "memory_used", lambda: 0)
 
 
 class House:
@@ -107,8 +93,8 @@ class House:
         self.metrics = self.receiver.metrics
         self.own = LogjamMetrics(self.metrics)
         self.doors = Doors(self.context, self.receiver, self.own, 16)
-        self.access = AccessControl(self.context, Admission((), {}), self.own, self.receiver.limited)
-        self.access.open()
+        self.access = Access(self.context, (), {})
+        self.access.start()
         self.read = ReadSocket(routed=False)
         self.got: list[Message] = []
         self.sockets: list[zmq.Socket[bytes]] = []
@@ -123,10 +109,11 @@ class House:
         made.setsockopt(zmq.RCVHWM, 16)
         made.setsockopt(zmq.MAXMSGSIZE, self.receiver.limits.frame_bytes)
         made.setsockopt(zmq.HANDSHAKE_IVL, int(self.receiver.limits.handshake_time * 1000))
-        made.setsockopt(zmq.ZAP_DOMAIN, b"headrace")
+        made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
         if curve is not None:
             curve.serve(made)
-        door = self.doors.guard(made, f"door{len(self.sockets)}", 2, self.read.empty if kind == zmq.PULL else None)
+        empty = self.read.empty if kind == zmq.PULL else lambda: False
+        door = self.doors.guard(made, f"door{len(self.sockets)}", empty)
         port = made.bind_to_random_port(f"tcp://{HOST}")
         if kind == zmq.PULL:
             self.read.open(made, self)  # type: ignore[arg-type]
@@ -146,7 +133,7 @@ class House:
         for each in self.sockets:
             each.close()
         self.doors.close()
-        self.access.close()
+        self.access.stop()
         await asyncio.to_thread(self.context.term)
 
 
@@ -227,104 +214,85 @@ async def test_a_message_that_never_ends_is_ended_and_one_at_the_limit_is_read()
         assert not honest.gone
 
 
-async def test_a_silent_crowd_makes_way_and_clients_that_have_spoken_stay() -> None:
-    async with house(connections=4) as receiver:
+def held(door: Door) -> list[int]:
+    return [each.held for each in door.peers.values() if not each.left]
+
+
+async def test_a_crowd_that_holds_more_than_all_may_is_ended_and_one_that_holds_less_stays() -> None:
+    async with house(
+        frame_bytes=MIB, event_bytes=KIB, inflated_bytes=MIB, connection_budget=8 * MIB, process_budget=16 * MIB
+    ) as receiver:
         port, door = receiver.listen(zmq.PULL)
+        receiver.read.read(False)
         honest = await (await Client.come(port)).met()
         await honest.say(message([b"first"]))
-        await seen(lambda: receiver.got)
-        silent, spoken = [], [honest]
-        for number in range(1, 4):
-            silent.append(await Client.come(port))
-            await seen(lambda number=number: len(door.guests) == 1 + number)
-        leaving = [asyncio.create_task(each.ended()) for each in silent]
-        for number in range(3):  # one for each newcomer
-            spoken.append(await (await Client.come(port)).met())
-            await spoken[-1].say(message([b"new"]))
-            await seen(lambda number=number: len(receiver.got) == 2 + number)
-            await seen(lambda number=number: sum(task.done() for task in leaving) == 1 + number)
-        assert receiver.hits("LIMITS__CONNECTIONS") == 3
-        late = await Client.come(port)  # everybody has spoken
-        await late.ended()
-        assert receiver.refused("connections") == 1
-        await honest.say(message([b"last"]))
-        await seen(lambda: receiver.got[-1].parts == [b"last"])
-        assert receiver.own.clients._value.get() == 4
-
-
-async def test_who_was_read_and_has_left_takes_no_place_though_zeromq_has_not_noticed() -> None:
-    """It stops at 16 messages of a client. Clients that left before theirs were read took the places of newcomers."""
-    async with house(connections=1) as receiver:
-        port, door = receiver.listen(zmq.PULL)
-        first = await (await Client.come(port)).met()
-        await first.say(message([b"first"]))
-        await seen(lambda: receiver.got)
-        receiver.read.read(False)
-        await first.say(message([b"x" * KIB]) * 100)
-        await seen(lambda: next(iter(door.guests.values())).received > 100 * KIB)
-        first.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
-        first.writer.transport.abort()
-        await seen(lambda: receiver.metrics.connections_closed.labels("peer")._value.get())
-        assert len(door.guests) == 1
-        newcomer = await (await Client.come(port)).met()
-        await newcomer.say(message([b"new"]))
+        crowd: list[Client] = []
+        with Memory(os.getpid()) as memory:
+            for count, most in ((16, 0), (64, 1)):  # each with half a MiB of a message that does not end
+                for _ in range(count):
+                    crowd.append(await (await Client.come(port)).met())
+                    await crowd[-1].say(zmtp(MORE, bytes(MIB // 2)))
+                await seen(
+                    lambda most=most: receiver.hits("LIMITS__PROCESS_BUDGET") >= most and sum(held(door)) > 7 * MIB
+                )
+                assert bool(receiver.hits("LIMITS__PROCESS_BUDGET")) is bool(most)
+            await seen(lambda: sum(held(door)) <= 32 * MIB)
+        assert memory.grown < 64 * MIB
         receiver.read.read(True)
-        await seen(lambda: [b"new"] in [each.parts for each in receiver.got])
-        assert receiver.refused("connections") == 0
+        await seen(lambda: receiver.got)
+        assert not honest.gone
 
 
-async def test_who_has_subscribed_stays_and_may_not_subscribe_without_end() -> None:
+async def test_a_client_too_many_is_refused_and_others_stay() -> None:
     async with house(connections=2) as receiver:
-        port, door = receiver.listen(zmq.PUB)
-        publishing = asyncio.create_task(publish(receiver.sockets[0]))
-        subscriber = await (await Client.come(port, GREETING + SUB)).met()
-        await subscriber.say(zmtp(0, b"\1"))
-        await seen(lambda: door.guests and not len(receiver.receiver.places))
-        silent = await Client.come(port, GREETING + SUB)
-        await seen(lambda: len(door.guests) == 2)
-        newcomer = await (await Client.come(port, GREETING + SUB)).met()
-        await silent.ended()
-        assert not subscriber.gone
-        await newcomer.flood(zmtp(0, b"\1" + bytes(KIB - 1)) * 256)
+        (port, door), (other, subscribers) = receiver.listen(zmq.PULL), receiver.listen(zmq.PUB)
+        first, second = [await (await Client.come(port)).met() for _ in range(2)]
+        await (await Client.come(other, GREETING + SUB)).ended()
+        assert (receiver.hits("LIMITS__CONNECTIONS"), receiver.refused("connections")) == (1, 1)
+        first.writer.close()
+        await seen(lambda: len(door.peers) == 1)
+        await (await Client.come(other, GREETING + SUB)).met()
+        assert subscribers.peers
+        assert not second.gone
+        assert receiver.own.clients._value.get() == 2
+
+
+async def test_who_subscribes_may_not_subscribe_without_end() -> None:
+    async with house() as receiver:
+        port, _ = receiver.listen(zmq.PUB)
+
+        async def publish() -> None:
+            while True:  # libzmq reads subscriptions when it is used
+                receiver.sockets[0].send(bytes(50))
+                await asyncio.sleep(0)
+
+        publishing = asyncio.create_task(publish())
+        await (await (await Client.come(port, GREETING + SUB)).met()).flood(zmtp(0, b"\1" + bytes(KIB - 1)) * 256)
         assert receiver.hits("LIMITS__FRAME_BYTES") == 1
         publishing.cancel()
 
 
-async def publish(pub: zmq.Socket[bytes]) -> None:
-    while True:
-        pub.send(bytes(50))
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize(
-    ("said", "why"),
-    [(GREETING + READY, "mechanism"), (GREETING.replace(b"NULL", b"CURV") + READY, "mechanism")],
-    ids=["without", "unknown"],
+    "said",
+    [GREETING + READY, GREETING.replace(b"NULL", b"CURV") + READY],
+    ids=["without keys", "unknown"],
 )
-async def test_who_does_not_speak_our_mechanism_is_counted(said: bytes, why: str) -> None:
+async def test_who_does_not_speak_our_mechanism_is_counted(said: bytes) -> None:
     """libzmq ends it before it asks whether it may connect."""
     async with house() as receiver:
         port, _ = receiver.listen(zmq.PULL, curve=CurvePair.of(""))
         client = await Client.come(port, said)
         await client.ended()
-        await seen(lambda: receiver.refused(why) == 1)
+        await seen(lambda: receiver.refused("handshake") == 1)
 
 
-async def test_a_handshake_has_its_time() -> None:
-    async with house(handshake_time=0.1) as receiver:
-        port, _ = receiver.listen(zmq.PULL)
-        silent = await Client.come(port, GREETING)
-        await silent.ended()
-        await seen(lambda: receiver.hits("LIMITS__HANDSHAKE_TIME"))
-        assert not any(map(receiver.refused, ("mechanism", "key", "handshake", "connections")))
-
-
-async def test_who_just_leaves_is_nothing() -> None:
-    async with house(handshake_time=PATIENCE) as receiver:
+async def test_a_handshake_has_its_time_and_who_just_leaves_is_nothing() -> None:
+    async with house(handshake_time=0.5) as receiver:
         port, door = receiver.listen(zmq.PULL)
         visitor = await Client.come(port, GREETING)
-        await seen(lambda: door.guests)
+        await seen(lambda: door.peers)
         visitor.writer.close()
-        await seen(lambda: not door.guests)
-        assert not receiver.hits("LIMITS__HANDSHAKE_TIME")
-        assert not any(map(receiver.refused, ("mechanism", "key", "handshake", "connections")))
+        await seen(lambda: not door.peers)
+        assert not any(map(receiver.refused, ("access", "handshake", "connections")))
+        await (await Client.come(port, GREETING)).ended()
+        await seen(lambda: receiver.refused("handshake") == 1)

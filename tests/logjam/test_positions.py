@@ -24,11 +24,11 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Message
+from headrace_logjam.access import CurvePair
 from headrace_logjam.devices import endpoints, positions
 from headrace_logjam.devices.endpoints import LOOK, SILENCE, Subscription, Subscriptions
 from headrace_logjam.devices.positions import DevicePosition, Places, Positions, encode
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import CurvePair
 from headrace_logjam.settings import LogjamSettings
 from structlog.testing import CapturingLogger
 

@@ -1,8 +1,8 @@
 """ZeroMQ's sockets that clients connect to: what libzmq's own thread does with bytes, connections and descriptors.
 
-It keeps `peer_messages` of a client and reads no further, asks for each client who it is before it shakes hands, says on a
-monitor who comes and goes, gives a descriptor that was closed to the next connection, and tells once that there is something to
-read. Whole messages outlive their connection; what was not whole is lost with it.
+It keeps `peer_messages` of a client and reads no further, says on a monitor who comes and goes, gives a descriptor that was
+closed to the next connection, and tells once that there is something to read. Whole messages outlive their connection; what was
+not whole is lost with it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import headrace_logjam.access
+import headrace_logjam.peers
 import headrace_logjam.sockets
 import zmq
-from headrace_logjam.peers import doors
-from headrace_logjam.peers.descriptor import Traffic
 
 from tests.contract.logjam import COMMAND, GREETING, LONG, MORE, READY, message, zmtp
 from tests.simulation.loop import OWNER, replaced
@@ -28,7 +27,6 @@ from tests.simulation.network import Listening, ServerEnd
 
 EVENT: Final = struct.Struct("=Hi")
 FIRST_DESCRIPTOR: Final = 20
-REFUSED: Final = zmtp(COMMAND, b"\5ERROR\x03400")
 KEPT: Final = 65
 """Frames of a message that a receiver keeps, and counts."""
 
@@ -59,7 +57,7 @@ class Part:
 
     def get(self, what: Any) -> Any:
         assert self._about is not None
-        return self._about.number if what == zmq.SRCFD else self._about.user
+        return self._about.number if what == zmq.SRCFD else self._about.end.address
 
 
 class Told:
@@ -147,33 +145,6 @@ class Monitor(Inbox):
         self._context.monitored[address].events = self
 
 
-class Handler(Inbox):
-    """Where it is asked who may connect (ZeroMQ's RFC 27)."""
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context.life)
-        self._asking: dict[bytes, Engine] = {}
-
-    def setsockopt(self, option: int, value: Any) -> None:
-        pass
-
-    def bind(self, address: str) -> None:
-        pass
-
-    def ask(self, engine: Engine, domain: bytes) -> None:
-        route = domain + engine.route
-        self._asking[route] = engine
-        self.arrives([route, b"", b"1.0", b"1", domain, engine.end.address.encode(), b"", b"NULL"])
-
-    def send_multipart(self, reply: list[bytes], flags: int) -> None:
-        self.used()
-        route, _, _, _, status, _, user, _ = reply
-        engine = self._asking.pop(route)
-        if engine.over:
-            raise Nothing  # as ROUTER_MANDATORY has it
-        engine.judged(int(status), user.decode())
-
-
 class Engine(asyncio.Protocol):
     """libzmq's end of a connection: ZMTP 3 without security. `end`: the transport."""
 
@@ -183,7 +154,6 @@ class Engine(asyncio.Protocol):
         self._socket = opened
         self._life = opened.life
         self.route = b"\0" + route.to_bytes(4, "big")
-        self.user = ""
         self.inbox: deque[list[bytes]] = deque()
         self.asleep = True
         """The socket has found nothing of it to read."""
@@ -198,7 +168,7 @@ class Engine(asyncio.Protocol):
         self._frames: list[bytes] = []
         self._size = 0  # of them
         self._outbox: deque[bytes] = deque()
-        self._stopped = self._finished = self._gone = False
+        self._stopped = self._gone = False
         self._arrived = self._taken = self._known = 0  # messages; the last: taken, as far as this side has heard
         self.number = next(each for each in range(FIRST_DESCRIPTOR, 1 << 20) if each not in self._life.descriptors)
         self._life.descriptors[self.number] = self
@@ -260,8 +230,7 @@ class Engine(asyncio.Protocol):
         while not self.over and self._step():
             pass
         if not self.over and not self._gone:
-            busy = self._is_full() or self._step == self._waits
-            (self.end.pause_reading if busy else self.end.resume_reading)()
+            (self.end.pause_reading if self._is_full() else self.end.resume_reading)()
 
     def _is_full(self) -> bool:
         return self._arrived - self._known >= self._socket.options[zmq.RCVHWM]
@@ -270,24 +239,12 @@ class Engine(asyncio.Protocol):
         beginning, size = GREETING[:10], min(10, len(self._data))
         if self._data[:1] != beginning[:1] or (size == 10 and self._data[9] != beginning[9]):
             self._fails()
-        elif len(self._data) >= len(GREETING):
+        elif len(self._data) >= len(GREETING) and not self._socket.stopping:
             del self._data[: len(GREETING)]
-            self._step = self._waits
-            self._socket.handler.ask(self, self._socket.options[zmq.ZAP_DOMAIN])
-        return False
-
-    def _waits(self) -> bool:
-        return False
-
-    def judged(self, status: int, user: str) -> None:
-        """The process has said whether it may come; 300: later, and it is left without a word."""
-        if self.over or status == 300:
-            return
-        self.user = user
-        self._write(READY if status == 200 else REFUSED)
-        if status == 200:
             self._step = self._shakes
-            self._parse()
+            self._write(READY)
+            return True
+        return False
 
     def _shakes(self) -> bool:
         found = self._next()
@@ -359,7 +316,7 @@ class Engine(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._stopped:
             self._outbox.append(data)
-        elif not (self.over or self._finished or self._gone):
+        elif not (self.over or self._gone):
             self.end.write(data)
 
     # The end
@@ -384,15 +341,11 @@ class Engine(asyncio.Protocol):
         del self._life.descriptors[self.number]
         self.end.close()
 
-    def shut(self, how: int) -> None:
+    def shut(self) -> None:
         """The process has shut its descriptor down."""
-        if how == socket.SHUT_RDWR:
-            self.cut = True
-            self.end.close()
-            self.connection_lost(None)
-        elif not self._finished and not self.over:
-            self._finished = True
-            self.end.write_eof()
+        self.cut = True
+        self.end.close()
+        self.connection_lost(None)
 
     def close(self) -> None:
         """The socket is closed. What was said leaves, as far as the client takes it."""
@@ -409,7 +362,6 @@ class PeerSocket(Told):
     def __init__(self, context: Context, kind: int) -> None:
         super().__init__(context.life)
         self.kind = kind
-        self.handler = context.handler
         self.options: dict[int, Any] = {}
         self.events: Monitor | None = None
         self._context = context
@@ -421,6 +373,11 @@ class PeerSocket(Told):
 
     def setsockopt(self, option: int, value: Any) -> None:
         self.options[option] = value
+
+    @property
+    def stopping(self) -> bool:
+        assert self._context.access is not None
+        return self._context.access.stopping
 
     def monitor(self, address: str, events: int) -> None:
         self._context.monitored[address] = self
@@ -499,50 +456,58 @@ class Context:
     def __init__(self, life: Any) -> None:
         self.life = life
         self.monitored: dict[str, PeerSocket] = {}
-        self.handler = Handler(self)
-        self.asked = False  # the first socket is the handler's
+        self.access: Access | None = None
 
     def socket(self, kind: int) -> Any:
-        if kind == zmq.PAIR:
-            return Monitor(self)
-        if self.asked:
-            return PeerSocket(self, kind)
-        self.asked = True
-        return self.handler
+        return Monitor(self) if kind == zmq.PAIR else PeerSocket(self, kind)
 
     def term(self) -> None:
         pass
 
 
-class Descriptor:
-    """In place of `headrace_logjam.peers.descriptor.Descriptor`: the number may be another connection's by now."""
+class Access:
+    """In place of `headrace_logjam.access.Access`: all may come until it stops."""
 
-    def __init__(self, number: int, family: int) -> None:
+    def __init__(self, context: Context, networks: Any, clients: Any) -> None:
+        self.stopping = False
+        context.access = self
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class Descriptor:
+    """In place of `headrace_logjam.peers.Descriptor`: the number may be another connection's by now."""
+
+    def __init__(self, number: int) -> None:
         self._number = number
         owner: Any = OWNER.get()
         self._all: dict[int, Engine] = owner.descriptors
         self._first = self._all.get(number)
         self.address = "" if self._first is None else self._first.end.address
 
-    def traffic(self) -> Traffic | None:
+    def received(self) -> int:
         engine = self._all.get(self._number)
-        return None if engine is None else Traffic(0, engine.received)
+        return 0 if engine is None else engine.received
 
     def unread(self) -> int:
         engine = self._all.get(self._number)
         return 0 if engine is None else engine.unread
 
-    def shut(self, how: int = socket.SHUT_RDWR) -> None:
+    def shut(self) -> None:
         engine = self._all.get(self._number)
         if engine is not None and engine is self._first:
-            engine.shut(how)
+            engine.shut()
 
     def forget(self) -> None:
         pass
 
 
 def used() -> int:
-    """In place of `headrace_logjam.peers.memory.used`."""
+    """In place of `headrace_logjam.peers.memory_used`."""
     owner: Any = OWNER.get()
     return sum(engine.held for engine in owner.descriptors.values())
 
@@ -554,7 +519,8 @@ def in_place(world: Any) -> Iterator[None]:
         (zmq, "Context", lambda: Context(OWNER.get())),
         (headrace_logjam.sockets, "bound_socket", world.network.bound),
         (headrace_logjam.sockets, "address_of", lambda _: "simulated"),
-        (doors, "Descriptor", Descriptor),
-        (doors, "used", used),
+        (headrace_logjam.access, "Access", Access),
+        (headrace_logjam.peers, "Descriptor", Descriptor),
+        (headrace_logjam.peers, "memory_used", used),
     ):
         yield

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 from headrace_common.fairness.scheduler import TIME_SLICE
 from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED, Reason
-from headrace_logjam.peers.holding import OTHER
+from headrace_logjam.peers import OTHER
 from headrace_logjam.sockets import ProducerSocket
 
 from tests.simulation.kafka import CURSED, ODD, Request, Stored

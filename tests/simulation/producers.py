@@ -133,15 +133,14 @@ class Pusher(Unanswered):
         await shakes_hands(self._speaker, end)
 
     def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
-        """With its connection, or with a process that was killed, or had no time when it was told to stop; and what
-        quarantine has refused.
-        """
+        """With its connection, or with a process that was killed or has stopped; and what quarantine has refused."""
         server, undisturbed = end.server, self.world.scenario.undisturbed
         if server is None or server.owner.dead or (not undisturbed and (end.broken or server.protocol.cut)):
             return True
         if self.world.given_up.get(end.address, {DeliveryPolicy.RETRY}) != {DeliveryPolicy.RETRY}:
             return True
-        return not undisturbed and server.owner.ended.is_set()  # type: ignore[attr-defined]
+        ended: bool = server.owner.ended.is_set()  # type: ignore[attr-defined]
+        return ended
 
 
 class Logger(Pusher):

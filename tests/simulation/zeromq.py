@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import zmq
 from headrace_common.service.parts import OwnParts, Parts, Runtime
+from headrace_logjam.access import CurvePair
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import CurvePair
 from headrace_logjam.settings import LogjamSettings
 
 from tests.simulation.libzmq import Part

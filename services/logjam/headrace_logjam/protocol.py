@@ -19,15 +19,14 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     from headrace_common.operations.networks import networks
     from headrace_common.service.parts import Parts
 
+    from headrace_logjam.access import Access, Context, CurvePair
     from headrace_logjam.devices.endpoints import Subscriptions
-    from headrace_logjam.peers.access import AccessControl, Admission, Context, CurvePair, names_of
-    from headrace_logjam.peers.doors import Doors
+    from headrace_logjam.peers import Doors
     from headrace_logjam.sockets import BoundSocket, ProducerSocket, PubSocket, SharedState, Sockets
 
     settings, logjam, metrics = runtime.settings, runtime.settings.logjam, LogjamMetrics(runtime.metrics)
     context: Context = zmq.Context()
-    admission = Admission(networks(logjam.allow), names_of(logjam.curve_clients))
-    access = AccessControl(context, admission, metrics, runtime.receiver.limited)
+    access = Access(context, networks(logjam.allow), logjam.curve_clients)
     keys = CurvePair.of(logjam.curve_secret_key.get_secret_value())
     doors = Doors(context, runtime.receiver, metrics, logjam.peer_messages)
     around = SharedState(runtime, metrics, context, doors, access, keys if logjam.curve_clients else None)

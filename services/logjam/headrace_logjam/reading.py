@@ -17,7 +17,7 @@ from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.session.interface import Message, Reply
 from typing_extensions import override
 
-from headrace_logjam.peers.holding import FRAMING, ReceivedMessage
+from headrace_logjam.peers import FRAMING, ReceivedMessage
 from headrace_logjam.wire import MOST_FRAMES
 
 TURN: Final = 200
@@ -49,10 +49,10 @@ class ReadSocket(MessageSocket):
         self,
         *,
         routed: bool,
-        named: bool = True,
+        named: str = "",
         reads: Callable[[int], None] = lambda messages: None,
     ) -> None:
-        """`routed`: each message begins with a route. `named`: each comes from a client that `AccessControl` has named.
+        """`routed`: each message begins with a route. `named`: the property of a message that names its client, if it has one.
         `reads` is called with the number of read messages before they are handed on, and with 0 after the last.
         """
         self._routed = routed
@@ -170,7 +170,7 @@ class ReadSocket(MessageSocket):
             frame = source.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
-        address = cast("str", frame.get("User-Id")) if self._named else ""
+        address = cast("str", frame.get(self._named)).removeprefix("::ffff:") if self._named else ""
         parts: list[bytes] = []
         route = b""
         size = 0

@@ -165,11 +165,6 @@ class ProducerSession(MessageSession):
                 del self._questions[route]
         return None
 
-    def all_answered(self) -> Callable[[], bool]:
-        """Returns a function that says whether all senders that wait now have their answers, or will get none."""
-        waiting = [*self._waiting]
-        return lambda: all(gathered.heard >= len(gathered.questions) for gathered in waiting)
-
     def _leave_unanswered(self, gathered: _Gathered) -> None:
         for question in gathered.questions[gathered.heard :]:
             if not question.over:  # else its route has begun again

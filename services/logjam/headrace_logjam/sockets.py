@@ -20,11 +20,10 @@ from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Peer
 from typing_extensions import override
 
+from headrace_logjam.access import DOMAIN, Access, Context, CurvePair
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import AccessControl, Context, CurvePair
-from headrace_logjam.peers.doors import Door, Doors
-from headrace_logjam.peers.holding import ReceivedMessage
+from headrace_logjam.peers import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import LATE, SAID, ProducerSession
@@ -48,19 +47,13 @@ clients in turn, and read messages wait in one line. So about this much of other
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
 QUIET: Final = 1.0
-"""Seconds without a message after which a stopping service makes clients leave that get no answers."""
+"""Seconds without a message after which a stopping service reads no more."""
 
 LAST_READING: Final = 3.0
-"""Seconds after which they are made to leave anyway."""
-
-LAST_ANSWERS: Final = 2.0
-"""Seconds in which messages that were read may still be answered, before clients that get answers are made to leave."""
-
-LEAVING: Final = 3.0
-"""Seconds that clients may take to leave. What they have sent is read meanwhile."""
+"""Seconds after which it reads no more anyway."""
 
 STEP: Final = 0.1
-"""Seconds between two looks whether an answer may leave, or a client."""
+"""Seconds between two looks whether it is quiet."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ class SharedState:
     metrics: LogjamMetrics
     context: Context
     doors: Doors
-    access: AccessControl
+    access: Access
     curve: CurvePair | None
 
     @property
@@ -89,18 +82,13 @@ class BoundSocket(Endpoint):
         self._setting = setting
         self._bound: socket.socket | None = None
 
-    @property
-    def domain(self) -> bytes:
-        """The name by which libzmq asks about this socket's clients. Without one it does not ask."""
-        return self.name.encode()
-
     @override
     async def bind(self) -> str:
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
         return address_of(self._bound)
 
     def listen(
-        self, kind: int, options: Mapping[int, int], empty: Callable[[], bool] | None
+        self, kind: int, options: Mapping[int, int], empty: Callable[[], bool]
     ) -> tuple[zmq.Socket[bytes], Door]:
         """Returns the socket and its door. `empty`: see `Door`. Raises `ConfigError`."""
         assert self._bound is not None
@@ -122,8 +110,8 @@ class BoundSocket(Endpoint):
             made.setsockopt(option, value)
         if around.curve is not None:
             around.curve.serve(made)
-        made.setsockopt(zmq.ZAP_DOMAIN, self.domain)
-        door = around.doors.guard(made, self.name, self._bound.family, empty)
+        made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
+        door = around.doors.guard(made, self.name, empty)
         made.setsockopt(zmq.USE_FD, self._bound.detach())
         made.bind(f"tcp://{address}")
         self._bound = None
@@ -159,7 +147,7 @@ class PubSocket(BoundSocket):
 
     @override
     def start(self) -> None:
-        self._socket, _ = self.listen(zmq.PUB, {zmq.SNDHWM: self._around.settings.logjam.pub_messages}, None)
+        self._socket, _ = self.listen(zmq.PUB, {zmq.SNDHWM: self._around.settings.logjam.pub_messages}, lambda: False)
         self._around.runtime.tasks.start(self._beat(), "heartbeats")
 
     async def _beat(self) -> None:
@@ -193,18 +181,16 @@ class ProducerSocket(BoundSocket):
         ignored = around.runtime.metrics.messages_ignored
         ignored.labels(PING.decode())
         self._ignored = lambda what: ignored.labels(what).inc()
-        self._newcomers = around.access.newcomers(self.domain)
-        self._read = ReadSocket(routed=answers, reads=self._reads)
+        self._read = ReadSocket(routed=answers, named="Peer-Address" if around.curve is None else "User-Id")
         self._publish = None if pub is None else pub.publish
-        self._opened: tuple[ProducerSession, Door, MessageConnection] | None = None
+        self._opened: MessageConnection | None = None
 
     @override
     def start(self) -> None:
         runtime, settings = self._around.runtime, self._around.settings
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
         made, door = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks, self._read.empty)
-        door.spoken_ended = self._newcomers.ended
-        self._read.heard = lambda messages: self._hear(door, messages)
+        self._read.heard = door.heard
         counted = {answer: self._around.metrics.answers.labels(answer) for answer in (*SAID.values(), LATE)}
         session = ProducerSession(
             settings.limits,
@@ -218,49 +204,26 @@ class ProducerSocket(BoundSocket):
         peer = Peer(self.name, 0, self.name)
         connection = MessageConnection(runtime.receiver, peer, session, self._read, AHEAD)
         self._read.open(made, connection)
-        self._opened = session, door, connection
+        self._opened = connection
         runtime.tasks.start(self._serve(connection), self.name)
-
-    def _reads(self, messages: int) -> None:
-        if not messages:
-            self._newcomers.admit_all()
-
-    def _hear(self, door: Door, messages: Sequence[ReceivedMessage]) -> None:
-        door.heard(messages)
-        self._newcomers.read([number for number, _ in messages])
 
     async def _serve(self, connection: MessageConnection) -> None:
         await connection.closed.wait()
 
     @override
     async def close(self) -> None:
-        """Makes the clients leave, and reads what they send until then. No client comes meanwhile."""
+        """Takes no more clients, and reads until those that are there were quiet, or for `LAST_READING`."""
         await super().close()
         if self._opened is None:
             return
-        (session, door, connection), read, clock = self._opened, self._read, asyncio.get_running_loop().time
-        connection.read_all()
-        self._around.access.refuse()
+        read, clock = self._read, asyncio.get_running_loop().time
+        self._around.access.stopping = True  # libzmq would end all connections with the address
+        self._opened.read_all()
         began = read.last = clock()
-        while not self.answers and clock() < min(began + LAST_READING, read.last + QUIET):
+        while clock() < min(began + LAST_READING, read.last + QUIET):
             await asyncio.sleep(STEP)
             if not read.reading:
                 read.last = clock()  # this process does not read
-        answered = session.all_answered()
-        began = clock()
-        while self.answers and clock() < began + LAST_ANSWERS:
-            await asyncio.sleep(STEP)
-            if answered():
-                break
-        connected = None  # of those who were when it began: a client that has left tries to come again
-        began = clock()
-        while clock() < began + LEAVING:
-            there = door.half_close()
-            connected = there if connected is None else connected & there
-            looked = clock()
-            await asyncio.sleep(STEP)
-            if not connected and read.reading and read.last < looked:
-                return
 
     @override
     def end(self) -> None:
@@ -282,7 +245,7 @@ class Sockets(OwnParts):
             self._around.runtime.log.warning(
                 "any host that reaches the ports may connect", set="LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS"
             )
-        self._around.access.open()
+        self._around.access.start()
         self._around.runtime.tasks.start(self._around.doors.watch(), "peers")
         await self._subscriptions.start()
 
@@ -292,5 +255,5 @@ class Sockets(OwnParts):
             each.end()
         await self._subscriptions.stop()
         self._around.doors.close()
-        self._around.access.close()
+        self._around.access.stop()
         await asyncio.to_thread(self._around.context.term)

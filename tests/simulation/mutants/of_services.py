@@ -10,7 +10,6 @@ from tests.simulation.mutants.mutant import Mutant
 _BLOCKS: Final = "headrace_segment.events"
 _CONSUMER: Final = "headrace_logjam.devices.consumer"
 _CONVERSATION: Final = "headrace_segment.session.conversation"
-_DOORS: Final = "headrace_logjam.peers.doors"
 _EARLY: Final = "headrace_segment.store.early"
 _ENDPOINTS: Final = "headrace_logjam.devices.endpoints"
 _EVENTS: Final = "headrace_logjam.events"
@@ -19,6 +18,7 @@ _GAPS: Final = "headrace_logjam.devices.gaps"
 _HELD: Final = "headrace_logjam.devices.held"
 _ORIGINAL: Final = "headrace_segment.session.original"
 _PARTITION: Final = "headrace_segment.replica.partition"
+_PEERS: Final = "headrace_logjam.peers"
 _POSITIONS: Final = "headrace_logjam.devices.positions"
 _PRODUCERS: Final = "headrace_logjam.session"
 _PRODUCING: Final = "headrace_segment.replica.producing"
@@ -48,9 +48,7 @@ SERVICES: Final = (
     Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
     Mutant("the last message is answered first", _PRODUCERS, "(answer := questions[0].answer) is not None:\n                question = questions.popleft()", "(answer := questions[-1].answer) is not None:\n                question = questions.pop()", "producers"),
     Mutant("what nobody waits for has a deadline", _EVENTS, "KeepUntil.DEADLINE if answered else KeepUntil.STORED", "KeepUntil.DEADLINE", "producers"),
-    Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
-    Mutant("who holds too much stays", _DOORS, "        if self._may_hold.excessive(guest, empty=empty):", "        if False:", "producers"),
-    Mutant("a client that has gone keeps its place", _DOORS, "failed)\n        self._free(guest, \"peer\")", "failed)", "producers"),
+    Mutant("who holds too much stays", _PEERS, "                    if peer.held > most:", "                    if False:", "producers"),
     Mutant("equal events of a writer share an id", _BLOCKS, "id_behind(begin, named, data)", "id_behind(begin, b\"\", data)", "segment"),
     Mutant("equal messages of a device share an id", _SUBSCRIPTION, "deterministic_id(PROTOCOL, *message.frames, *(", "deterministic_id(PROTOCOL, *message.frames[:3], *(", "logjam"),
     Mutant("devices without a number share ids", _SUBSCRIPTION, "numbered = message.meta is None or message.meta.device", "numbered = True", "logjam"),

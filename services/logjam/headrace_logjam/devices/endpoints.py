@@ -17,13 +17,14 @@ from headrace_common.operations.tasks import own_name, stood_still
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
+from headrace_logjam.access import Context, CurvePair
 from headrace_logjam.devices.consumer import ConsumerSession, TopicChoice
 from headrace_logjam.devices.gaps import Notice, NumbersBehind
 from headrace_logjam.devices.held import StoredNumbers
 from headrace_logjam.devices.positions import DevicePosition, Positions
 from headrace_logjam.devices.tail import read_tail
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers.access import Context, CurvePair, monitor
+from headrace_logjam.peers import monitor
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings, words
@@ -80,7 +81,7 @@ class Subscription:
         self._first = first
         self.name = name
         self._address = address
-        self._read = ReadSocket(routed=False, named=False, reads=self._reads)
+        self._read = ReadSocket(routed=False, reads=self._reads)
         self._socket: zmq.Socket[bytes] | None = None
         self._session: ConsumerSession | None = None
         self._connection: MessageConnection | None = None

@@ -1,0 +1,316 @@
+"""The clients connected to the sockets, and what libzmq may hold of them.
+
+libzmq bounds a frame, and the number of whole messages that it keeps for a client. It bounds neither the frames of one message
+nor what all clients send together, and gives nothing of a message before it is whole. So what the TCP connection of a client has
+received is compared with what was delivered to us: libzmq holds the difference.
+
+==================================================  ==============================================================
+bytes held                                          at most
+==================================================  ==============================================================
+of a client whose socket was just read empty        `Bounds.message`: one message that is not whole
+of a client whose socket is not read                `Bounds.ahead`: the messages that libzmq keeps, and two more
+of all clients                                      `Bounds.total`, and `Bounds.each` of every client
+by the process, once clients hold a part that can   twice `Bounds.total`, and `Bounds.each` and `CONNECTION` of every
+be so much in memory (`AMPLIFIED`)                  client
+==================================================  ==============================================================
+
+Who is above is disconnected: of all together those that hold most, until half is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import resource
+import socket
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+import zmq
+from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
+from headrace_common.operations.networks import normal
+from headrace_common.operations.settings import LimitSettings
+from zmq.utils.monitor import parse_monitor_message
+
+from headrace_logjam.access import Context
+from headrace_logjam.metrics import ClientRefusal, LogjamMetrics
+
+OTHER: Final = 1 << 20
+"""Bytes of a message beyond its largest frame, and of what arrives during a look."""
+
+FRAMING: Final = 64
+"""Bytes that a frame takes on the wire beyond its content at most, encrypted or not."""
+
+READ_AT_ONCE: Final = 8 << 10
+"""Bytes that libzmq reads at a time, and keeps as long as a message is in them."""
+
+CONNECTION: Final = 64 << 10
+"""Bytes of memory that libzmq takes for a connection without messages."""
+
+AMPLIFIED: Final = 32
+"""Bytes of memory that a byte on the wire can become: an empty frame is two bytes, and 64 in libzmq."""
+
+LOOK: Final = 0.1
+"""Seconds between two looks at what is held."""
+
+SHARE: Final = 20
+"""The processor time of looks is at most one in SHARE seconds: with thousands of clients they are further apart."""
+
+TOGETHER: Final = 100
+"""Clients that are looked at in one turn of the event loop."""
+
+FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
+PROCESS_BUDGET: Final = "LIMITS__PROCESS_BUDGET"
+
+_EVENTS: Final = {
+    int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): ClientRefusal.ACCESS,
+    int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL): ClientRefusal.HANDSHAKE,
+    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): ClientRefusal.HANDSHAKE,  # it was too slow, or left
+}
+_RECEIVED: Final = struct.Struct("=128xQ")
+"""tcpi_bytes_received of linux/tcp.h's struct tcp_info."""
+
+_INT: Final = struct.Struct("=i")
+
+
+class ReceivedMessage(NamedTuple):
+    """A whole message: the number of its connection's descriptor, and its bytes on the wire at most."""
+
+    descriptor: int
+    size: int
+
+
+class Descriptor:
+    """The descriptor of a connection, which libzmq has accepted and will close: it is asked and shut down here, never closed."""
+
+    def __init__(self, number: int) -> None:
+        self._socket: socket.socket | None = None
+        self._name: object = None
+        self.address = ""
+        """Empty if the client had gone already."""
+        with contextlib.suppress(OSError):
+            self._socket = socket.socket(fileno=number)
+            self._name = self._socket.getpeername()
+            self.address = normal(self._socket.getpeername()[0])
+
+    def received(self) -> int:
+        """Returns the bytes that have come; 0 if it has ended."""
+        with contextlib.suppress(OSError):
+            if self._socket is not None:
+                info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size)
+                return int(_RECEIVED.unpack(info)[0])
+        return 0
+
+    def unread(self) -> int:
+        """Returns the bytes of these that libzmq has not read."""
+        with contextlib.suppress(OSError):
+            if self._socket is not None:
+                return int(_INT.unpack(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(_INT.size)))[0])
+        return 0
+
+    def shut(self) -> None:
+        """Ends the connection, if the number is still its own: libzmq may have closed it and not have said so yet."""
+        with contextlib.suppress(OSError):
+            if self._socket is not None and self._socket.getpeername() == self._name:
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """Forgets it: Python would close it."""
+        if self._socket is not None:
+            self._socket.detach()
+
+
+class Peer:
+    """A client's connection. Bytes: `delivered` to us since it began, and `held` by libzmq at the last look."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.descriptor = descriptor
+        self.delivered = 0
+        self.held = 0
+        self.left = False
+        """It was ended by us."""
+
+    def look(self) -> None:
+        """Notes what is held."""
+        received = self.descriptor.received()
+        self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
+        ahead = received - self.delivered
+        self.held = max(0, ahead - (self.descriptor.unread() if ahead > READ_AT_ONCE else 0))
+
+
+class Bounds(NamedTuple):
+    """Bytes that may be held at most; see the table above."""
+
+    message: int
+    ahead: int
+    total: int
+    each: int
+
+    @classmethod
+    def of(cls, limits: LimitSettings, peer_messages: int) -> Bounds:
+        """Returns the bounds by the settings. `peer_messages`: that libzmq keeps; two more may be on their way."""
+        message = limits.frame_bytes + OTHER
+        kept = peer_messages + 2
+        return cls(message, kept * message, limits.process_budget, kept * READ_AT_ONCE)
+
+    def excess(self, peers: Collection[Peer], memory: Callable[[], int]) -> list[Peer]:
+        """Returns those that leave because all together hold too much. `memory`: what the process uses."""
+        held = sum(peer.held for peer in peers)
+        most = self.total + len(peers) * self.each
+        if held <= most and (held * AMPLIFIED <= self.total or memory() <= self.total + most + len(peers) * CONNECTION):
+            return []
+        leaving = []
+        left = held
+        for peer in sorted(peers, key=lambda peer: peer.held, reverse=True):
+            if left <= held // 2:
+                break
+            leaving.append(peer)
+            left -= peer.held
+        return leaving
+
+
+def memory_used() -> int:
+    """Returns the bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+
+
+def monitor(context: Context, opened: zmq.Socket[bytes], name: str, events: int) -> zmq.Socket[bytes]:
+    """Returns the socket on which libzmq reports the connections of `opened`. Call it before that is bound or connected."""
+    address = f"inproc://monitor.{name}"
+    opened.monitor(address, events)
+    made = context.socket(zmq.PAIR)
+    made.setsockopt(zmq.LINGER, 0)
+    made.setsockopt(zmq.RCVHWM, 0)  # libzmq would stop
+    made.connect(address)
+    return made
+
+
+class Door:
+    """One socket and its clients, by descriptor. libzmq reports which it has accepted and which has ended, in this order."""
+
+    def __init__(self, events: zmq.Socket[bytes], empty: Callable[[], bool], changed: Callable[[Door], None]) -> None:
+        """`events`: the socket's monitor. `empty` reads the socket; it returns whether all that is whole was read."""
+        self.events = events
+        self.empty = empty
+        self.peers: dict[int, Peer] = {}
+        self.changed = changed
+        """Reads the events."""
+
+    def heard(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Notes messages that were read. libzmq had reported their connections before."""
+        if cast("int", self.events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self.changed(self)
+        for number, size in messages:
+            if (peer := self.peers.get(number)) is not None:
+                peer.delivered += size
+
+
+class Doors:
+    """All sockets that clients connect to. Start `watch` when they are open, `close` it after them."""
+
+    def __init__(self, context: Context, receiver: ReceiverState, metrics: LogjamMetrics, peer_messages: int) -> None:
+        self._context = context
+        self._receiver = receiver
+        self._metrics = metrics
+        self._bounds = Bounds.of(receiver.limits, peer_messages)
+        self._loop = asyncio.get_running_loop()
+        self._doors: list[Door] = []
+
+    def guard(self, opened: zmq.Socket[bytes], name: str, empty: Callable[[], bool]) -> Door:
+        """Returns the socket's door. Call it before the socket is bound. `empty`: see `Door`."""
+        events = monitor(self._context, opened, name, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_EVENTS))
+        door = Door(events, empty, self._read)
+        self._doors.append(door)
+        self._loop.add_reader(events.fileno(), self._read, door)
+        self._loop.call_soon(self._read, door)
+        return door
+
+    def close(self) -> None:
+        """Ends reading events. The sockets are closed."""
+        for door in self._doors:
+            self._loop.remove_reader(door.events.fileno())
+            door.events.close()
+            for number in list(door.peers):
+                self._ended(door, number, "drain")
+
+    def _read(self, door: Door) -> None:
+        refusal: ClientRefusal | None = None  # libzmq reports the end of the same connection next
+        while not door.events.closed:
+            try:
+                event = parse_monitor_message(door.events.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                break
+            kind, number = event["event"], event["value"]
+            if kind == zmq.EVENT_ACCEPTED:
+                door.peers[number] = Peer(Descriptor(number))
+                self._receiver.metrics.connections_opened.inc()
+            elif kind != zmq.EVENT_DISCONNECTED:
+                left = kind == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and number != errno.EAGAIN
+                refusal = None if left else _EVENTS[kind]
+            elif number in door.peers:
+                if refusal is not None and not door.peers[number].left:
+                    self._refused(door.peers[number], refusal)
+                refusal = None
+                self._ended(door, number, "peer")
+        self._make_room(door)
+
+    def _make_room(self, door: Door) -> None:
+        """Disconnects the newest clients while there are too many."""
+        there = self._there()
+        excess = len(there) - self._receiver.most_connections
+        for peer in [peer for peer in reversed(door.peers.values()) if not peer.left][: max(excess, 0)]:
+            self._refused(peer, ClientRefusal.CONNECTIONS)
+            self._leave(peer, CONNECTIONS)
+        self._metrics.clients.set(len(there) - max(excess, 0))
+
+    def _there(self) -> list[Peer]:
+        return [peer for door in self._doors for peer in door.peers.values() if not peer.left]
+
+    def _refused(self, peer: Peer, why: ClientRefusal) -> None:
+        self._metrics.refused.labels(why.value).inc()
+        self._receiver.limited.warning("client refused", peer=peer.descriptor.address, why=why.value)
+
+    def _leave(self, peer: Peer, limit: str) -> None:
+        """Ends a connection. Its whole messages are still read."""
+        peer.left = True
+        peer.descriptor.shut()
+        self._receiver.metrics.limit_hits.labels(limit).inc()
+        self._receiver.metrics.connections_closed.labels("protocol_error").inc()
+        self._receiver.limited.warning("client disconnected", limit=limit, peer=peer.descriptor.address, held=peer.held)
+
+    def _ended(self, door: Door, number: int, why: str) -> None:
+        peer = door.peers.pop(number)
+        peer.descriptor.forget()
+        if not peer.left:
+            self._receiver.metrics.connections_closed.labels(why).inc()
+
+    async def watch(self) -> None:
+        """Looks at all clients, again and again."""
+        if sys.platform != "linux":  # no TCP_INFO
+            self._receiver.log.warning("memory of zeromq not bounded", platform=sys.platform)
+            return
+        while True:
+            began = time.thread_time()
+            for door in self._doors:
+                await self._look(door)
+            for peer in self._bounds.excess(self._there(), memory_used):
+                self._leave(peer, PROCESS_BUDGET)
+            await asyncio.sleep(max(LOOK, SHARE * (time.thread_time() - began)))
+
+    async def _look(self, door: Door) -> None:
+        peers = list(door.peers.values())
+        for at in range(0, len(peers), TOGETHER):
+            most = self._bounds.message if door.empty() else self._bounds.ahead
+            for peer in peers[at : at + TOGETHER]:
+                if not peer.left:
+                    peer.look()
+                    if peer.held > most:
+                        self._leave(peer, FRAME_BYTES)
+            await asyncio.sleep(0)
