@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -80,22 +79,37 @@ class TestChanges:
 
 @pytest.mark.kafka
 class TestEnsure:
-    async def test_creates_both_topics_as_the_promise_needs_them(self, settings: KafkaSettings) -> None:
-        assert len(await ensure(settings, TopicSettings(events_partitions=4, segments_partitions=0))) == 2
-        partitions, events = await seen(settings, settings.events_topic)
-        assert partitions == 4
-        promised = {
-            "retention.ms": str(7 * DAY_MS),
-            "max.message.bytes": str(4 << 20),
+    async def test_makes_topics_as_the_promise_needs_them_and_never_shrinks_them(self, settings: KafkaSettings) -> None:
+        large = TopicSettings(
+            events_partitions=5, segments_partitions=2, events_retention=10 * 86_400, max_message_bytes=8 << 20
+        )
+        assert len(await ensure(settings, large)) == 4
+        other = TopicSettings(events_partitions=1, segments_partitions=3, retention_bytes=1)
+        assert await ensure(settings, other) == []  # the segments' topics never grow, either
+        records = {
+            "cleanup.policy": "delete",
+            "max.message.bytes": str(8 << 20),
+            "retention.bytes": "-1",
             "message.timestamp.type": "CreateTime",
             "message.timestamp.before.max.ms": str(DAY_MS),
             "message.timestamp.after.max.ms": "3600000",
             "unclean.leader.election.enable": "false",
         }
-        assert {name: events[name] for name in promised} == promised
-        partitions, quarantine = await seen(settings, settings.quarantine_topic)
-        assert partitions == 3
-        assert {name: quarantine[name] for name in promised} == {**promised, "retention.ms": str(30 * DAY_MS)}
+        segments = {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "max.message.bytes": str(17 << 20),
+            "message.timestamp.type": "LogAppendTime",
+        }
+        for topic, partitions, promised in (
+            (settings.events_topic, 5, {**records, "retention.ms": str(10 * DAY_MS)}),
+            (settings.quarantine_topic, 3, {**records, "retention.ms": str(30 * DAY_MS)}),
+            (settings.segments_topic, 2, segments),
+            (settings.snapshots_topic, 2, {"cleanup.policy": "compact"}),
+        ):
+            has, entries = await seen(settings, topic)
+            assert (has, {name: entries[name] for name in promised}) == (partitions, promised)
 
     async def test_grows_and_keeps_what_somebody_else_has_set(self, settings: KafkaSettings) -> None:
         theirs = {"retention.bytes": "77", "segment.ms": "123456", "max.message.bytes": "9000000"}
@@ -119,48 +133,14 @@ class TestEnsure:
 
         await until(grown, "no topic is weak")
 
-    async def test_never_shrinks(self, settings: KafkaSettings) -> None:
-        large = TopicSettings(events_partitions=5, events_retention=10 * 86_400, max_message_bytes=8 * 1024 * 1024)
-        await ensure(settings, large)
-        assert await ensure(settings, TopicSettings(events_partitions=1, retention_bytes=1)) == []
-        partitions, events = await seen(settings, settings.events_topic)
-        assert partitions == 5
-        assert events["retention.ms"] == str(10 * DAY_MS)
-        assert events["max.message.bytes"] == str(8 * 1024 * 1024)
-        assert events["retention.bytes"] == "-1"
-
-    async def test_the_topics_of_the_segments_keep_all_and_never_grow(self, settings: KafkaSettings) -> None:
-        await ensure(settings, TopicSettings(segments_partitions=2, retention_bytes=1000))
-        partitions, segments = await seen(settings, settings.segments_topic)
-        assert partitions == 2
-        promised = {
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "max.message.bytes": str(17 << 20),
-            "message.timestamp.type": "LogAppendTime",
-        }
-        assert {name: segments[name] for name in promised} == promised
-        partitions, snapshots = await seen(settings, settings.snapshots_topic)
-        assert (partitions, snapshots["cleanup.policy"]) == (2, "compact")
-        assert await ensure(settings, TopicSettings(segments_partitions=3, retention_bytes=1000)) == []
-        assert (await seen(settings, settings.segments_topic))[0] == 2
-
     async def test_more_replicas_than_brokers_is_said_in_one_line(self, settings: KafkaSettings) -> None:
         with pytest.raises(DeliveryError, match="replication factor of 3"):
             await ensure(settings, TopicSettings(replication=3), bound=1)
 
-    async def test_gives_up_after_the_bound_when_nobody_answers(self) -> None:
-        with socket.socket() as silent:  # bound, not listening: connections are refused
-            silent.bind(("127.0.0.1", 0))
-            settings = KafkaSettings(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}")
-            with pytest.raises(DeliveryError, match="did not do it within 1 s") as caught:
-                await ensure(settings, TopicSettings(), bound=1)
-        assert caught.value.policy is DeliveryPolicy.RETRY
-
-    async def test_a_name_without_an_address_is_looked_up_until_the_bound(self) -> None:
-        with pytest.raises(DeliveryError, match=r"kafka\.invalid:9092") as caught:
-            await ensure(KafkaSettings(bootstrap_servers="kafka.invalid:9092"), TopicSettings(), bound=1)
+    @pytest.mark.parametrize("host", ["127.0.0.1:1", "kafka.invalid:9092"])
+    async def test_gives_up_after_the_bound_when_nobody_answers(self, host: str) -> None:
+        with pytest.raises(DeliveryError, match=f"Kafka at {host} did not do it within 1 s") as caught:
+            await ensure(KafkaSettings(bootstrap_servers=host), TopicSettings(), bound=1)
         assert caught.value.policy is DeliveryPolicy.RETRY
 
     @pytest.mark.parametrize(

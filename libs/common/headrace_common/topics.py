@@ -11,7 +11,7 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
@@ -20,13 +20,14 @@ from aiokafka.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     KafkaError,
+    LeaderNotAvailableError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     for_code,
 )
 
 from headrace_common.kafka.client import client_arguments, explain
-from headrace_common.kafka.plan import HOUR_MS, UNLIMITED, TopicPlan
+from headrace_common.kafka.plan import HOUR_MS, NO_LIMIT, TopicPlan
 from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, TopicsProcessSettings, parse_arguments
@@ -37,7 +38,16 @@ BOUND: Final = 60.0
 
 _RAISED: Final = ("retention.ms", "retention.bytes", "max.message.bytes", "min.insync.replicas")
 _TOPIC_OVERRIDE: Final = 1  # config_source of DescribeConfigs: set on the topic itself
-_RETRY: Final = 0.3
+ENSURE_PAUSE: Final = 0.1
+"""Seconds between two tries."""
+
+SETTLING: Final = (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+"""Errors that pass while brokers start, or do not all know a topic or its partitions yet."""
 
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
@@ -83,14 +93,13 @@ def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, 
         current = present.get(name)
         if current is None or current == value:
             continue
-        if name in _RAISED and not _below(int(current), int(value)):
-            continue
-        changed[name] = value
+        if name not in _RAISED or _below(int(current), int(value)):
+            changed[name] = value
     return changed
 
 
 def _below(current: int, wanted: int) -> bool:
-    return current != UNLIMITED and (wanted == UNLIMITED or current < wanted)
+    return current != NO_LIMIT and (wanted == NO_LIMIT or current < wanted)
 
 
 async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = BOUND) -> list[str]:
@@ -103,14 +112,16 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
     planned = plans(kafka, topics)
     if len({plan.name for plan in planned}) < len(planned):
         raise ConfigError(" and ".join(plan.setting for plan in planned) + " must differ")
+    done: dict[str, None] = {}
     while True:
-        admin = AIOKafkaAdminClient(**client_arguments(kafka))
+        client = AIOKafkaAdminClient(**client_arguments(kafka))
         try:
-            await asyncio.wait_for(admin.start(), max(1.0, deadline - time.monotonic()))
-            return await _Admin(admin, deadline).ensure(planned, topics.replication)
+            await asyncio.wait_for(client.start(), max(1.0, deadline - time.monotonic()))
+            await _ensure(client, planned, topics.replication, done)
+            return [*done]
         except (KafkaError, OSError, TimeoutError, AttributeError) as error:
             # AttributeError: aiokafka uses the controller's node before it knows which one that is.
-            if not _passing(error):
+            if isinstance(error, KafkaError) and not error.retriable and not isinstance(error, SETTLING):
                 raise DeliveryError(explain(error), DeliveryPolicy.REFUSED) from error
             if time.monotonic() >= deadline:
                 raise DeliveryError(
@@ -118,119 +129,77 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
                     DeliveryPolicy.RETRY,
                 ) from error
         finally:
-            await admin.close()
-        await asyncio.sleep(_RETRY)
+            await client.close()
+        await asyncio.sleep(ENSURE_PAUSE)
 
 
-def _passing(error: BaseException) -> bool:
-    """Returns whether the error may pass: brokers are starting, or do not all know the topic or its partitions yet."""
-    settling = (UnknownTopicOrPartitionError, InvalidReplicationFactorError, InvalidPartitionsError)
-    return not isinstance(error, KafkaError) or error.retriable or isinstance(error, settling)
+async def _ensure(
+    client: AIOKafkaAdminClient, planned: Sequence[TopicPlan], replication: int | None, done: dict[str, None]
+) -> None:
+    """Makes the topics meet their plans, and adds a line for each change to `done`.
 
-
-class _Admin:
-    """One attempt over one connection."""
-
-    def __init__(self, client: AIOKafkaAdminClient, deadline: float) -> None:
-        self._client = client
-        self._deadline = deadline
-
-    async def ensure(self, wanted: Sequence[TopicPlan], replication: int | None) -> list[str]:
-        brokers = len((await self._client.describe_cluster())["brokers"])
-        replicas = replication or (3 if brokers >= 3 else 1)
-        done = []
-        for plan in wanted:
-            done += await self._create(plan, replicas)
-            done += await self._grow(plan)
-            done += await self._configure(plan, replicas)
-        await self._wait_for_leaders(wanted)
-        return done
-
-    async def _create(self, plan: TopicPlan, replicas: int) -> list[str]:
-        if await self._partitions(plan.name):
-            return []
-        topic = NewTopic(plan.name, plan.partitions, replicas, topic_configs=plan.for_replicas(replicas))
-        response = await self._client.create_topics([topic])
-        try:
+    Raises `KafkaError`, also while brokers do not know yet what it has made: then it is called again.
+    """
+    replicas = replication or (3 if len((await client.describe_cluster())["brokers"]) >= 3 else 1)
+    for plan in planned:
+        there = len(await _partitions(client, plan.name))
+        if not there:
+            topic = NewTopic(plan.name, plan.partitions, replicas, topic_configs=plan.for_replicas(replicas))
+            response = await client.create_topics([topic])
             _check((code, message) for _, code, message in response.topic_errors)
-        except TopicAlreadyExistsError:  # another process was faster, or this broker lacks its metadata yet
-            await self._wait_for_leaders([plan])
-            return []
-        await self._wait_for_leaders([plan])
-        return [f"{plan.name}: created, {plan.partitions} partitions, {replicas} replicas"]
+            done[f"{plan.name}: created, {plan.partitions} partitions, {replicas} replicas"] = None
+        elif there < plan.partitions and plan.grows:
+            await client.create_partitions({plan.name: NewPartitions(plan.partitions)})
+            done[f"{plan.name}: {there} -> {plan.partitions} partitions"] = None
+    for plan in planned:
+        partitions = await _partitions(client, plan.name)
+        led = sum(partition["leader"] >= 0 for partition in partitions)
+        if led < (plan.partitions if plan.grows else max(1, len(partitions))):
+            raise LeaderNotAvailableError(f"{plan.name}: {led} partitions have a leader")
+        await _configure(client, plan, min(len(partition["replicas"]) for partition in partitions), replicas, done)
 
-    async def _grow(self, plan: TopicPlan) -> list[str]:
-        present = len(await self._known(plan.name))
-        if present >= plan.partitions or not plan.grows:
-            return []
-        await self._client.create_partitions({plan.name: NewPartitions(plan.partitions)})
-        return [f"{plan.name}: {present} -> {plan.partitions} partitions"]
 
-    async def _configure(self, plan: TopicPlan, replicas: int) -> list[str]:
-        has = min(len(partition["replicas"]) for partition in await self._known(plan.name))
-        entries = await self._configuration(plan.name)
-        present = {name: value for name, (value, _) in entries.items()}
-        changed = changes(plan.for_replicas(has), present)
-        done = [f"{plan.name}: {name} {present[name]} -> {value}" for name, value in changed.items()]
-        if changed:
-            # AlterConfigs replaces the topic's whole configuration, so include what others have set.
-            kept = {name: value for name, (value, source) in entries.items() if source == _TOPIC_OVERRIDE}
-            resource = ConfigResource(ConfigResourceType.TOPIC, plan.name, {**kept, **changed})
-            for response in await self._client.alter_configs([resource]):
-                _check((item[0], item[1]) for item in response.resources)
-        if has < replicas:
-            done.append(f"{plan.name}: has {has} replicas instead of {replicas}; an operator must move replicas")
-        return done
-
-    async def _partitions(self, name: str) -> list[dict[str, Any]]:
-        """Returns the topic's partitions; an empty list if the topic does not exist."""
-        for topic in await self._client.describe_topics([name]):
-            error = for_code(topic["error_code"])
-            if error is UnknownTopicOrPartitionError:
-                return []
-            _check([(topic["error_code"], name)])
-            return list(topic["partitions"])
-        return []
-
-    async def _known(self, name: str) -> list[dict[str, Any]]:
-        """Returns the partitions of an existing topic. Each call may reach another broker, and one that lags does not know it."""
-        partitions = await self._partitions(name)
-        if not partitions:
-            raise UnknownTopicOrPartitionError(name)
-        return partitions
-
-    async def _configuration(self, name: str) -> dict[str, tuple[str, int]]:
-        """Returns every setting of the topic, with where it was set."""
-        entries: dict[str, tuple[str, int]] = {}
-        for response in await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]):
+async def _configure(
+    client: AIOKafkaAdminClient, plan: TopicPlan, has: int, replicas: int, done: dict[str, None]
+) -> None:
+    """Changes the settings of a topic that has so many replicas as its plan wants them."""
+    entries = await _configuration(client, plan.name)
+    present = {name: value for name, (value, _) in entries.items()}
+    changed = changes(plan.for_replicas(has), present)
+    if changed:
+        # AlterConfigs replaces the topic's whole configuration, so include what others have set.
+        kept = {name: value for name, (value, source) in entries.items() if source == _TOPIC_OVERRIDE}
+        resource = ConfigResource(ConfigResourceType.TOPIC, plan.name, {**kept, **changed})
+        for response in await client.alter_configs([resource]):
             _check((item[0], item[1]) for item in response.resources)
-            for item in response.resources:
-                entries.update({entry[0]: (entry[1], entry[3]) for entry in item[4]})
-        return entries
-
-    async def _wait_for_leaders(self, wanted: Sequence[TopicPlan]) -> None:
-        for plan in wanted:
-            while True:
-                partitions = await self._partitions(plan.name)
-                led = sum(partition["leader"] >= 0 for partition in partitions)
-                if led >= plan.partitions or (partitions and led == len(partitions)):
-                    break
-                if time.monotonic() >= self._deadline:
-                    raise DeliveryError(f"{plan.name}: {led} partitions have a leader", DeliveryPolicy.RETRY)
-                await asyncio.sleep(_RETRY)
+    done.update(dict.fromkeys(f"{plan.name}: {name} {present[name]} -> {value}" for name, value in changed.items()))
+    if has < replicas:
+        done[f"{plan.name}: has {has} replicas instead of {replicas}; an operator must move replicas"] = None
 
 
-def _check(results: Any) -> None:
+async def _partitions(client: AIOKafkaAdminClient, name: str) -> list[dict[str, Any]]:
+    """Returns the topic's partitions; an empty list if the topic does not exist, or the broker does not know it yet."""
+    (topic,) = await client.describe_topics([name])
+    if topic["error_code"] == UnknownTopicOrPartitionError.errno:
+        return []
+    _check([(topic["error_code"], name)])
+    return list(topic["partitions"])
+
+
+async def _configuration(client: AIOKafkaAdminClient, name: str) -> dict[str, tuple[str, int]]:
+    """Returns every setting of the topic, with where it was set."""
+    entries: dict[str, tuple[str, int]] = {}
+    for response in await client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]):
+        _check((item[0], item[1]) for item in response.resources)
+        for item in response.resources:
+            entries.update({entry[0]: (entry[1], entry[3]) for entry in item[4]})
+    return entries
+
+
+def _check(results: Iterable[tuple[int, str]]) -> None:
     for code, message in results:
-        error = for_code(code)
         if code:
-            raise error(message)
-
-
-async def _make(settings: TopicsProcessSettings) -> list[str]:
-    # It has a line for each failed attempt; `main` prints the last one.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    return await ensure(settings.kafka, settings.topics)
+            raise for_code(code)(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -240,7 +209,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             TopicsProcessSettings, "python -m headrace_common.topics", "Make the topics of Headrace.", argv
         )
         logger = log.configure(settings.log, "topics")
-        done = asyncio.run(_make(settings))
+        logging.getLogger("aiokafka").setLevel(
+            logging.CRITICAL
+        )  # it has a line for each failed attempt; the last is printed
+        done = asyncio.run(ensure(settings.kafka, settings.topics))
     except ConfigError as error:
         print(f"topics: {error}", file=sys.stderr)
         return EXIT_CONFIG

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-UNLIMITED: Final = -1
+NO_LIMIT: Final = -1
 HOUR_MS: Final = 3_600_000
 
 
