@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from headrace_common.operations import health
-from headrace_common.operations.health import CONNECTIONS, MOST, HttpAnswer, OpsServer
+from headrace_common.operations.health import HEAD_BYTES, MOST_OPEN, HttpAnswer, OpsServer
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
 from headrace_common.operations.tasks import full_name, own_name
@@ -40,23 +40,23 @@ async def ask(server: OpsServer, request: bytes) -> bytes:
 
 async def test_half_open_requests_in_any_number_leave_room_for_a_probe(server: OpsServer) -> None:
     crowd = []
-    for _ in range(4 * CONNECTIONS):
+    for _ in range(4 * MOST_OPEN):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
         crowd.append((reader, writer))
     assert (await ask(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-    assert len(server._open) <= CONNECTIONS
+    assert len(server._open) <= MOST_OPEN
     for _, writer in crowd:
         writer.transport.abort()
 
 
 async def test_a_request_that_does_not_end_is_closed(server: OpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "TIME", 0.05)
+    monkeypatch.setattr(health, "ANSWER_TIME", 0.05)
     assert await ask(server, b"GET /livez HTTP/1.1\r\nHost: loc") == b""
 
 
 async def test_an_answer_that_is_not_read_is_given_up(server: OpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "TIME", 0.3)
+    monkeypatch.setattr(health, "ANSWER_TIME", 0.3)
     monkeypatch.setitem(server._pages, "/large", lambda: HttpAnswer(HTTPStatus.OK, bytes(16 << 20)))
     with socket.create_connection(("127.0.0.1", server.port)) as deaf:
         deaf.sendall(b"GET /large HTTP/1.1\r\n\r\n")
@@ -113,8 +113,8 @@ async def test_which_requests_are_answered(server: OpsServer, line: bytes, statu
 
 async def test_a_head_may_come_in_pieces_and_has_a_largest_size(server: OpsServer) -> None:
     begun = b"GET /livez HTTP/1.0\r\nX: "
-    assert (await ask(server, begun.ljust(MOST - 4, b"x") + b"\r\n\r\n")).split()[1] == b"200"
-    assert (await ask(server, begun.ljust(MOST + 4, b"x"))).split()[1] == b"431"
+    assert (await ask(server, begun.ljust(HEAD_BYTES - 4, b"x") + b"\r\n\r\n")).split()[1] == b"200"
+    assert (await ask(server, begun.ljust(HEAD_BYTES + 4, b"x"))).split()[1] == b"431"
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     for byte in b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n":
         writer.write(bytes((byte,)))

@@ -14,7 +14,7 @@ import pytest
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import producer as module
-from headrace_common.kafka.producer import EPOCHS, LARGEST, Producer
+from headrace_common.kafka.producer import EPOCHS, LARGEST_SEQUENCE, Producer
 from headrace_common.kafka.record_batch import builder_of
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
@@ -112,7 +112,7 @@ async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
         async with asyncio.timeout(PATIENCE):
             while lane.identity is None:
                 with contextlib.suppress(KafkaError):  # a broker that has just begun has none to give
-                    lane.identity, lane.sequence = await producer._identify(), LARGEST
+                    lane.identity, lane.sequence = await producer._identify(), LARGEST_SEQUENCE
         await send(producer, settings, 0, 1, 2)
         assert lane.sequence == 2
         await send(producer, settings, 3)

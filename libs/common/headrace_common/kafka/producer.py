@@ -36,7 +36,7 @@ from headrace_common.operations.errors import ConfigError, DeliveryError, Delive
 from headrace_common.operations.settings import KafkaSettings
 
 EPOCHS: Final = 2**15 - 1
-LARGEST: Final = 2**31 - 1
+LARGEST_SEQUENCE: Final = 2**31 - 1
 """The largest sequence number. 0 follows it."""
 
 FIRST_PAUSE: Final = 0.1
@@ -237,7 +237,7 @@ class Producer:
                         await self._renew()
                 else:
                     self._renewed = self._clock()
-                    lane.identity, lane.sequence = identity, (lane.sequence + batch.record_count()) & LARGEST
+                    lane.identity, lane.sequence = identity, (lane.sequence + batch.record_count()) & LARGEST_SEQUENCE
                     return place
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)

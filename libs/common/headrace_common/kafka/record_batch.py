@@ -38,7 +38,7 @@ PRODUCER: Final = struct.Struct(">qhi")
 PRODUCER_AT: Final = 43
 NO_PRODUCER: Final = (-1, -1, -1)
 
-SMALL: Final = 32 << 10
+SMALL_BATCH: Final = 32 << 10
 """Batches of up to this many bytes have a compressor with small tables: more of them stays in the CPU cache until the next."""
 
 _Zstd = zstd.CompressionParameter
@@ -62,12 +62,12 @@ _large: Final = zstd.ZstdCompressor(
 
 
 def _compressed(plain: bytes) -> bytes:
-    return (_small if len(plain) <= SMALL else _large).compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+    return (_small if len(plain) <= SMALL_BATCH else _large).compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
 _OFFSETS: Final = tuple(varint(number) + KEYLESS for number in range(8192))
 
-MANY: Final = 4
+WORTH_NATIVE: Final = 4
 """Events for which a call of the native core costs less than laying them out here."""
 
 
@@ -122,7 +122,7 @@ class BatchBuilder:
         count, total, pieces = self._count, self._size, self._pieces
         stamp = self._before
         at = start
-        if len(events) - start >= MANY:
+        if len(events) - start >= WORTH_NATIVE:
             laid, at = native.core.lay(events, start, stamp, count, max(0, limit - total))
             pieces.append(laid)
             total += len(laid)

@@ -14,16 +14,16 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 
-CONNECTIONS: Final = 64
+MOST_OPEN: Final = 64
 """Open connections; of more, the oldest leaves. A probe or a scrape takes one for milliseconds; other files are for clients."""
 
-BACKLOG: Final = 32
-"""Connections that the kernel holds for us: fewer than CONNECTIONS, so that those of one turn do not drive each other out."""
+OPS_BACKLOG: Final = 32
+"""Connections that the kernel holds for us: fewer than MOST_OPEN, so that those of one turn do not drive each other out."""
 
-TIME: Final = 20.0
+ANSWER_TIME: Final = 20.0
 """Seconds for one connection from its beginning to the last byte of its answer. Each connection has one answer."""
 
-MOST: Final = 16 << 10
+HEAD_BYTES: Final = 16 << 10
 """Bytes of a request's head. What follows it is not looked at."""
 
 
@@ -78,11 +78,11 @@ class OpsServer:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         both = host == "::" and socket.has_dualstack_ipv6()
         try:
-            listening = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+            listening = socket.create_server((host, port), family=family, backlog=OPS_BACKLOG, dualstack_ipv6=both)
         except OSError as error:
             raise ConfigError(f"OPS__PORT {port}: {error.strerror or error}") from error
         self.port = listening.getsockname()[1]
-        self._server = await asyncio.start_server(self._serve, sock=listening, backlog=BACKLOG, limit=MOST)
+        self._server = await asyncio.start_server(self._serve, sock=listening, backlog=OPS_BACKLOG, limit=HEAD_BYTES)
 
     async def stop(self) -> None:
         """Stops listening, and ends each connection that has no answer yet."""
@@ -92,7 +92,7 @@ class OpsServer:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= CONNECTIONS:
+        if len(self._open) >= MOST_OPEN:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
@@ -100,7 +100,7 @@ class OpsServer:
         writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for the last byte
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(TIME):
+                async with asyncio.timeout(ANSWER_TIME):
                     writer.write(await self._answer(reader))
                     await writer.drain()
         finally:

@@ -49,7 +49,7 @@ class LibraryRepeats(logging.Filter):
         return True
 
 
-PIECE: Final = 4096
+PIPE_BYTES: Final = 4096
 """Bytes that a pipe which takes any takes at once."""
 
 STANDARD_ERROR: Final = 2
@@ -98,7 +98,7 @@ class Lines(logging.Handler):
             try:
                 if not self._room.poll(0):
                     return False
-                written = os.write(STANDARD_ERROR, data[:PIECE])
+                written = os.write(STANDARD_ERROR, data[:PIPE_BYTES])
             except OSError:  # the disk is full, or the reader has gone
                 return False
             data = data[written:]

@@ -28,7 +28,7 @@ from headrace_common.record.contract import Reason
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-PREFIX: Final = "headrace"
+NAMESPACE: Final = "headrace"
 ACK_BUCKETS: Final = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
 )  # fmt: skip
@@ -114,7 +114,7 @@ class Catalogue:
         `values`: those of its single label that are exported with 0 from the start. To Prometheus a series that begins
         above 0 has not increased, so without them no alert would see the first error of a process.
         """
-        made = Counter(name, text, labels, namespace=PREFIX, registry=self.registry)
+        made = Counter(name, text, labels, namespace=NAMESPACE, registry=self.registry)
         for value in values:
             made.labels(value)
         self._declare(f"{name}_total", "counter", text, labels)
@@ -122,20 +122,20 @@ class Catalogue:
 
     def loop_counter(self, name: str, text: str) -> LoopCounter:
         """Makes a counter for the event loop's thread alone."""
-        made = LoopCounter(f"{PREFIX}_{name}", text)
+        made = LoopCounter(f"{NAMESPACE}_{name}", text)
         self.registry.register(made)
         self._declare(f"{name}_total", "counter", text)
         return made
 
     def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
         """Makes a gauge."""
-        made = Gauge(name, text, labels, namespace=PREFIX, registry=self.registry)
+        made = Gauge(name, text, labels, namespace=NAMESPACE, registry=self.registry)
         self._declare(name, "gauge", text, labels)
         return made
 
     def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> CountedHistogram:
         """Makes a histogram for one thread alone."""
-        made = CountedHistogram(f"{PREFIX}_{name}", text, buckets)
+        made = CountedHistogram(f"{NAMESPACE}_{name}", text, buckets)
         self.registry.register(made)
         self._declare(name, "histogram", text, buckets=buckets)
         return made
@@ -143,7 +143,7 @@ class Catalogue:
     def _declare(
         self, name: str, kind: str, text: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = ()
     ) -> None:
-        self._declared.append(MetricDeclaration(f"{PREFIX}_{name}", kind, text, labels, buckets))
+        self._declared.append(MetricDeclaration(f"{NAMESPACE}_{name}", kind, text, labels, buckets))
 
     def exposition(self) -> bytes:
         """Returns the Prometheus text format, version 0.0.4."""
