@@ -131,7 +131,7 @@ class Scheduler:
     # Work in slices
 
     def ask(self, worker: Worker) -> None:
-        """Queues `worker`; if it waits already, it keeps its place unless it comes sooner now. Its `work` is called later, once."""
+        """Queues `worker`; if it waits already, it keeps its place unless it comes sooner now. Its `work` is called later."""
         before, number = worker.entry, next(self._numbers)
         if (lane := worker.lane) is Lane.LONG:
             entry: Entry = (*self.rank(worker.account), number, worker)
