@@ -31,6 +31,8 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
             frames
 ==========  ============================  =======================================================================
 
+Besides, a connection may make way for a newcomer (`headrace_common.connection.places`).
+
 FRAME_TIME, IDLE and AGE do not run while this process does not read (`ConnectionTimes.shift`). After a pause of the whole
 process, each limit is checked once more. IDLE and AGE never apply to a peer that has sent something without asking for an
 acknowledgement; AGE also not while that is unknown.

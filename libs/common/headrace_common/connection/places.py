@@ -1,7 +1,8 @@
 """Decides which connection leaves for a newcomer where all places are taken: the one idle for longest that is owed nothing. Pure.
 
 It connects again and loses nothing: what it has sent as a whole is answered, and what it has not it sends again. So no crowd
-shuts others out, whether silent from the beginning, after a first event, or inside a frame.
+shuts others out, whether silent from the beginning, after a first event, or inside a frame. A client that asks for no
+acknowledgement may lose what is on its way.
 """
 
 from __future__ import annotations

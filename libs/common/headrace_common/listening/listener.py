@@ -50,13 +50,12 @@ HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 SessionFactory = Callable[[Peer], ByteSession]
 
 
-@dataclass(eq=False, slots=True)
-class _Arrival:
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Arrival(Place):
     """A client that was accepted. `connection`: None until its session is made; its end gives back the place."""
 
     socket: socket.socket
     address: ProxiedClient
-    place: Place
     connection: TcpConnection | None = None
     welcomed: bool = False
     """The event loop tells the connection its end."""
@@ -167,24 +166,23 @@ class Listener(Endpoint):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEP_ALIVE.items():
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
-        arrival = _Arrival(client, address, Place(lambda: None, address.address))
+        arrival = _Arrival(leave=lambda: None, peer=address.address, socket=client, address=address)
         task = asyncio.create_task(self._welcome(arrival))
-        arrival.place.leave = partial(_make_way, arrival, task)
-        receiver.places.take(arrival.place)
+        arrival.leave = partial(_make_way, arrival, task)
+        receiver.places.take(arrival)
         self._handshakes.add(task)
         task.add_done_callback(partial(self._welcomed, arrival))
 
     async def _welcome(self, arrival: _Arrival) -> None:
         """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection."""
         loop = asyncio.get_running_loop()
-        receiver, client, place = self._receiver, arrival.socket, arrival.place
+        receiver, client = self._receiver, arrival.socket
 
         def connect(subject: str | None = None) -> TcpConnection:
             address = arrival.address
             peer = Peer(address.address, address.port, subject or address.address, certified=bool(subject))
             made = TcpConnection(receiver, peer, self._new_session(peer))
-            made.driver.place = place
-            arrival.connection = made
+            made.driver.place, arrival.connection = arrival, made
             return made
 
         try:
@@ -192,7 +190,7 @@ class Listener(Endpoint):
                 async with asyncio.timeout(receiver.limits.handshake_time):
                     named = await _proxied(client)
                 if named is not None:  # else the balancer speaks for itself
-                    arrival.address, place.peer = named, named.address
+                    arrival.address, arrival.peer = named, named.address
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
             else:
@@ -201,7 +199,7 @@ class Listener(Endpoint):
                 certificate = await secured.handshake(receiver.limits.handshake_time)
                 secured.begin(connect(identity(certificate)))
             if arrival.connection is not None:
-                place.leave, place.is_owed = arrival.connection.make_way, arrival.connection.is_owed
+                arrival.leave, arrival.is_owed = arrival.connection.make_way, arrival.connection.is_owed
                 arrival.welcomed = True
         except (OSError, ProtocolError, UnicodeDecodeError) as error:  # the last of a certificate with odd names
             client.close()
@@ -214,7 +212,7 @@ class Listener(Endpoint):
         if arrival.connection is None:
             arrival.socket.close()
             self._receiver.metrics.connections_closed.labels(arrival.why).inc()
-            self._receiver.places.give_back(arrival.place)
+            self._receiver.places.give_back(arrival)
             self._receiver.admitted -= 1
         elif not arrival.welcomed:  # uvloop has closed the transport, and tells the connection nothing
             arrival.connection.connection_lost(None)
