@@ -264,7 +264,7 @@ class Doors:
     def _make_room(self, door: Door) -> None:
         """Disconnects the newest clients while there are too many."""
         there = self._there()
-        excess = len(there) - self._receiver.most_connections
+        excess = len(there) - self._receiver.places.most
         for peer in [peer for peer in reversed(door.peers.values()) if not peer.left][: max(excess, 0)]:
             self._refused(peer, ClientRefusal.CONNECTIONS)
             self._leave(peer, CONNECTIONS)
