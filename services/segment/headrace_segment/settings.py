@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
-from headrace_common.operations.networks import network, within
+from headrace_common.operations.networks import Network, networks, within
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field, model_validator
@@ -76,11 +76,11 @@ class SegmentSection(Section):
         """Returns whether the client may seal, truncate and delete segments."""
         if peer.certified and peer.identity in self.may_destroy:
             return True
-        networks = []
+        named: list[Network] = []
         for each in self.may_destroy:
             with suppress(ValueError):  # it is a subject
-                networks.append(network(each))
-        return within(peer.address, networks)
+                named += networks(each)
+        return within(peer.address, named)
 
     @model_validator(mode="after")
     def _retention(self) -> Self:
