@@ -32,7 +32,8 @@ class LakeSettings(Section):
 
     path: str = Field(".headrace/lake", description="Folder or URL that holds the tables.")
     checkpoint: str = Field(
-        ".headrace/checkpoint", description="Folder or URL of the job's own progress; never inside PATH."
+        ".headrace/checkpoint",
+        description="Folder or URL for Spark's checkpoint: scratch, made anew at each start; never inside PATH.",
     )
     trigger: Seconds = Field(
         5, ge=0, description="Seconds between the starts of two batches; 0: the next batch starts at once."
