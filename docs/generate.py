@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace_cli.__main__ import MODULES, verb
-from headrace_cli.operating.snippets import CLIENTS, PORTS, configuration
+from headrace_cli.__main__ import VERBS, verb
+from headrace_cli.verbs.snippet import CLIENTS, PORTS, configuration
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings
 from headrace_common.operations.variables import each_setting, variable
@@ -142,7 +142,7 @@ def clients() -> str:
 
 def verbs() -> str:
     """The verbs as the launcher's help lists them while there is no environment that could run the command line."""
-    first = {name: verb(name).help.split("\n\n")[0].replace("\n", " ") for name in MODULES}
+    first = {name: verb(name).help.split("\n\n")[0].replace("\n", " ") for name in VERBS}
     return "".join(f"  {name:11}{text}\n" for name, text in sorted(first.items()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_cli.wire.explain import heard, session_of
+from headrace_cli.verbs.explain import heard, session_of
 from headrace_common.operations.errors import ProtocolError
 
 from tests.segment.instant import InstantStore

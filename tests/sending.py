@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace_cli.wire.send.connections import Tally
-from headrace_cli.wire.send.source import ShopSource
-from headrace_cli.wire.send.verb import run
+from headrace_cli.wire.connections import Tally
+from headrace_cli.wire.sending import run
+from headrace_cli.wire.source import ShopSource
 from headrace_cli.wire.target import Target
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from headrace_cli.verbs.check import LINT
+from headrace_cli.verbs.test import LINT
 from headrace_common import __version__
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,11 +7,12 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, EXIT_UNWRITTEN, ConfigError, HeadraceError
 from headrace_common.operations.errors import CommandError as CommandError
@@ -82,6 +83,27 @@ def _check_current_folder() -> None:
 def module(name: str) -> tuple[str, ...]:
     """Return the command that runs a module of Headrace. -P keeps the current folder out of Python's path."""
     return (sys.executable, "-P", "-m", name)
+
+
+PASSED: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a verb whose options, `--help` too, are another package's."""
+
+
+def become(
+    package: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None, without: Sequence[str] = ()
+) -> NoReturn:
+    """Run a package in place of this process, so that signals reach it, with `settings` beside the environment, of which it does
+    not get the variables `without`.
+
+    Raises `CommandError` if it is not installed.
+    """
+    if find_spec(package) is None:
+        raise CommandError(
+            f"{arguments[0]} is of another package, which is not installed: {package.replace('_', '-')}."
+        )
+    program, *rest = module(package)
+    kept = {name: value for name, value in os.environ.items() if name not in without}
+    os.execve(program, [program, *rest, *arguments], {**kept, **(settings or {})})  # noqa: S606
 
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from headrace_cli.ground import DEFAULT_STATE, CommandError, run
-from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
+from headrace_cli.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
 
@@ -45,13 +45,6 @@ def live(
     group: Annotated[
         str, typer.Option(metavar="NAME", help="The landing job's LAKE__GROUP: where it notes how far it is.")
     ] = "headrace-lake",
-    samples: Annotated[
-        bool | None,
-        typer.Option(
-            "--samples/--no-samples",
-            help="Show what clients sent: messages. Default: only where nobody else can look, on loopback.",
-        ),
-    ] = None,
 ) -> None:
     """Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."""
     from headrace_cli.operating.exposition import Parts, parts_of
@@ -61,14 +54,13 @@ def live(
     from headrace_reader.address import located
 
     from headrace_live.broker import KafkaWatch
-    from headrace_live.server import LiveServer, allowed_names, is_loopback
+    from headrace_live.server import LiveServer, allowed_names
     from headrace_live.service import LiveService
 
     known = not url or kafka is not None or variable("kafka", "bootstrap_servers") in os.environ
     settings = kafka_settings(state, kafka) if known else None
     tables = located(lake) if lake else state / "lake" if not url else None
     names = [name for text in allow_host or () for name in text.split(",")]
-    show = is_loopback(host) if samples is None else samples
     logger = logging.getLogger("aiokafka")
     logger.propagate = False  # the page shows these problems, explained
     logger.addHandler(logging.NullHandler())
@@ -85,7 +77,7 @@ def live(
         if url:
             await parts_of(state, url)  # raises if an address is malformed
         service = LiveService(find, KafkaWatch(settings, group=group) if settings is not None else None, tables)
-        server = LiveServer(service, settings, tables, allowed_names(host, names), show=show)
+        server = LiveServer(service, settings, tables, allowed_names(host, names))
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
         await runner.setup()
         stop = asyncio.Event()

@@ -12,12 +12,9 @@ from typing import Final
 import orjson
 from aiohttp import web
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.records import Filters
-from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_reader.address import LakeAddress
 
-from headrace_live.messages import messages
 from headrace_live.service import LiveService
 from headrace_live.tables import follow
 from headrace_live.words import verdict
@@ -76,7 +73,7 @@ def elsewhere(path: str, headers: Mapping[str, str]) -> bool:
 
 
 class LiveServer:
-    """Serves one `LiveService`. `show`: with what clients sent."""
+    """Serves one `LiveService`."""
 
     def __init__(
         self,
@@ -84,15 +81,12 @@ class LiveServer:
         kafka: KafkaSettings | None,
         lake: LakeAddress | None,
         names: frozenset[str] | None,
-        *,
-        show: bool = False,
     ) -> None:
         self._service = service
         self._kafka = kafka
         self._lake = lake
         self._names = names
-        self._show = show
-        self._following, self._listing = asyncio.Lock(), asyncio.Lock()
+        self._following = asyncio.Lock()
         self._page = (STATIC / "page.html").read_text(encoding="utf-8")
 
     def application(self) -> web.Application:
@@ -104,7 +98,6 @@ class LiveServer:
         app.router.add_get("/state.json", self._state)
         app.router.add_get("/stream", self._stream, allow_head=False)
         app.router.add_get("/follow", self._follow)
-        app.router.add_get("/messages", self._messages)
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._live)
         app.on_response_prepare.append(_set_headers)
@@ -165,32 +158,15 @@ class LiveServer:
         return response
 
     async def _follow(self, request: web.Request) -> web.Response:
+        """Answer with the way of one event; one of them is looked for at a time."""
         identity = request.query.get("id", "").strip()
-        return await self._alone(self._following, lambda: follow(identity, self._kafka, self._lake))
-
-    async def _messages(self, request: web.Request) -> web.Response:
-        if self._kafka is None or not self._show:
-            why = "Kafka is not known here." if self._show else "What clients sent is shown only with --samples."
-            return _problem(403, why)
-        kafka, asked = self._kafka, request.query
-        protocol = asked.get("protocol", "").strip()
-        filters = Filters((protocol,) if protocol else (), asked.get("stream", ""), asked.get("source", ""))
-        quarantine = bool(asked.get("quarantine"))
-        return await self._alone(
-            self._listing, lambda: messages(kafka, filters, asked.get("text", ""), quarantine=quarantine)
-        )
-
-    async def _alone(self, lock: asyncio.Lock, look: Callable[[], Awaitable[object]]) -> web.Response:
-        """Answer with the result of `look` in Kafka and the tables; one of each kind runs at a time."""
-        if lock.locked():
+        if self._following.locked():
             return _problem(503, "Somebody else is looking: try again in a moment.")
-        async with lock:
+        async with self._following:
             try:
-                found = await look()
+                found = await follow(identity, self._kafka, self._lake)
             except CommandError as error:
                 return _problem(400, str(error))
-            except (HeadraceError, TimeoutError) as error:
-                return _problem(502, str(error) or "Kafka does not answer.")
         return web.Response(body=orjson.dumps(found), content_type="application/json")
 
     async def _live(self, _: web.Request) -> web.Response:

@@ -26,7 +26,6 @@ from headrace_reader.tables import connect, first_line
 from headrace_reader.text import printable
 
 from headrace_live.looks import GapTotal, TablesLook
-from headrace_live.messages import MESSAGE_BYTES
 
 ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
 NEWEST: Final = "newest"
@@ -123,7 +122,7 @@ async def _among(way: EventTrace, reader: TopicReader, landed: Mapping[Place, in
     def wanted(record: StoredRecord) -> bool:
         return way.id == NEWEST or any(key in _ID_HEADERS and value == sought for key, value in record.headers)
 
-    found = await newest(reader, 1, wanted, MESSAGE_BYTES, SECONDS)
+    found = await newest(reader, 1, wanted, SECONDS)
     if found.records:
         _note(way, found.records[0])
     elif found.late:

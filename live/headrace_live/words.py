@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headrace_cli.verbs.console import count, duration, format_size, span
+from headrace_cli.console import count, duration, format_size, span
 
 from headrace_live.looks import Figures, ReceiverLook
 

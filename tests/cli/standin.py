@@ -21,6 +21,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from headrace_cli import console
 from headrace_cli.machine.child import Part
 from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import reach, supervisor
@@ -28,7 +29,6 @@ from headrace_cli.stack.reach import unreachable, unready
 from headrace_cli.stack.stack import Stack
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
-from headrace_cli.verbs import console
 
 TOLD = "STANDIN_TOLD"
 """The variable that names the file with what the supervisor says."""

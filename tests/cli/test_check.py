@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 from headrace_cli.ground import ROOT
-from headrace_cli.verbs import check as verb
-from headrace_cli.verbs.check import MOST_RERUNS, WORKERS, Tier, once_more, selects, spread
+from headrace_cli.verbs import test as verb
+from headrace_cli.verbs.test import MOST_RERUNS, WORKERS, Tier, once_more, selects, spread
 
 from tests import tiers
 
@@ -143,33 +143,6 @@ def test_it_fails_if_pytest_did_and_says_how_it_ended(
     assert run([], status=status)[0] == 1
     said = capsys.readouterr().out
     assert end in said if end else "status" not in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "lint", "beside"),
-    [([], True, 1), ([], False, 0), (["tests/cli"], True, 0), (["-x", "--pdb"], True, 0)],
-)
-def test_the_linters_run_beside_a_compiler_if_workers_follow(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], lint: bool, beside: int
-) -> None:
-    said: list[str] = []
-
-    class Compiler:
-        def __enter__(self) -> None:
-            said.append("compiling")
-
-        def __exit__(self, *_: object) -> None:
-            said.append("compiled")
-
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        said.append(command[2])
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(verb, "compiling", Compiler)
-    assert verb.run_tests(context(arguments), lint=lint) == 0
-    linters = ["ruff", "ruff", "mypy"] if lint else []
-    assert said == [*["compiling"] * beside, *linters, *["compiled"] * beside, "pytest"]
 
 
 def test_both_sides_know_the_same_tiers() -> None:

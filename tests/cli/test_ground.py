@@ -113,7 +113,7 @@ def test_the_launcher_opens_closed_streams_and_holds_a_ctrl_c_until_it_is_heard(
 
 
 SCRIPT = (
-    "import headrace_cli.__main__ as line; from headrace_cli.verbs import console; "
+    "import headrace_cli.__main__ as line; from headrace_cli import console; "
     "line.app = lambda **_: exit(console.line('lake', 'good', 'there')); line.main()"
 )
 

@@ -14,7 +14,7 @@ from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.verbs import parts
+from headrace_cli.verbs import lake
 from headrace_lake.__main__ import _parser
 from typer.testing import CliRunner
 
@@ -41,7 +41,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
 
 def test_every_command_of_the_job_is_a_verb() -> None:
     (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
-    assert parts.LAKE.keys() == commands.keys()
+    assert lake.COMMANDS.keys() == commands.keys()
 
 
 def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
@@ -95,11 +95,11 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(CommandError) as raised:
-        parts.run(["erase"], tmp_path)
+        lake.run(["erase"], tmp_path)
     assert (raised.value.status, ran) == (3, [])
     monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
     with pytest.raises(SystemExit, match="7"):
-        parts.run(["erase"], tmp_path)
+        lake.run(["erase"], tmp_path)
     assert ran[0][1]["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "kafka:9092"
     assert "HEADRACE_LAKE__PATH" not in ran[0][1]
 
@@ -108,5 +108,5 @@ def test_the_tables_of_a_stack_that_does_not_run(ran: Ran, tmp_path: Path) -> No
     state = StateFolder(tmp_path)
     state.lake.mkdir()
     with pytest.raises(SystemExit, match="7"):
-        parts.run(["erase"], tmp_path)
+        lake.run(["erase"], tmp_path)
     assert ran[0][1]["HEADRACE_LAKE__PATH"] == str(state.lake)

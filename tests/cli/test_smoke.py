@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from headrace_cli.wire.send import smoke as module
-from headrace_cli.wire.send.smoke import parse, smoke
+from headrace_cli.verbs.smoke import smoke
+from headrace_cli.wire import smoking as module
+from headrace_cli.wire.smoking import parse
 from headrace_cli.wire.target import CLIENTS
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment

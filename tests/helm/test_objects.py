@@ -326,7 +326,6 @@ def test_the_live_page_finds_every_part_and_may_reach_it() -> None:
         assert ingress["from"][-1]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "live"
     (names,) = [argument for argument in container["args"] if argument.startswith("--allow-host=")]
     assert {"localhost", "headrace-live.logs.svc", "headrace.example.org"} <= set(names.partition("=")[2].split(","))
-    assert "--no-samples" in container["args"]
     (service,) = of(objects, "Service", "headrace-live")
     assert service["spec"]["type"] == "ClusterIP"
 

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from headrace_cli.wire.send.connections import Tally
-from headrace_cli.wire.send.source import ShopSource
-from headrace_cli.wire.send.verb import run
+from headrace_cli.wire.connections import Tally
+from headrace_cli.wire.sending import run
+from headrace_cli.wire.source import ShopSource
 from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.session.client import Answer
 from headrace_segment.wire import original as segment

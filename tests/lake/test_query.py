@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
+from headrace_cli import console
 from headrace_cli.ground import CommandError
-from headrace_cli.verbs import console, query
+from headrace_cli.verbs import query
 from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction

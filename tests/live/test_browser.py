@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.records import Filters
 from headrace_common.operations.settings import KafkaSettings
 from headrace_live.looks import Look, TablesLook
 from headrace_live.server import LiveServer, allowed_names
@@ -56,7 +55,7 @@ class Scene:
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     service = LiveService(no_parts, None, None)
-    server = LiveServer(service, KafkaSettings(), None, allowed_names("127.0.0.1", ()), show=True)
+    server = LiveServer(service, KafkaSettings(), None, allowed_names("127.0.0.1", ()))
     async with TestServer(server.application()) as one:
         yield Scene(f"http://127.0.0.1:{one.port}/", service)
         await service.stop()
@@ -115,87 +114,25 @@ async def test_what_clients_send_is_text(scene: Scene) -> None:
         assert await told(page) == []
 
 
-def a_message(number: int, text: str = "{}") -> dict[str, Any]:
-    fields = {"event_id": f"d.{number:032x}", "protocol": "forward", "stream": "shop", "body": text}
-    heading = {
-        "place": f"t-0-{number}",
-        "time": UNIX + number,
-        "id": fields["event_id"],
-        "content": text,
-        "fields": fields,
-    }
-    return {"protocol": "forward", "stream": "shop", "source": "/forward/h", "reason": "", **heading}
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Filters, str]]:
-    """What the page asked for; each answer has one message more."""
-    asked: list[tuple[Filters, str]] = []
-
-    async def messages(_: KafkaSettings, filters: Filters, text: str, *, quarantine: bool) -> dict[str, Any]:
-        asked.append((filters, text))
-        found = [a_message(number, NASTY) for number in reversed(range(len(asked)))]
-        return {"messages": found, "read": len(asked), "whole": True}
-
-    monkeypatch.setattr("headrace_live.server.messages", messages)
-    return asked
-
-
-async def test_messages_come_pause_open_and_go_on(scene: Scene, sent: list[tuple[Filters, str]]) -> None:
-    count = "document.querySelectorAll('#message-list li').length"
-    async with browser() as page:
-        await page.show(1440, 900)
-        await opened(page, scene, receiver(0), lake(0))
-        assert sent == []
-        await page.evaluate("document.querySelector('[name=stream]').value = 'sh*'")
-        await page.evaluate("document.querySelector('[name=text]').value = 'a&b'")
-        await page.evaluate("document.querySelector('#messages-form button').click()")
-        await page.until(f"{count} >= 2")
-        assert sent[0] == (Filters(stream="sh*"), "a&b")
-        await page.evaluate("document.querySelector('#message-list summary').click()")
-        await page.until(f"{text('#messages-pause')} === 'Go on'")
-        assert NASTY in await page.evaluate(text("#message-list dl"))
-        assert await page.evaluate("document.querySelectorAll('main img').length") == 0
-        shown = await page.evaluate(count)
-        await page.evaluate("document.querySelector('#message-list button').click()")
-        await page.until("document.querySelector('#follow-id').value.startsWith('d.0')")
-        await page.evaluate("document.querySelector('#messages-pause').click()")
-        await page.until(f"{count} > {shown}")
-        assert await told(page) == []
-
-
 WIDTHS = (320, 390, 768, 1024, 1200, 1280, 1440, 1920)
 
 
 @contextlib.asynccontextmanager
-async def crowded(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Page]:
+async def crowded(scene: Scene, dark: bool) -> AsyncIterator[Page]:
     """The page with all that it may show, and texts as long as they may be."""
     services = ("forward", "lumberjack", "courier", "logjam", "segment")
     parts = [receiver(0, service=name, url=f"http://{name}.receivers.example.org:8080/") for name in services]
-    long = "a text without any space that is as long as a path may be " + "x" * 400
-
-    async def messages(*_: object, **__: object) -> dict[str, Any]:
-        return {
-            "messages": [{**a_message(number, long), "source": long} for number in range(5)],
-            "read": 5,
-            "whole": True,
-        }
-
-    monkeypatch.setattr("headrace_live.server.messages", messages)
     async with browser() as page:
         await page.show(1440, 844, dark=dark)
         await opened(page, scene, *parts, lake(0), away(0, service="forward", url="http://gone.example.org:1"))
         for _ in range(3):
             scene.show(*parts, lake(0))
-        await page.evaluate("document.querySelector('#messages-form button').click()")
-        await page.until("document.querySelector('#message-list summary')")
-        await page.evaluate("document.querySelector('#message-list summary').click()")
         yield page
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with crowded(scene, dark, monkeypatch) as page:
+async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool) -> None:
+    async with crowded(scene, dark) as page:
         for width in WIDTHS:
             await page.show(width, 844, dark=dark)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, width
@@ -216,7 +153,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.requires("npm")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 async def test_axe_finds_nothing(scene: Scene, dark: bool, axe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with crowded(scene, dark, monkeypatch) as page:
+    async with crowded(scene, dark) as page:
         await page.evaluate(axe)
         for width in WIDTHS:
             await page.show(width, 844, dark=dark)
@@ -235,7 +172,7 @@ STICKING_OUT = """(() => {
   for (const node of document.querySelectorAll('main *, header *, footer *')) {
     if (node.closest('svg, .hidden, .skip') || !node.getClientRects().length) continue;
     const panel = node.parentElement.closest(
-        '.race, .card, .table, .chart, .pair > section, #messages, #parts, .verdict, header, footer, main');
+        '.race, .card, .table, .chart, .pair > section, #parts, .verdict, header, footer, main');
     let above = node.parentElement;
     while (above !== panel && !clips(above)) above = above.parentElement;
     if (above !== panel) continue;

@@ -16,9 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.ground import CommandError, module
 from headrace_cli.operating.exposition import Scraper, parts_of
-from headrace_cli.operating.records import Filters
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import KafkaSettings
 from headrace_live import server, tables
 from headrace_live.__main__ import app
 from headrace_live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
@@ -49,7 +47,7 @@ async def page(service: LiveService) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/page.css", "/page.js", "/icon.svg", "/state.json", "/follow?id=x", "/messages", "/livez", "/none"]
+    "path", ["/", "/page.css", "/page.js", "/icon.svg", "/state.json", "/follow?id=x", "/livez", "/none"]
 )
 async def test_every_answer_allows_nothing_from_elsewhere(page: Client, path: str) -> None:
     answer = await page.get(path)
@@ -65,7 +63,7 @@ async def test_every_answer_allows_nothing_from_elsewhere(page: Client, path: st
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/state.json", "/stream", "/follow", "/messages"])
+@pytest.mark.parametrize("path", ["/", "/state.json", "/stream", "/follow"])
 async def test_it_is_read_only(page: Client, method: str, path: str) -> None:
     assert (await page.request(method, path)).status == 405
 
@@ -102,8 +100,8 @@ async def test_names_of_other_sites_are_refused(page: Client, host: str, status:
         ("/", "cross-site", "no-cors", 403),
         ("/follow?id=d.0", "cross-site", "no-cors", 403),
         ("/follow?id=d.0", "same-site", "navigate", 403),
-        ("/messages", "cross-site", "no-cors", 403),
-        ("/messages?text=x", "same-site", "navigate", 403),
+        ("/follow", "cross-site", "no-cors", 403),
+        ("/follow?id=x", "same-site", "navigate", 403),
         ("/state.json", "cross-site", "cors", 403),
         ("/state.json", "same-origin", "cors", 200),
         ("/state.json", "none", "navigate", 200),
@@ -282,7 +280,6 @@ async def test_it_answers_by_both_kinds_of_address_where_it_listens_on_all_of_th
         module("headrace_live"),
         "live",
         "--url=http://127.0.0.1:1",
-        "--no-samples",
         f"--host={host}",
         f"--port={port}",
     )
@@ -308,34 +305,3 @@ async def opens(address: str, port: int) -> bool:
 
 def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) -> None:
     assert "There are no tables" in tables.look(tmp_path).problem
-
-
-async def test_messages_are_shown_only_where_what_clients_sent_may_be(service: LiveService) -> None:
-    for show, kafka in ((False, KafkaSettings()), (True, None)):
-        serving = LiveServer(service, kafka, None, None, show=show)
-        async with TestClient(TestServer(serving.application())) as page:
-            assert (await page.get("/messages")).status == 403
-
-
-async def test_one_at_a_time_reads_messages_with_the_filters(
-    service: LiveService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Filters, str, bool]] = []
-    going = asyncio.Event()
-
-    async def slow(_: KafkaSettings, filters: Filters, text: str, *, quarantine: bool) -> dict[str, Any]:
-        asked.append((filters, text, quarantine))
-        await going.wait()
-        return {"messages": []}
-
-    monkeypatch.setattr("headrace_live.server.messages", slow)
-    serving = LiveServer(service, KafkaSettings(), None, None, show=True)
-    async with TestClient(TestServer(serving.application())) as page:
-        query = {"protocol": "forward", "stream": "a*", "source": "/b", "text": "c", "quarantine": "1"}
-        first = asyncio.create_task(page.get("/messages", params=query))
-        await until(lambda: bool(asked), "messages are read")
-        assert (await page.get("/messages")).status == 503
-        going.set()
-        assert (await first).status == 200
-        assert (await page.get("/messages")).status == 200
-    assert asked == [(Filters(("forward",), "a*", "/b"), "c", True), (Filters(), "", False)]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import typer
 from headrace_cli.__main__ import app as command_line
-from headrace_cli.ground import CommandError
-from headrace_cli.verbs import parts
+from headrace_cli.__main__ import verb
+from headrace_cli.ground import CommandError, become
 from headrace_live.__main__ import app
 from typer.testing import CliRunner
 
@@ -25,13 +25,14 @@ NOWHERE = "headrace_nowhere"
 def test_the_command_line_says_of_it_what_it_says() -> None:
     command = typer.main.get_command(app)
     assert isinstance(command, typer.core.TyperGroup)
-    assert {name: (each.help or "").strip() for name, each in command.commands.items()} == {"live": parts.LIVE}
+    said = {name: (each.help or "").strip() for name, each in command.commands.items()}
+    assert said == {"live": (verb("live").help or "").strip()}
 
 
 def test_it_takes_the_place_of_the_command_line_with_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Sequence[str]] = []
     monkeypatch.setattr(os, "execve", lambda program, command, _: ran.append([program, *command]))
-    words = ["--url", "a=dns://b:1", "-h", "--port=1", "--no-samples", "--help"]
+    words = ["--url", "a=dns://b:1", "-h", "--port=1", "--help"]
     CliRunner().invoke(command_line, ["live", *words])
     assert ran == [[sys.executable, sys.executable, "-P", "-m", "headrace_live", "live", *words]]
 
@@ -40,13 +41,13 @@ def test_help_and_exit_statuses_come_through() -> None:
     told = headrace("live", "--help")
     assert (told.returncode, told.stderr) == (0, "")
     assert re.search(r"Usage: headrace live \[OPTIONS\]", told.stdout)
-    assert {"--allow-host", "--group", "--lake", "--no-samples", "--state"} <= set(re.findall(r"--[\w-]+", told.stdout))
+    assert {"--allow-host", "--group", "--lake", "--state"} <= set(re.findall(r"--[\w-]+", told.stdout))
     assert headrace("live", "--kafca").returncode == 2
 
 
 def test_without_the_package_it_is_one_sentence() -> None:
     with pytest.raises(CommandError) as raised:
-        parts.become(NOWHERE, ["live"])
+        become(NOWHERE, ["live"])
     assert raised.value.status == 1
 
 

@@ -1,1 +1,1 @@
-"""Verbs for a headrace that runs: watching what passes, checking what was stored, pointing clients at it."""
+"""Reads what runs and what was stored, for several verbs and the live page."""

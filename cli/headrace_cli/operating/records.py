@@ -1,4 +1,4 @@
-"""Records of both topics as rows, with the names of the lake's columns; which of them are wanted, and from when on. Pure.
+"""Records of both topics as rows, with the names of the lake's columns. Pure.
 
 Shown records have no control character of a client. A record that breaks the contract is shown, too.
 """
@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import orjson
@@ -23,25 +22,6 @@ NOW: Final = "now"
 BEGINNING: Final = "beginning"
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-@dataclass(frozen=True)
-class Filters:
-    """All conditions that are given must hold; a pattern has `*` and `?`. Empty: everything passes."""
-
-    protocols: Sequence[str] = ()
-    stream: str = ""
-    source: str = ""
-
-    def __bool__(self) -> bool:
-        return any((self.protocols, self.stream, self.source))
-
-    def passes(self, row: Row) -> bool:
-        return (
-            (not self.protocols or row.get("protocol") in self.protocols)
-            and fnmatchcase(str(row.get("stream", "")), self.stream or "*")
-            and fnmatchcase(str(row.get("source", "")), self.source or "*")
-        )
 
 
 def parse_moment(text: str, option: str, now: datetime) -> datetime:

@@ -1,19 +1,13 @@
-"""Reads a topic as a bystander: without a group, so that no group's offsets move, and a bounded number of records at a time.
-
-The newest of its records are for `tap --last`, and for the live page.
-"""
+"""Reads a topic as a bystander: without a group, so that no group's offsets move, and a bounded number of records at a time."""
 
 from __future__ import annotations
 
-import heapq
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -26,79 +20,26 @@ from headrace_cli.operating.records import BEGINNING, NOW, StoredRecord
 from headrace_cli.stack.reach import check_reachable
 
 
-@dataclass
-class LatestRecords:
-    """The records that were found, the oldest first. `read_of`: partition -> records read; `held`: bytes of the kept ones.
+class Newest(NamedTuple):
+    """The newest records that were found, the oldest first. `late`: the time was over before the end was reached."""
 
-    `cut`: some fit and were left out, for their bytes. `late`: the time was over before the end was reached.
-    """
-
-    records: list[StoredRecord] = field(default_factory=list)
-    read_of: Counter[int] = field(default_factory=Counter)
-    held: int = 0
-    cut: bool = False
-    late: bool = False
-
-    @property
-    def read(self) -> int:
-        return self.read_of.total()
+    records: list[StoredRecord]
+    late: bool
 
 
 async def newest(
-    reader: TopicReader,
-    count: int,
-    wanted: Callable[[StoredRecord], bool],
-    most_bytes: int,
-    seconds: float = float("inf"),
-    found: LatestRecords | None = None,
-) -> LatestRecords:
-    """Read to the reader's end; keep the newest `count` of the wanted records, or fewer. `found`: those after that end."""
-    found = found or LatestRecords()
-    kept = [(record.order, record) for record in found.records]
-    stop, over = monotonic() + seconds, False
-    while not (at_end := await reader.at_the_end()) and not over:
-        for record in await reader.step():
-            if not reader.before_the_end(record):
-                continue
-            found.read_of[record.partition] += 1
-            if not wanted(record):
-                continue
-            heapq.heappush(kept, (record.order, record))
-            found.held += record.size
-            while len(kept) > count or found.held > most_bytes:
-                found.cut |= len(kept) <= count
-                found.held -= heapq.heappop(kept)[1].size
-        over = monotonic() > stop
-    found.late = not at_end
-    found.records = [record for _, record in sorted(kept)]
-    return found
+    reader: TopicReader, count: int, wanted: Callable[[StoredRecord], bool], seconds: float = float("inf")
+) -> Newest:
+    """Read to the reader's end; keep the newest `count` of the wanted records, or fewer."""
+    kept: list[StoredRecord] = []
+    stop, at_end = monotonic() + seconds, await reader.at_the_end()
+    while not at_end and monotonic() <= stop:
+        kept += [record for record in await reader.step() if reader.before_the_end(record) and wanted(record)]
+        kept = sorted(kept, key=lambda record: record.order)[-count:]
+        at_end = await reader.at_the_end()
+    return Newest(kept, not at_end)
 
 
-async def newest_of_last(
-    reader: TopicReader,
-    within: int,
-    count: int,
-    wanted: Callable[[StoredRecord], bool],
-    most_bytes: int,
-    seconds: float = float("inf"),
-) -> LatestRecords:
-    """Return the newest `count` of the wanted records among the last `within` records of each partition.
-
-    Not each offset holds a record (ends of transactions, compaction): where too few were there it steps further back, and may
-    find more of them. A step back that does not end in time adds nothing: newer records would be missing between.
-    """
-    stop, found, back = monotonic() + seconds, LatestRecords(), dict.fromkeys(reader.ends, within)
-    while back and not found.late:
-        older, before = await reader.step_back(back), found.records
-        found = await newest(reader, count, wanted, most_bytes, stop - monotonic(), found)
-        if found.late:
-            found.records = before or found.records
-        back = {at: back[at] * FURTHER for at in back if at in older and found.read_of[at] < within}
-    return found
-
-
-FURTHER: Final = 4
-"""How many times longer the next step back is in a partition where too few records were."""
 RECORDS: Final = 500
 """Most records of one step."""
 FETCH_BYTES: Final = 8 * 1024 * 1024
@@ -119,7 +60,7 @@ class _Trouble(logging.Handler):
 
 
 class TopicReader:
-    """Reads `topic` from where it was told (`begin_at`, `begin_from`, `step_back`)."""
+    """Reads `topic` from where it was told (`begin_at`, `begin_from`)."""
 
     def __init__(
         self,
@@ -136,7 +77,6 @@ class TopicReader:
         self._consumer = consumer
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends: Mapping[TopicPartition, int] = {}
-        self._begun = self._until = self._ends
 
     @property
     def partitions(self) -> int:
@@ -151,7 +91,7 @@ class TopicReader:
         """Connect, and note where the topic ends now."""
         await self._consumer.start()
         self._consumer.assign(self._partitions)
-        self._begun = self._until = self._ends = await self._consumer.end_offsets(self._partitions)
+        self._ends = await self._consumer.end_offsets(self._partitions)
 
     async def begin_at(self, moment: datetime | str) -> None:
         """Begin with the records stored from `moment` on, with the first one, or with the next one to come."""
@@ -166,27 +106,11 @@ class TopicReader:
         for place in self._partitions:
             self._consumer.seek(place, places[place])
 
-    async def step_back(self, back: Mapping[int, int]) -> list[int]:
-        """Begin partitions `back` offsets before where they began (at first: ended), and end there. Others give nothing.
-
-        Return the partitions that have older offsets.
-        """
-        self._until = self._begun
-        begun = {place.partition: offset for place, offset in self._begun.items()}
-        return await self.begin_from({number: begun[number] - offsets for number, offsets in back.items()})
-
-    async def begin_from(self, places: Mapping[int, int]) -> list[int]:
-        """Begin each partition at its place, or after it where Kafka has deleted; one without a place at its end.
-
-        Return the partitions that have older offsets than that.
-        """
+    async def begin_from(self, places: Mapping[int, int]) -> None:
+        """Begin each partition at its place, or after it where Kafka has deleted; one without a place at its end."""
         first = await self._consumer.beginning_offsets(self._partitions)
-        self._begun = {
-            place: max(first[place], places.get(place.partition, self._ends[place])) for place in self._partitions
-        }
-        for place, offset in self._begun.items():
-            self._consumer.seek(place, offset)
-        return [place.partition for place, offset in self._begun.items() if offset > first[place]]
+        for place in self._partitions:
+            self._consumer.seek(place, max(first[place], places.get(place.partition, self._ends[place])))
 
     async def step(self) -> list[StoredRecord]:
         """Return the next records, in order of their time; none if none has come for half a second."""
@@ -203,13 +127,13 @@ class TopicReader:
         return sorted(kept, key=lambda record: record.order)
 
     def before_the_end(self, record: StoredRecord) -> bool:
-        """Return whether it was there when the reader opened, and not read by an earlier step back."""
-        return record.offset < self._until[TopicPartition(record.topic, record.partition)]
+        """Return whether it was there when the reader opened."""
+        return record.offset < self._ends[TopicPartition(record.topic, record.partition)]
 
     async def at_the_end(self) -> bool:
         """Return whether all of this has been read."""
         for place in self._partitions:
-            if await self._consumer.position(place) < self._until[place]:
+            if await self._consumer.position(place) < self._ends[place]:
                 return False
         return True
 

@@ -1,1 +1,1 @@
-"""The verbs of the stack, the lake and the checkout; what the others print with."""
+"""The verbs: one file each, named as the verb."""

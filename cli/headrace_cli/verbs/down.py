@@ -10,10 +10,10 @@ from typing import Annotated, Final
 import psutil
 import typer
 
+from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, CommandError
+from headrace_cli.options import StateOption
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import StateOption
 
 STOP_SECONDS: Final = 90.0
 """Time for a supervisor to stop its stack: receivers drain for up to 35 s, then the broker stops."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
+import duckdb
 import typer
 from headrace_reader.logjam import GAPS as LOGJAM_GAPS
 from headrace_reader.proof import exactly_once
@@ -20,9 +22,9 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
+from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import LakeOption, StateOption, examples
+from headrace_cli.options import LakeOption, StateOption, examples
 
 app = typer.Typer()
 
@@ -38,7 +40,10 @@ app = typer.Typer()
 def query(
     sql: Annotated[
         str | None,
-        typer.Argument(help="One SQL query; the tables are events, quarantine, duplicates, batches, gaps, erasures."),
+        typer.Argument(
+            help="One SQL query; the tables are events, quarantine, duplicates, batches, gaps and erasures. Without one, a line is a"
+            " query."
+        ),
     ] = None,
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
@@ -59,8 +64,12 @@ def query(
     place = lake or state / "lake"
     if as_json + as_csv + (output is not None) > 1:
         raise CommandError("--json, --csv and --output: name one of them.", status=2)
-    if (sql is None) == (named is None):
-        raise CommandError('Give either SQL or --named NAME: ./headrace query "select count(*) from events".', status=2)
+    if sql is not None and named is not None:
+        raise CommandError("Give either SQL or --named NAME.", status=2)
+    if sql is None and named is None:
+        if as_json or as_csv or output is not None:
+            raise CommandError("--json, --csv and --output need SQL or --named NAME.", status=2)
+        return _shell(place)
     check_known("--named", [named] if named is not None else (), NAMED)
     if output is not None:
         if named == PROOF:
@@ -88,10 +97,40 @@ def query(
 def run(sql: str, lake: Path | str) -> list[Row]:
     """Return the rows of one query over the tables in `lake`. Raises `CommandError` as `query` does."""
     with connect(lake) as connection:
+        return _rows(connection, sql)
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
+    """Return the rows of one query. Raises `CommandError`, with a hint where a client's own field is taken for a column."""
+    try:
         return rows(connection, sql)
+    except CommandError as error:
+        column = _UNKNOWN.search(str(error))
+        if column is None:
+            raise
+        field = next(filter(None, column.groups()))
+        hint = f"What clients sent is in body: body->>'$.{field}'."
+        raise CommandError(f"{error} {hint}", status=error.status) from error
+
+
+def _shell(place: Path | str) -> int:
+    """Answer one query a line, over one look at the tables, until the input ends."""
+    with connect(place) as connection:
+        while True:
+            try:
+                sql = input("headrace> " if sys.stdin.isatty() else "")
+            except EOFError:
+                return 0
+            try:
+                if sql.strip():
+                    _show(_rows(connection, sql))
+            except CommandError as error:
+                console.ERR.print(str(error), markup=False)
 
 
 PROOF: Final = "exactly-once"
+_UNKNOWN: Final = re.compile(r'column "(\w+)" not found|[Cc]ould not find key "(\w+)"|column named "(\w+)"')
+"""What DuckDB says of a name that no table has."""
 QUERIES: Final = {
     "erasures": """
         select erasure, min(erased_at) as erased_at, any_value(requested_by) as requested_by, any_value(reason) as reason,

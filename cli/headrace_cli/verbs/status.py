@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS
+from headrace_cli.options import StateOption
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import StateOption
 
 app = typer.Typer()
 

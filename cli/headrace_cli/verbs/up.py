@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, command, module
 from headrace_cli.machine.tether import tethered
+from headrace_cli.options import KafkaOption, StateOption
 from headrace_cli.stack.stack import ACCEPT, Stack, StackOptions, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import KafkaOption, StateOption
 
 START_SECONDS: Final = 900.0
 """How long ``--detach`` and ``demo`` wait for everything to be ready. A start that takes long on a busy machine is no failure."""

@@ -1,1 +1,1 @@
-"""Verbs for bytes on the wire: explained one by one, sent by a client of ours, and checked for losses."""
+"""Speaks to receivers as a client: connections, events, and what comes back from quarantine."""

@@ -294,7 +294,7 @@ function drawFlows() {
     let path = across({ ...lake, y: Math.min(lake.bottom - 20, Math.max(lake.top + 20, to.y)) }, to);
     if (narrow) path = down(lake, to);
     else if (!wide) path = `M${lake.left} ${to.y}H${to.right}`;
-    edges.push({ name: `table ${name}`, path, rate, open: works, dry: !state.lake.replicas.length });
+    edges.push({ name: `table ${name}`, path, rate, open: works && !state.down, dry: !state.lake.replicas.length });
   }
   const svg = $("flows");
   const outer = $("race").getBoundingClientRect();
@@ -510,49 +510,6 @@ async function follow(id, again = 0) {
   }
 }
 
-// ---- messages
-
-const EVERY = 3000;
-let asked = null; // what the list is of; null while nobody asked
-let paused = false;
-let turn = 0;
-function message(each) {
-  const way = make("button", { type: "button", class: "quiet" }, "Its way");
-  way.disabled = !each.id;
-  way.addEventListener("click", () => { $("follow-id").value = each.id; $("follow").scrollIntoView(); follow(each.id); });
-  const item = make("details", {},
-    make("summary", {}, make("b", {}, each.reason || each.protocol || "–"), ` ${each.reason ? each.protocol : ""} ${each.stream} `,
-      make("small", {}, `${precise(each.time)} · ${each.source} · ${each.place}`),
-      make("span", { class: "mono" }, each.content.slice(0, 400))),
-    make("dl", {}, ...Object.entries(each.fields).flatMap(([name, text]) => [make("dt", {}, name), make("dd", { class: "mono" }, text)])), way);
-  item.addEventListener("toggle", () => { if (item.open) pause(true); });
-  return make("li", {}, item);
-}
-function pause(wanted) {
-  paused = wanted;
-  say($("messages-pause"), paused ? "Go on" : "Pause");
-  if (!paused) look();
-}
-async function look() {
-  const mine = ++turn;
-  if (asked === null) return;
-  $("messages-pause").disabled = false;
-  let answer = null;
-  try {
-    answer = await (await fetch(`messages?${asked}`)).json();
-  } catch {
-    answer = { problem: "The page's process does not answer." };
-  }
-  if (mine !== turn) return;
-  if (answer.problem) say($("messages-said"), answer.problem);
-  else if (!paused) {
-    say($("messages-said"), `${plural(answer.messages.length, "message")}, the newest first, of the last ${whole(answer.read)} that were read` +
-      `${answer.whole ? "" : "; there was too much to look at all of them"}. To open one pauses the list.`);
-    $("message-list").replaceChildren(...answer.messages.map(message));
-  }
-  setTimeout(() => { if (mine === turn && !paused && !document.hidden) look(); }, EVERY);
-}
-
 // ---- the stream
 
 function draw() {
@@ -589,18 +546,8 @@ buildCharts();
 connect();
 document.addEventListener("visibilitychange", () => { // who does not look costs nothing
   if (document.hidden) { stream.close(); stream = null; }
-  else {
-    if (!stream) connect();
-    if (!paused) look();
-  }
+  else if (!stream) connect();
 });
 new ResizeObserver(() => { if (state) drawFlows(); }).observe($("race"));
 $("follow-form").addEventListener("submit", (event) => { event.preventDefault(); follow($("follow-id").value.trim()); });
 $("follow-newest").addEventListener("click", () => follow("newest"));
-$("messages-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  asked = new URLSearchParams(new FormData(event.target)).toString();
-  say($("messages-said"), "Looking …");
-  pause(false);
-});
-$("messages-pause").addEventListener("click", () => pause(!paused));

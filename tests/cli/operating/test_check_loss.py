@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED
-from headrace_cli.operating.parts import Severity
-from headrace_cli.wire import loss
+from headrace_cli.operating import loss
+from headrace_cli.operating.findings import Severity
+from headrace_cli.verbs.check_loss import check_loss
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.cli.operating.topics import event_headers, lead_to, put
@@ -121,23 +122,23 @@ def test_the_verb_and_its_status(
     rows = {"batches": [named(**batch(0, 3, 2, 1))], "quarantine": [reject(2)], "events": [event(0), event(1)]}
     whole = {name: [{**row, "topic": topics.events_topic} for row in each] for name, each in rows.items()}
     make(tmp_path / "lake", **whole)
-    assert loss.check_loss(tmp_path, kafka.bootstrap) == EXIT_FAILED  # the tables end beyond Kafka's end
+    assert check_loss(tmp_path, kafka.bootstrap) == EXIT_FAILED  # the tables end beyond Kafka's end
     assert capsys.readouterr().out.splitlines()[-1] == "lost: kafka"
     put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(3)])
-    assert loss.check_loss(tmp_path, kafka.bootstrap, as_json=True) == 0
+    assert check_loss(tmp_path, kafka.bootstrap, as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["verdict"], document["fine"]) == ("nothing was lost", True)
     assert [check["check"] for check in document["checks"]] == [*FINE, loss.KAFKA]
-    assert loss.check_loss(tmp_path, kafka.bootstrap, content=True) == EXIT_FAILED
+    assert check_loss(tmp_path, kafka.bootstrap, content=True) == EXIT_FAILED
     assert capsys.readouterr().out.splitlines()[-1] == "lost: content", "the rows are not those of these records"
-    assert loss.check_loss(tmp_path, kafka.bootstrap, since="2026-05-07T00:00") == 0
+    assert check_loss(tmp_path, kafka.bootstrap, since="2026-05-07T00:00") == 0
 
 
 def test_the_tables_half_is_shown_where_kafka_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "lake", **WHOLE)
-    assert loss.check_loss(tmp_path, "127.0.0.1:1") == EXIT_DOUBT
+    assert check_loss(tmp_path, "127.0.0.1:1") == EXIT_DOUBT
     *tables, _, verdict = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in tables] == [["ok", name] for name in FINE]
     assert verdict == "in doubt: kafka"
-    assert loss.check_loss(tmp_path) == 0
+    assert check_loss(tmp_path) == 0
     assert "without a look at kafka" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgpack
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.wire.explain import explain
+from headrace_cli.verbs.explain import explain
 from headrace_courier import wire as courier
 from headrace_forward import wire as forward
 from headrace_logjam import wire as logjam

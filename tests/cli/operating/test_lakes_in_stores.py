@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
-from headrace_cli.wire import loss
-from headrace_cli.wire.send import verb
-from headrace_cli.wire.send.connections import Tally
+from headrace_cli.operating import loss
 from headrace_live import tables
 from typer.testing import CliRunner
 
@@ -82,10 +80,6 @@ def test_the_newest_of_quarantine(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert [row["reason"] for row in json.loads(done.stdout)] == ["bad_json"]
-
-
-def test_send_finds_its_events_there() -> None:
-    assert verb.look(URL, RUN, Tally(sent=1, acknowledged=1)) == verb.LandedEvents(1, 0, 0, [], [])
 
 
 def test_the_live_page_has_its_rows_and_their_age(folder: Path) -> None:

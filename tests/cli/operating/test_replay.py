@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 import pytest
-from headrace_cli.wire.quarantined.items import Item, ItemReader
-from headrace_cli.wire.quarantined.replay import Total, replay
+from headrace_cli.verbs.quarantine import Total, replay
+from headrace_cli.wire.items import Item, ItemReader
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal

@@ -23,11 +23,12 @@ from typing import Any
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.state import StateFolder
+from headrace_cli.wire import connections, source
+from headrace_cli.wire import sending as verb
 from headrace_cli.wire.channel import channel_to
-from headrace_cli.wire.send import connections, source, verb
-from headrace_cli.wire.send.connections import Connection, Tally
-from headrace_cli.wire.send.source import LINE_BYTES, EventSource, LineSource, RateSource
-from headrace_cli.wire.send.verb import sent
+from headrace_cli.wire.connections import Connection, Tally
+from headrace_cli.wire.sending import sent
+from headrace_cli.wire.source import LINE_BYTES, EventSource, LineSource, RateSource
 from headrace_cli.wire.target import CLIENTS, Target, target_of
 from headrace_common.record.encoding import decode
 
@@ -38,7 +39,6 @@ from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
 from tests.explaining import Receiver
-from tests.lake.test_query import event, make
 
 PROTOCOLS = sorted(name for name, client in CLIENTS.items() if client.malformed)
 
@@ -350,28 +350,6 @@ def test_standard_input_is_sent_as_it_comes_until_its_end_or_ctrl_c(interrupted:
     told = json.loads(out)
     assert (told["sent"], process.returncode, err) == (2 - interrupted, told["sent"] - told["acknowledged"], "")
     assert [body["message"] for body in stored.bodies] == ["one", "two"][: told["sent"]]
-
-
-def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "PATIENCE", 0.0)
-    run = "0123456789abcdef"
-
-    def row(offset: int, number: int, whose: str = run, *, payload: bool = False) -> dict[str, Any]:
-        body = json.dumps({"headrace": {"run": whose, "n": number}}, separators=(",", ":"))
-        content = {"body": None, "payload": body.encode()} if payload else {"body": body}
-        return event(offset, event_id=f"d.{offset}", **content)
-
-    make(tmp_path / "lake", events=[row(0, 0), row(1, 1, payload=True), row(2, 3), row(3, 3), row(4, 2, "another")])
-    tally = Tally(sent=4, acknowledged=4)
-    found = verb.look(tmp_path / "lake", run, tally)
-    assert found == verb.LandedEvents(3, 1, 1, [2], [3])
-    assert not found.fine
-    assert [problem.split(":")[1] for problem in found.problems()] == [" number 2.", " number 3."]
-    tally = Tally(sent=4, acknowledged=3, open=[range(2, 3)])  # nobody promised number 2
-    assert verb.look(tmp_path / "lake", run, tally).missing == 0
-    assert verb.look(tmp_path / "lake", "another", Tally(sent=3, acknowledged=1, open=[range(2)])).fine
-    with pytest.raises(CommandError, match="no tables"):
-        verb.look(tmp_path / "nowhere", run, tally)
 
 
 @pytest.mark.parametrize("protocol", ["courier", "forward", "lumberjack"])

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import zmq
 from headrace_cli.ground import CommandError
-from headrace_cli.wire.send import verb
-from headrace_cli.wire.send.source import RateSource
+from headrace_cli.wire import sending as verb
+from headrace_cli.wire.source import RateSource
 from headrace_logjam.wire import BodyCompression, decode_meta
 
 from tests.cli.operating.serving import HOST

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.snippets import CLIENTS, PORTS, configuration, snippet
+from headrace_cli.verbs.snippet import CLIENTS, PORTS, configuration, snippet
 
 from tests.cli.conftest import Running
 from tests.contract.conftest import DIALECTS

@@ -9,19 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
-from headrace_cli.operating import tap as verb
-from headrace_cli.operating import topic
 from headrace_cli.operating.records import (
     LINE,
-    Filters,
     StoredRecord,
     as_json,
     event,
@@ -32,6 +28,7 @@ from headrace_cli.operating.records import (
 )
 from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_cli.stack.broker import HOST
+from headrace_cli.verbs import tap as verb
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_reader.text import printable
 
@@ -82,23 +79,6 @@ class TestRecords:
         assert moment(10**18) == moment(0)
 
 
-class TestFilters:
-    row = event(kept(b"{}", event_headers(1)))
-
-    @pytest.mark.parametrize(
-        ("filters", "passes"),
-        [
-            (Filters(protocols=["forward"]), True),
-            (Filters(protocols=["courier"]), False),
-            (Filters(stream="sh*"), True),
-            (Filters(stream="SHOP"), False),
-            (Filters(source="/forward/*", stream="x"), False),
-        ],
-    )
-    def test_all_must_hold(self, filters: Filters, passes: bool) -> None:
-        assert filters.passes(self.row) is passes
-
-
 class TestMoments:
     def test_times(self) -> None:
         assert parse_moment("90s", "--from", NOW) == datetime(2026, 11, 23, 11, 58, 30, tzinfo=UTC)
@@ -135,10 +115,10 @@ def tapped(capsysbinary: pytest.CaptureFixture[bytes], **options: Any) -> list[A
     [
         ({"begin": "beginning", "follow": False}, range(15)),
         ({"last": 3}, range(12, 15)),
-        ({"last": 3, "protocol": ["forward"]}, (10, 12, 14)),
+        ({"last": 3, "protocol": ["forward"]}, (8, 12, 14)),
+        ({"begin": "beginning", "follow": False, "stream": "SHOP"}, ()),
         ({"begin": "beginning", "limit": 2, "protocol": ["courier"]}, (1, 3)),
         ({"begin": BETWEEN, "follow": False}, range(10, 15)),
-        ({"begin": BETWEEN, "last": 2}, (13, 14)),
         ({"follow": False}, ()),
     ],
 )
@@ -152,30 +132,10 @@ def test_what_is_there(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(("last", "numbers"), [(10, range(10, 20)), (20, range(20)), (22, (98, 99, *range(20)))])
-def test_the_last_are_records_and_not_offsets(
-    topics: KafkaSettings, capsysbinary: pytest.CaptureFixture[bytes], last: int, numbers: Sequence[int]
-) -> None:
-    """Half of a partition's offsets are ends of transactions. Another one has enough records, but older ones."""
-    older = [(b'{"n":%d}' % n, event_headers(n)) for n in range(70, 100)]
-    put(topics, topics.events_topic, older, partition=1, timestamp=START)
-    newer = [(b'{"n":%d}' % n, event_headers(n)) for n in range(20)]
-    put(topics, topics.events_topic, newer, timestamp=START + 1000, transactions=True)
-    assert [row["body"]["n"] for row in tapped(capsysbinary, last=last)] == list(numbers)
-
-
-@pytest.mark.kafka
 def test_quarantine(topics: KafkaSettings, capsys: pytest.CaptureFixture[str]) -> None:
     put(topics, topics.quarantine_topic, [(b"oops", reject_headers("bad_json"))])
     assert verb.tap(Path("nowhere"), topics.bootstrap_servers, quarantine=True, last=5) == 0
     assert "bad_json, part 1/1: why" in capsys.readouterr().out
-
-
-@pytest.mark.kafka
-def test_a_held_record_too_many(filled: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "LAST_BYTES", 100)
-    with pytest.raises(CommandError, match="ask for fewer"):
-        verb.tap(Path("nowhere"), last=10)
 
 
 def live(topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
@@ -247,7 +207,7 @@ async def test_looking_for_the_last_says_that_kafka_is_away_and_goes_on(tmp_path
         async with reading(topics, on_away=away.put_nowait) as reader:
             await reader.begin_from({0: 1})  # so that nothing counts that has been fetched before
             broker.kill()
-            looking = asyncio.create_task(newest(reader, 1, lambda _: True, 1000))
+            looking = asyncio.create_task(newest(reader, 1, lambda _: True))
             assert await away.get()
             assert not looking.done()
             await asyncio.to_thread(broker.start)
@@ -260,15 +220,9 @@ async def test_looking_for_the_last_says_that_kafka_is_away_and_goes_on(tmp_path
 class Reader:
     """Reads what a test has put there, a few at a time."""
 
-    def __init__(self, records: Sequence[StoredRecord], end: int) -> None:
-        self._records = self._left = list(records)
-        self._end = self._begun = end
-        self.ends = {1: end}
-
-    async def step_back(self, back: Mapping[int, int]) -> list[int]:
-        self._end, self._begun = self._begun, self._begun - back[1]
-        self._left = [record for record in self._records if self._begun <= record.offset < self._end]
-        return [1]
+    def __init__(self, count: int, end: int) -> None:
+        self._left = [kept(b"x" * 10, (), offset) for offset in range(count)]
+        self._end = end
 
     async def step(self) -> list[StoredRecord]:
         step, self._left = self._left[:3], self._left[3:]
@@ -281,46 +235,15 @@ class Reader:
         return not self._left
 
 
-def reader(count: int, end: int = 100) -> TopicReader:
-    return cast("TopicReader", Reader([kept(b"x" * 10, (), offset) for offset in range(count)], end))
-
-
-async def test_the_newest_are_kept_the_oldest_first() -> None:
-    found = await newest(reader(10, end=8), 3, lambda record: record.offset != 6, 1000)
-    assert [record.offset for record in found.records] == [4, 5, 7]
-    assert (found.read, found.held, found.cut, found.late) == (8, 30, False, False)
-
-
-@pytest.mark.parametrize(("most", "offsets", "cut"), [(30, [0, 1, 2], False), (29, [1, 2], True), (9, [], True)])
-async def test_no_more_bytes_are_held_than_allowed(most: int, offsets: list[int], cut: bool) -> None:
-    found = await newest(reader(3), 3, lambda _: True, most)
-    assert [record.offset for record in found.records] == offsets
-    assert (found.cut, found.held) == (cut, 10 * len(offsets))
-
-
-async def test_it_ends_when_its_time_is_over() -> None:
-    found = await newest(reader(9), 9, lambda _: True, 1000, seconds=-1)
-    assert (found.read, found.late) == (3, True)
-    found = await newest(reader(3), 9, lambda _: True, 1000, seconds=-1)
-    assert (found.read, found.late) == (3, False), "it is at the end"
-
-
 @pytest.mark.parametrize(
-    ("over", "offsets", "late"), [(98, [96, 98], True), (81, [96, 98], True), (84, [*range(80, 85), 96, 98], False)]
+    ("count", "end", "seconds", "offsets", "late"),
+    [(10, 8, 60, [4, 5, 7], False), (9, 100, -1, [], True), (0, 100, -1, [], False)],
 )
-async def test_no_record_between_is_missing_if_the_time_is_over_in_a_step_further_back(
-    monkeypatch: pytest.MonkeyPatch, over: int, offsets: list[int], late: bool
+async def test_the_newest_are_kept_the_oldest_first_until_the_time_is_over(
+    count: int, end: int, seconds: float, offsets: list[int], late: bool
 ) -> None:
-    """The first step goes 4 offsets back, where 2 records are, the second 16 more, where 5 are."""
-    now = [0.0]
-    monkeypatch.setattr(topic, "monotonic", lambda: now[0])
-
-    def wanted(record: StoredRecord) -> bool:
-        now[0] += record.offset == over
-        return True
-
-    there = Reader([kept(b"x", (), offset) for offset in (*range(80, 85), 96, 98)], 100)
-    found = await topic.newest_of_last(cast("TopicReader", there), 4, 10, wanted, 1000, 0.5)
+    reader = cast("TopicReader", Reader(count, end))
+    found = await newest(reader, 3, lambda record: record.offset != 6, seconds)
     assert ([record.offset for record in found.records], found.late) == (offsets, late)
 
 

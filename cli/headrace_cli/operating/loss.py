@@ -1,29 +1,23 @@
-"""``check-loss``: whether anything was lost: one verdict with reasons, for cron and CI."""
+"""Whether anything was lost: what the tables say, and what Kafka says of them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from itertools import chain
-from pathlib import Path
-from typing import Annotated, Final
+from datetime import datetime
+from typing import Final
 
-import typer
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 from headrace_reader import against_kafka
 from headrace_reader.address import LakeAddress
 from headrace_reader.logjam import GAPS as LOGJAM_GAPS
 from headrace_reader.proof import OF_ERASING, exactly_once
-from headrace_reader.tables import Row
+from headrace_reader.tables import Row, connect, rows
 
-from headrace_cli.ground import DEFAULT_STATE, EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.operating.parts import CheckResult, Severity, as_document, show
-from headrace_cli.operating.records import parse_moment
-from headrace_cli.stack.reach import check_reachable, kafka_settings
-from headrace_cli.verbs import console, query
-from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
+from headrace_cli.ground import CommandError
+from headrace_cli.operating.findings import CheckResult, Severity
+from headrace_cli.stack.reach import check_reachable
 
 # ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
 
@@ -33,59 +27,11 @@ LOGJAM: Final = "logjam"
 QUARANTINE: Final = "quarantine"
 KAFKA: Final = "kafka"
 CONTENT: Final = "content"
-app = typer.Typer()
 
 
-@app.command(
-    "check-loss",
-    epilog=examples(
-        "./headrace check-loss --since 1d --json", "./headrace check-loss --lake /data/lake --kafka kafka-1:9092"
-    ),
-)
-def check_loss(
-    state: StateOption = DEFAULT_STATE,
-    kafka: KafkaOption = None,
-    lake: LakeOption = None,
-    since: Annotated[
-        str, typer.Option(metavar="TIME", help="What landed since an ISO time, or within this time: 1d.")
-    ] = "",
-    content: Annotated[
-        bool, typer.Option("--content", help="Read all that Kafka still holds, and compare it with its rows.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-) -> int:
-    """Say whether anything was lost, and why: 0 if not, 1 if lost, 4 if it cannot be told. For cron and CI."""
-    begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
-    settings, findings = _known_kafka(state, kafka), []
-    tables = lake or state / "lake"
-    try:
-        for found in chain(of_tables(tables, begin), of_kafka(settings, tables, content=content)):
-            findings.append(found)
-            if not as_json:
-                show(found)
-    except CommandError as error:
-        if error.status != EXIT_FAILED:
-            raise
-        raise CommandError(str(error), status=EXIT_DOUBT) from error  # 1 says that something was lost
-    bad = [found for found in findings if found.bad]
-    lost = any(found.verdict is Severity.WRONG for found in bad)
-    verdict = f"{'lost' if lost else 'in doubt'}: {', '.join(found.check for found in bad)}"
-    if not bad:
-        verdict = "nothing was lost" + ("" if settings else f", without a look at {KAFKA}")
-    if as_json:
-        print(as_document(findings, verdict, fine=not bad))
-    else:
-        console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
-    return (EXIT_FAILED if lost else EXIT_DOUBT) if bad else 0
-
-
-def _known_kafka(state: Path, named: str | None) -> KafkaSettings | None:
-    try:
-        return kafka_settings(state, named)
-    except CommandError as error:
-        if named is not None or error.status != EXIT_NOTHING_RUNS:
-            raise
-        return None
+def run(sql: str, lake: LakeAddress) -> list[Row]:
+    with connect(lake) as connection:
+        return rows(connection, sql)
 
 
 def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[CheckResult]:
@@ -94,12 +40,12 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[Chec
     yield _proof(exactly_once(lake))
     yield _gaps(lake, recent)
     yield _logjam(lake, recent)
-    rows = query.run(
+    found = run(
         """select reason, count(distinct (coalesce(id, concat(topic, '-', "partition", '-', "offset")), sha256)) as n"""
         f" from quarantine where {recent} group by all order by n desc",
         lake,
     )
-    named = ", ".join(f"{row['n']:,} {row['reason']}" for row in rows)
+    named = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
     yield CheckResult(QUARANTINE, Severity.FINE, f"kept byte for byte: {named or 'nothing'}")
 
 
@@ -117,7 +63,7 @@ def _proof(rows: Sequence[Row]) -> CheckResult:
 
 
 def _gaps(lake: LakeAddress, recent: str) -> CheckResult:
-    (found,) = query.run(
+    (found,) = run(
         'select count(*) as n, coalesce(sum("to" - "from" - "rows"), 0)::bigint as lost,'
         " count(*) filter (where \"to\" is null) as whole, string_agg(distinct reason, ', ') as reasons"
         f" from gaps where reason not in ('{GapReason.LOGJAM}', '{GapReason.JOINED}') and {recent}"
@@ -134,7 +80,7 @@ def _gaps(lake: LakeAddress, recent: str) -> CheckResult:
 
 
 def _logjam(lake: LakeAddress, recent: str) -> CheckResult:
-    (found,) = query.run(
+    (found,) = run(
         "select count(*) as n, coalesce(sum(to_sequence - from_sequence), 0)::bigint as numbers,"
         f" count(distinct (source, device)) as devices from ({LOGJAM_GAPS})"
         f" where reason = '{GapReason.LOGJAM}' and not covered and {recent}",
@@ -154,7 +100,7 @@ def of_kafka(settings: KafkaSettings | None, lake: LakeAddress, *, content: bool
         yield CheckResult(KAFKA, Severity.UNKNOWN, "not compared: no Kafka is known", "name it with --kafka HOST:PORT")
         return
     landed: dict[against_kafka.Place, int] = {
-        (row["topic"], row["partition"]): row["landed_to"] for row in query.run(against_kafka.LANDED, lake)
+        (row["topic"], row["partition"]): row["landed_to"] for row in run(against_kafka.LANDED, lake)
     }
     topics = {settings.events_topic, settings.quarantine_topic, *(topic for topic, _ in landed)}
     try:

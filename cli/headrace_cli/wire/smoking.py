@@ -1,4 +1,4 @@
-"""``smoke``: sends one event by each protocol and finds it on the events topic. `helm test` and the compose file use it."""
+"""Sends one event by each protocol, and finds it on the events topic."""
 
 from __future__ import annotations
 
@@ -6,46 +6,22 @@ import asyncio
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
 from headrace_common.kafka.client import describe
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_cli.ground import EXIT_FAILED
+from headrace_cli import console
 from headrace_cli.operating.records import NOW
 from headrace_cli.operating.topic import TopicReader, reading
-from headrace_cli.stack.reach import environments_kafka
-from headrace_cli.verbs import console
-from headrace_cli.wire.send.connections import Tally
-from headrace_cli.wire.send.source import RateSource
-from headrace_cli.wire.send.verb import run
-from headrace_cli.wire.target import Target, client_of, over_zeromq, parse_address, tls_context
+from headrace_cli.wire.connections import Tally
+from headrace_cli.wire.sending import run
+from headrace_cli.wire.source import RateSource
+from headrace_cli.wire.target import Target, client_of, over_zeromq, parse_address
 
 AGAIN: Final = 0.5
 """Seconds until a Kafka that could not be reached is asked again."""
-
-
-app = typer.Typer()
-
-
-@app.command()
-def smoke(
-    targets: Annotated[
-        list[str],
-        typer.Argument(metavar="PROTOCOL=HOST:PORT...", help="Receivers, for example forward=localhost:24224."),
-    ],
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="How long to wait for each answer, and for the events.")] = 60,
-) -> int:
-    """Send an event by each protocol and find it on the topic. HEADRACE_KAFKA__BOOTSTRAP_SERVERS says where Kafka is."""
-    tls = tls_context("" if ca is None else str(ca))
-    kafka = environments_kafka()
-    return EXIT_FAILED if asyncio.run(_try_all(kafka, parse(targets, tls), seconds)) else 0
 
 
 def parse(targets: Sequence[str], tls: ssl.SSLContext | None = None) -> list[Target]:
@@ -75,7 +51,7 @@ async def reached(kafka: KafkaSettings, seconds: float) -> None:
         await asyncio.sleep(AGAIN)
 
 
-async def _try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: float) -> int:
+async def try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: float) -> int:
     """Return how many protocols have failed."""
     await reached(kafka, seconds)
     async with reading(kafka) as reader:

@@ -22,10 +22,10 @@ from headrace_common.session.again import ImpossibleError, QuarantinedItem, Repl
 from headrace_reader.address import LakeAddress, without_secrets
 from headrace_reader.tables import connect, first_line
 
+from headrace_cli.console import format_size
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.parts import settings_class
+from headrace_cli.operating.findings import settings_class
 from headrace_cli.operating.records import Row, parsed
-from headrace_cli.verbs.console import format_size
 
 
 class ItemReader:

@@ -10,35 +10,21 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from headrace_common.operations.variables import named_protocols
 
+from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known
-from headrace_cli.operating.records import (
-    BEGINNING,
-    NOW,
-    Filters,
-    Row,
-    StoredRecord,
-    event,
-    parse_moment,
-    pretty,
-    reject,
-)
-from headrace_cli.operating.records import as_json as json_line
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import KafkaOption, StateOption, examples
+from headrace_cli.options import KafkaOption, StateOption, examples
 
-if TYPE_CHECKING:  # they import aiokafka, and the help needs it not
+if TYPE_CHECKING:  # they import aiokafka and rich, and the help needs them not
     from headrace_common.operations.settings import KafkaSettings
 
+    from headrace_cli.operating.records import Row, StoredRecord
     from headrace_cli.operating.topic import TopicReader
-
-LAST_BYTES: Final = 256 * 1024 * 1024
-"""Most bytes of records that `--last` holds."""
-
 
 app = typer.Typer()
 
@@ -72,16 +58,21 @@ def tap(
     ] = True,
 ) -> int:
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
+    from headrace_cli.operating.records import BEGINNING, NOW, event, parse_moment, reject
     from headrace_cli.stack.reach import kafka_settings
 
     check_known("--protocol", protocol or (), named_protocols())
-    if last is not None and (begin == NOW or limit is not None):
-        raise CommandError("--last counts back from the end: leave out --from now and --limit.", status=2)
-    filters = Filters(protocol or (), stream)
-    moment: datetime | str | None = begin or (NOW if last is None else BEGINNING if filters else None)
-    if moment not in (None, NOW, BEGINNING):
+    if last is not None and (begin or limit is not None):
+        raise CommandError("--last counts back from the end: leave out --from and --limit.", status=2)
+    moment: datetime | str = begin or NOW
+    if moment not in (NOW, BEGINNING):
         moment = parse_moment(begin, "--from", datetime.now(UTC))
-    tapping = _Tap(reject if quarantine else event, filters, as_json, limit, follow)
+
+    def passes(row: Row) -> bool:
+        known = not protocol or row.get("protocol") in protocol
+        return known and fnmatchcase(str(row.get("stream", "")), stream or "*")
+
+    tapping = _Tap(reject if quarantine else event, passes, as_json, limit, follow)
     try:
         asyncio.run(tapping.run(kafka_settings(state, kafka), moment, last, quarantine=quarantine))
     except KeyboardInterrupt:
@@ -98,25 +89,25 @@ class _Tap:
     """Shows records, and counts them. `limit`: of records that are shown; `follow`: go on at the topic's end."""
 
     decode: Callable[[StoredRecord], Row]
-    filters: Filters
+    passes: Callable[[Row], bool]
     as_json: bool
     limit: int | None
     follow: bool
     shown: int = 0
     read: int = 0
 
-    async def run(
-        self, settings: KafkaSettings, moment: datetime | str | None, last: int | None, *, quarantine: bool
-    ) -> None:
-        """Show what is stored from `moment` on, or the `last` records; without a moment, little more than these is read."""
-        from headrace_cli.operating.topic import reading
+    async def run(self, settings: KafkaSettings, moment: datetime | str, last: int | None, *, quarantine: bool) -> None:
+        """Show what is stored from `moment` on, or the newest `last` records among the last `last` offsets of each partition."""
+        from headrace_cli.operating.topic import newest, reading
 
         async with reading(settings, quarantine=quarantine, on_away=_say_away) as reader:
-            if moment is not None:
-                await reader.begin_at(moment)
             if last is not None:
-                await self._show_last(reader, last, begun=moment is not None)
+                await reader.begin_from({number: end - last for number, end in reader.ends.items()})
+                for record in (await newest(reader, last, self._wanted)).records:
+                    self._show(self.decode(record))
+                sys.stdout.flush()
                 return
+            await reader.begin_at(moment)
             if self.follow and console.ERR.is_terminal:
                 console.ERR.print(f"{reader.topic} at {settings.bootstrap_servers}; Ctrl-C ends", style="dim")
             await self._show_all(reader)
@@ -124,11 +115,8 @@ class _Tap:
     async def _show_all(self, reader: TopicReader) -> None:
         while self.follow or not await reader.at_the_end():
             for record in await reader.step():
-                if not self.follow and not reader.before_the_end(record):
-                    continue
-                row = self._wanted(record)
-                if row is not None:
-                    self._show(row)
+                if (self.follow or reader.before_the_end(record)) and self._wanted(record):
+                    self._show(self.decode(record))
                     if self.shown == self.limit:
                         sys.stdout.flush()
                         return
@@ -136,33 +124,16 @@ class _Tap:
             if output_closed():
                 raise BrokenPipeError
 
-    async def _show_last(self, reader: TopicReader, count: int, *, begun: bool) -> None:
-        def wanted(record: StoredRecord) -> bool:
-            return self._wanted(record) is not None
-
-        from headrace_cli.operating.topic import newest, newest_of_last
-
-        if begun:
-            found = await newest(reader, count, wanted, LAST_BYTES)
-        else:
-            found = await newest_of_last(reader, count, count, wanted, LAST_BYTES)
-        if found.cut:
-            raise CommandError(
-                f"--last {count}: these records hold more than {console.format_size(LAST_BYTES)}; ask for fewer."
-            )
-        for record in found.records:
-            self._show(self.decode(record))
-        sys.stdout.flush()
-
-    def _wanted(self, record: StoredRecord) -> Row | None:
+    def _wanted(self, record: StoredRecord) -> bool:
         self.read += 1
-        row = self.decode(record)
-        return row if self.filters.passes(row) else None
+        return self.passes(self.decode(record))
 
     def _show(self, row: Row) -> None:
+        from headrace_cli.operating.records import as_json, pretty
+
         self.shown += 1
         if self.as_json:
-            sys.stdout.buffer.write(json_line(row) + b"\n")
+            sys.stdout.buffer.write(as_json(row) + b"\n")
             return
         with console.OUT.capture() as captured:  # rich would end the process itself on a closed pipe
             console.OUT.print(pretty(row))

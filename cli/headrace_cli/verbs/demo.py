@@ -19,17 +19,18 @@ from headrace_reader.against_kafka import held
 from headrace_reader.tables import Row
 from rich.text import Text
 
+from headrace_cli import console
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.machine.jars import REPOSITORY_VARIABLE
-from headrace_cli.operating.parts import as_environment
-from headrace_cli.operating.snippets import PORTS
+from headrace_cli.operating.findings import as_environment
 from headrace_cli.stack.stack import StackOptions
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.verbs import console, query
+from headrace_cli.verbs import query
 from headrace_cli.verbs.down import down
+from headrace_cli.verbs.snippet import PORTS
 from headrace_cli.verbs.up import start
-from headrace_cli.wire.send.source import ShopSource
-from headrace_cli.wire.send.verb import watched
+from headrace_cli.wire.sending import watched
+from headrace_cli.wire.source import ShopSource
 from headrace_cli.wire.target import Target, client_of, parse_address
 
 CONNECTIONS: Final = 4

@@ -11,47 +11,36 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
+from headrace_cli import console
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known, run
+from headrace_cli.options import CaOption, StateOption, examples
+from headrace_cli.wire.target import ASKED, target_of, why_not
 from headrace_reader.text import printable
 from rich.text import Text
 
-from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import CaOption, StateOption, examples
-from headrace_cli.wire.conform import probes
-from headrace_cli.wire.conform.bench import Bench, Finding, Probe, StorageSwitch, Verdict
-from headrace_cli.wire.target import ASKED, target_of, why_not
+from headrace_conform import probes
+from headrace_conform.bench import Bench, Finding, Probe, StorageSwitch, Verdict
 
 FORMATS: Final = ("table", "json")
 _COLORS: Final = {Verdict.KEPT: "green", Verdict.BROKEN: "red", Verdict.NOTED: "yellow", Verdict.NOT_ASKED: "dim"}
 
 _LUMBERJACK: Final = frozenset({"lumberjack"})
-_FORWARD: Final = frozenset({"forward"})
-_COUNTED: Final = frozenset({"lumberjack", "courier"})
 PROBES: Final = (
     Probe("acknowledges", "How soon does it acknowledge?", probes.acknowledges),
     Probe("before-storage", "Does it acknowledge before it stores?", probes.before_storage, held=True),
     Probe("version-1", "Does it keep clients of version 1 alive?", probes.version_one, _LUMBERJACK, held=True),
     Probe("half-closed", "Does a client that has finished sending still hear?", probes.half_closed, held=True),
     Probe("gone", "What if the client goes away with a frame in flight?", probes.gone, held=True, risky=True),
-    Probe("forms", "Which forms of a frame does it take?", probes.forms),
-    Probe("partial", "Does it say how far it is?", probes.partial, _COUNTED),
     Probe("in-flight", "Does it take several frames at once?", probes.in_flight),
     Probe("resend", "Does it acknowledge what it has already?", probes.resend),
-    Probe("half-close", "Does it answer a client that has finished sending?", probes.half_close),
-    Probe("empty-frame", "What does it say to a frame without events?", probes.empty_frame),
-    Probe("no-chunk", "What does it do without a chunk?", probes.no_chunk, _FORWARD),
     Probe("large-frame", "How large may a frame be?", probes.large_frame, risky=True),
-    Probe("large-event", "How large may an event be?", probes.large_event, risky=True),
-    Probe("late-byte", "Does it wait for a frame's end?", probes.late_byte),
     Probe("half-frame", "What does half a frame do?", probes.half_frame, risky=True),
     Probe("malformed", "What do bytes do with which no frame begins?", probes.malformed, risky=True),
-    Probe("unknown", "What does a message do that nobody knows?", probes.unknown, risky=True),
     Probe("bad-event", "What does one event do that is not understood?", probes.faulty, risky=True),
-    Probe("overfull", "What do more events do than a window announces?", probes.overfull, _LUMBERJACK, risky=True),
-    Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", probes.bomb, risky=True),
     Probe("no-frame", "What do connections do that say nothing?", probes.no_frame, risky=True),
+    Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", probes.bomb, risky=True),
 )
-"""Each is asked of servers of its `protocols`. docs/conformance.md has them by what they ask."""
+"""Each is asked of servers of its `protocols`. The bomb is the last: a server that breaks by it stays broken."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,18 @@ class TimedFinding:
     seconds: float
 
 
-app = typer.Typer()
+def _exit(status: int, **_: object) -> None:
+    raise typer.Exit(status)
+
+
+app = typer.Typer(
+    context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False, result_callback=_exit
+)
+
+
+@app.callback()
+def _main() -> None:
+    """Ask a server."""
 
 
 @app.command(
@@ -176,3 +176,7 @@ def _print(bench: Bench, asked: Sequence[TimedFinding]) -> None:
     broken = sum(each.finding.verdict is Verdict.BROKEN for each in asked)
     told = f"{broken} broken" if broken else "nothing broken"
     console.ERR.print(f"{len(asked)} probes over {bench.connections} connections: {told}", markup=False)
+
+
+if __name__ == "__main__":
+    run(app)

@@ -8,16 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
+from headrace_cli import console
 from headrace_cli.ground import EXIT_FAILED, ROOT, check_checkout
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
-from headrace_cli.verbs import console
 
 LINT: Final = (
     ("ruff check", ("ruff", "check", ".", "headrace")),
@@ -84,13 +83,12 @@ def run_tests(
     tier = Tier.FULL if full else Tier.ALL if everything or selects(arguments) else Tier.QUICK
     shared = spread(arguments, os.cpu_count() or 1)
     failed = []
-    with compiling() if lint and shared else nullcontext():
-        for name, command in LINT if lint else ():
-            began = time.monotonic()
-            ok = subprocess.run([sys.executable, "-m", *command], cwd=ROOT).returncode == 0
-            console.line(name, "good" if ok else "bad", f"{time.monotonic() - began:.1f} s")
-            if not ok:
-                failed.append(name)
+    for name, command in LINT if lint else ():
+        began = time.monotonic()
+        ok = subprocess.run([sys.executable, "-m", *command], cwd=ROOT).returncode == 0
+        console.line(name, "good" if ok else "bad", f"{time.monotonic() - began:.1f} s")
+        if not ok:
+            failed.append(name)
     with console.fetching() as progress:  # here, where it is seen; a test would be silent for minutes
         for name in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
             jars(name, progress)
@@ -113,16 +111,6 @@ def _environment() -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode")}
-
-
-def compiling() -> subprocess.Popen[bytes]:
-    """Start to compile the tests and their imports; as a context, it waits for the end. Errors are left to pytest.
-
-    The linters leave a core to it. All workers begin at once, and in a new checkout each would compile everything by itself.
-    """
-    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q"]
-    nowhere = subprocess.DEVNULL
-    return subprocess.Popen(collect, cwd=ROOT, env=_environment(), stdin=nowhere, stdout=nowhere, stderr=nowhere)
 
 
 def selects(arguments: Sequence[str]) -> bool:

@@ -31,12 +31,12 @@ from headrace_reader.tables import connect
 from headrace_reader.text import printable
 from rich.text import Text
 
+from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.operating.records import parse_moment
+from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
 from headrace_cli.stack.reach import check_reachable, kafka_settings
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import KafkaOption, LakeOption, StateOption, examples
-from headrace_cli.wire.quarantined.items import Item, ItemFilter, ItemReader, items_of
+from headrace_cli.wire.items import Item, ItemFilter, ItemReader, items_of
 
 AT_ONCE: Final = 2_000
 """The most events that are looked up and published together, or `AT_ONCE_BYTES` of them."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
+from headrace_cli.console import format_size
+from headrace_cli.wire.target import ASKED
 from headrace_common.session.client import Answer
-from headrace_forward.client import ForwardClient
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
 
-from headrace_cli.verbs.console import format_size
-from headrace_cli.wire.conform.bench import Bench, Finding, Line, Verdict, outcome
-from headrace_cli.wire.target import ASKED
+from headrace_conform.bench import Bench, Finding, Line, Verdict, outcome
 
 IN_FLIGHT: Final = 8
 STEP: Final = 4
@@ -41,37 +39,6 @@ async def acknowledges(bench: Bench) -> Finding:
         return Finding(Verdict.KEPT, f"acknowledges after {said}", {"seconds": times})
 
 
-async def forms(bench: Bench) -> Finding:
-    """Each form that a frame may have, over one connection, one after the other."""
-    taken: list[str] = []
-    refused: list[str] = []
-    for form in ASKED[bench.target.protocol]().forms:
-        async with bench.line() as line:
-            await line.send(line.client.frame(bench.events(3), form), bench.wait)
-            (taken if await line.acknowledged(0, bench.wait) else refused).append(form)
-    if refused:
-        return Finding(
-            Verdict.NOTED, f"takes {', '.join(taken) or 'none'}; does not acknowledge {', '.join(refused)}",
-            {"taken": taken, "refused": refused},
-        )  # fmt: skip
-    return Finding(Verdict.KEPT, f"takes {', '.join(taken)}", {"taken": taken, "refused": []})
-
-
-async def empty_frame(bench: Bench) -> Finding:
-    """A frame without events, and one with some."""
-    async with bench.line() as line:
-        await line.send(line.client.frame([]), bench.wait)
-        heard = await line.acknowledged(0, bench.silence)
-        await line.send(line.client.frame(bench.events(3)), bench.wait)
-        after = await line.acknowledged(1, bench.wait)
-        said = outcome(line)
-    if heard and after:
-        return Finding(Verdict.KEPT, "acknowledges it, and what follows")
-    if after:
-        return Finding(Verdict.NOTED, "says nothing to it, and acknowledges what follows")
-    return Finding(Verdict.NOTED, f"{said}; what follows is not acknowledged")
-
-
 async def in_flight(bench: Bench) -> Finding:
     """Eight frames at once."""
     async with bench.line() as line:
@@ -84,21 +51,6 @@ async def in_flight(bench: Bench) -> Finding:
             return Finding(verdict, f"acknowledges {IN_FLIGHT - missing} of {IN_FLIGHT}, and {outcome(line, -1)}")
     kept = order == sorted(order)
     return Finding(Verdict.KEPT, f"acknowledges all {IN_FLIGHT}, {'in order' if kept else 'not in order'}")
-
-
-async def partial(bench: Bench) -> Finding:
-    """A frame of ten thousand events."""
-    async with bench.line() as line:
-        await line.send(line.client.frame(bench.events(10_000)), bench.wait)
-        whole = await line.acknowledged(0, bench.wait)
-        counts = [answer.count for _, answer in line.answers]
-    if not whole:
-        return Finding(Verdict.NOTED, f"{outcome(line)} for a frame of 10,000 events")
-    parts = [count for count in counts if 0 < count < 10_000]
-    if parts != sorted(parts):
-        return Finding(Verdict.BROKEN, f"takes back acknowledgements: {', '.join(map(str, counts[:10]))}")
-    said = f"says {len(parts)} times how far it is" if parts else "acknowledges the whole frame at once"
-    return Finding(Verdict.NOTED, said, {"parts": parts[:100]})
 
 
 async def resend(bench: Bench) -> Finding:
@@ -115,33 +67,13 @@ async def resend(bench: Bench) -> Finding:
     return Finding(Verdict.KEPT, "acknowledges it again; whether it is stored twice shows only in the storage")
 
 
-async def half_close(bench: Bench) -> Finding:
-    """A frame, and the end of the client's side."""
-    async with bench.line() as line:
-        await line.send(line.client.frame(bench.events(10)), bench.wait)
-        line.finish()
-        if await line.acknowledged(0, bench.wait):
-            await line.silence(bench.silence / 4)
-            return Finding(Verdict.KEPT, "acknowledges it" + (f", then {line.ended}" if line.ended else ", stays open"))
-        return Finding(Verdict.NOTED, f"{outcome(line)}: the client sends it again")
-
-
 async def large_frame(bench: Bench) -> Finding:
     """Frames of events of 1 KiB, from 64 KiB on, each four times as large, until one is refused."""
-    return await _grow(bench, lambda size: (size // 1024, 900))
-
-
-async def large_event(bench: Bench) -> Finding:
-    """Frames of one event, from 64 KiB on, each four times as large, until one is refused."""
-    return await _grow(bench, lambda size: (1, size))
-
-
-async def _grow(bench: Bench, shape: Callable[[int], tuple[int, int]]) -> Finding:
     taken, size = 0, FIRST
     while True:
         size = min(size, bench.largest)
         async with bench.line() as line:
-            await line.send(line.client.frame(bench.events(*shape(size)), line.client.plain), bench.wait)
+            await line.send(line.client.frame(bench.events(size // 1024, 900), line.client.plain), bench.wait)
             if not await line.acknowledged(0, bench.wait):
                 figures = {"taken": taken, "refused": size}
                 said = f"takes {format_size(taken)}" if taken else "takes none"
@@ -150,20 +82,6 @@ async def _grow(bench: Bench, shape: Callable[[int], tuple[int, int]]) -> Findin
         if size == bench.largest:
             return Finding(Verdict.KEPT, f"takes {format_size(taken)}, the bound of this run", {"taken": taken})
         size *= STEP
-
-
-async def no_chunk(bench: Bench) -> Finding:
-    """A message without a chunk, and one with it."""
-    async with bench.line() as line:
-        assert isinstance(line.client, ForwardClient)
-        await line.send(line.client.unasking([line.client.document(event) for event in bench.events(3)]), bench.wait)
-        await line.silence(bench.silence / 4)
-        if line.over:
-            return Finding(Verdict.NOTED, f"{outcome(line)}: a logger that asks for nothing loses what it writes next")
-        await line.send(line.client.frame(bench.events(3)), bench.wait)
-        if await line.acknowledged(0, bench.wait):
-            return Finding(Verdict.KEPT, "says nothing to it, and acknowledges the next")
-        return Finding(Verdict.BROKEN, f"{outcome(line)} to a message with a chunk that follows it")
 
 
 async def before_storage(bench: Bench) -> Finding:
@@ -177,8 +95,10 @@ async def version_one(bench: Bench) -> Finding:
     async with bench.line(LumberjackClient(version=V1)) as line:
         found = await _held(bench, line)
         counts = found.figures.get("while_held", ())
-    if found.verdict is Verdict.KEPT and counts:
-        said = f"sends {len(counts)} keep-alives while the storage stands still: a client of version 1 takes them as success"
+    if found.verdict is not Verdict.BROKEN and (counts or found.figures.get("fault")):
+        said = (
+            f"speaks {len(counts) or 1} times while the storage stands still: a client of version 1 takes it as success"
+        )
         return Finding(Verdict.BROKEN, said, found.figures)
     return found
 
@@ -224,8 +144,9 @@ async def _held(bench: Bench, line: Line) -> Finding:
         await line.send(line.client.frame(bench.events(100)), bench.wait)
         await line.until(lambda: any(each.frame == 1 and each.count for _, each in line.answers), bench.silence)
         heard = [(at - begun, answer) for at, answer in line.answers if answer.frame == 1]
+        fault = line.fault
     released = time.monotonic()
-    figures = {"while_held": [[round(at, 3), answer.count] for at, answer in heard]}
+    figures = {"while_held": [[round(at, 3), answer.count] for at, answer in heard], "fault": fault}
     early = next(((at, answer) for at, answer in heard if answer.count), None)
     if early is not None:
         at, answer = early
@@ -254,22 +175,6 @@ def _kept_alive(heard: list[tuple[float, Answer]]) -> str:
     return f" with {len(heard)} keep-alives, at most {max(gaps):.1f} s apart"
 
 
-async def late_byte(bench: Bench) -> Finding:
-    """A frame without its last byte, and that byte after a pause."""
-    async with bench.line() as line:
-        data = line.client.frame(bench.events(10))
-        await line.send(data[:-1], bench.wait)
-        await line.acknowledged(0, bench.silence / 4)
-        if any(answer.whole for _, answer in line.answers) or line.fault:
-            return Finding(Verdict.BROKEN, f"{outcome(line)} before its last byte is sent")
-        if line.ended:
-            return Finding(Verdict.NOTED, f"{line.ended} the connection of a client that pauses inside a frame")
-        await line.send(data[-1:], bench.wait)
-        if await line.acknowledged(0, bench.wait):
-            return Finding(Verdict.KEPT, "waits for the last byte, then acknowledges")
-        return Finding(Verdict.BROKEN, f"{outcome(line)} when the frame is complete")
-
-
 async def half_frame(bench: Bench) -> Finding:
     """A whole frame and half of another, and the end of the client's side."""
     async with bench.line() as line:
@@ -291,27 +196,14 @@ async def malformed(bench: Bench) -> Finding:
     """A whole frame, bytes with which no frame begins, and another whole frame."""
     async with bench.line() as line:
         data = line.client.frame(bench.events(10)) + line.client.malformed + line.client.frame(bench.events(10))
-        return await _after_bad(bench, line, data, "those bytes")
-
-
-async def unknown(bench: Bench) -> Finding:
-    """The same with a message of an unknown kind or version."""
-    async with bench.line() as line:
-        data = line.client.frame(bench.events(10)) + line.client.unknown + line.client.frame(bench.events(10))
-        found = await _after_bad(bench, line, data, line.client.unknown_is)
-        remarks = sorted({remark.text for _, remark in line.remarks} - {"VERS"})
-    return Finding(found.verdict, found.answer + (f"; says {', '.join(remarks)}" if remarks else ""), found.figures)
-
-
-async def _after_bad(bench: Bench, line: Line, data: bytes, what: str) -> Finding:
-    await line.send(data, bench.wait)
-    await line.acknowledged(1, bench.wait)
+        await line.send(data, bench.wait)
+        await line.acknowledged(1, bench.wait)
     before = "acknowledges the frame before it" if line.whole(0) else "acknowledges not even the frame before it"
     figures = {"before": bool(line.whole(0)), "after": bool(line.whole(1)), "closed": bool(line.ended)}
     if line.fault:
         return Finding(Verdict.BROKEN, outcome(line), figures)
     if line.whole(1):
-        return Finding(Verdict.NOTED, f"skips {what}: {before} and the frame after it", figures)
+        return Finding(Verdict.NOTED, f"skips those bytes: {before} and the frame after it", figures)
     if line.ended:
         return Finding(Verdict.KEPT if line.whole(0) else Verdict.NOTED, f"{line.ended}; {before}", figures)
     return Finding(Verdict.NOTED, f"{before}, and then nothing: the client waits", figures)
@@ -340,17 +232,6 @@ async def bomb(bench: Bench) -> Finding:
     sizes = f"{format_size(len(data))} that inflate to {format_size(bench.inflated)}"
     verdict = Verdict.BROKEN if line.fault else Verdict.NOTED
     return Finding(verdict, f"{said} ({sizes})", {"bytes": len(data), "inflated": bench.inflated})
-
-
-async def overfull(bench: Bench) -> Finding:
-    """A window of five events whose compressed frame has ten."""
-    async with bench.line() as line:
-        assert isinstance(line.client, LumberjackClient)
-        await line.send(line.client.overfull([line.client.document(event) for event in bench.events(10)]), bench.wait)
-        await line.until(lambda: bool(line.answers), bench.wait)
-        if line.whole(0):
-            return Finding(Verdict.NOTED, "acknowledges the five, and keeps silent about the others")
-        return Finding(Verdict.BROKEN if line.fault else Verdict.KEPT, outcome(line))
 
 
 async def no_frame(bench: Bench) -> Finding:

@@ -15,7 +15,7 @@ from headrace_common.operations.settings import Settings, own_environment
 from headrace_common.operations.variables import PREFIX
 from headrace_common.protocol import installed
 
-from headrace_cli.verbs import console
+from headrace_cli import console
 
 _RECEIVERS: Final = {protocol.name: protocol.settings for protocol in installed()}
 _OTHERS: Final[Mapping[str, tuple[str, str]]] = {

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import Answer, Client, Remark
-
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.channel import opened
 from headrace_cli.wire.target import ASKED, Target
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.client import Answer, Client, Remark
 
 EVERY: Final[Collection[str]] = frozenset(ASKED)
 PATIENCE: Final = 60.0

@@ -12,7 +12,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import Answer
 
 from headrace_cli.wire.channel import Channel, channel_to
-from headrace_cli.wire.send.source import EventSource
+from headrace_cli.wire.source import EventSource
 from headrace_cli.wire.target import Target, client_of, why_not
 
 WINDOW: Final = 32

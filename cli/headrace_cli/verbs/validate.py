@@ -21,11 +21,11 @@ from headrace_common.operations.settings import (
     load,
 )
 
+from headrace_cli import console
 from headrace_cli.ground import check_known
-from headrace_cli.operating.parts import NAMES, CheckResult, Severity, as_document, settings_class, show
+from headrace_cli.operating.findings import NAMES, CheckResult, Severity, as_document, settings_class, show
+from headrace_cli.options import examples
 from headrace_cli.stack.reach import check_reachable
-from headrace_cli.verbs import console
-from headrace_cli.verbs.options import examples
 
 RECORD_BYTES: Final = 64 * 1024
 """Room for an event's headers in its batch, and for the batch's own."""

@@ -14,8 +14,8 @@ from headrace_common.operations.tasks import own_name
 from headrace_common.protocol import installed
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known
+from headrace_cli.options import StateOption, examples
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.verbs.options import StateOption, examples
 
 CLIENTS: Final = {path.stem: path for path in sorted(Path(__file__).with_name("clients").glob("*/*.txt"))}
 """Files by client; a file's folder is named as the protocol."""

@@ -1,0 +1,79 @@
+"""``check-loss``: whether anything was lost: one verdict with reasons, for cron and CI."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace_cli.ground import DEFAULT_STATE, EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
+
+if TYPE_CHECKING:
+    from headrace_common.operations.settings import KafkaSettings
+
+app = typer.Typer()
+
+
+@app.command(
+    "check-loss",
+    epilog=examples(
+        "./headrace check-loss --since 1d --json", "./headrace check-loss --lake /data/lake --kafka kafka-1:9092"
+    ),
+)
+def check_loss(
+    state: StateOption = DEFAULT_STATE,
+    kafka: KafkaOption = None,
+    lake: LakeOption = None,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="What landed since an ISO time, or within this time: 1d.")
+    ] = "",
+    content: Annotated[
+        bool, typer.Option("--content", help="Read all that Kafka still holds, and compare it with its rows.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> int:
+    """Say whether anything was lost, and why: 0 if not, 1 if lost, 4 if it cannot be told. For cron and CI."""
+    from headrace_cli import console
+    from headrace_cli.operating.findings import Severity, as_document, show
+    from headrace_cli.operating.loss import of_kafka, of_tables
+    from headrace_cli.operating.records import parse_moment
+
+    begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
+    settings, findings = _known_kafka(state, kafka), []
+    tables = lake or state / "lake"
+    try:
+        for found in chain(of_tables(tables, begin), of_kafka(settings, tables, content=content)):
+            findings.append(found)
+            if not as_json:
+                show(found)
+                sys.stdout.flush()  # Kafka may be silent for half a minute
+    except CommandError as error:
+        if error.status != EXIT_FAILED:
+            raise
+        raise CommandError(str(error), status=EXIT_DOUBT) from error  # 1 says that something was lost
+    bad = [found for found in findings if found.bad]
+    lost = any(found.verdict is Severity.WRONG for found in bad)
+    verdict = f"{'lost' if lost else 'in doubt'}: {', '.join(found.check for found in bad)}"
+    if not bad:
+        verdict = "nothing was lost" + ("" if settings else ", without a look at kafka")
+    if as_json:
+        print(as_document(findings, verdict, fine=not bad))
+    else:
+        console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
+    return (EXIT_FAILED if lost else EXIT_DOUBT) if bad else 0
+
+
+def _known_kafka(state: Path, named: str | None) -> KafkaSettings | None:
+    from headrace_cli.stack.reach import kafka_settings
+
+    try:
+        return kafka_settings(state, named)
+    except CommandError as error:
+        if named is not None or error.status != EXIT_NOTHING_RUNS:
+            raise
+        return None
