@@ -41,8 +41,8 @@ def query(
     sql: Annotated[
         str | None,
         typer.Argument(
-            help="One SQL query; the tables are events, quarantine, duplicates, batches, gaps and erasures. Without one, a line is a"
-            " query."
+            help="One SQL query; the tables are events, quarantine, duplicates, batches, gaps and erasures. Without one,"
+            " a line is a query."
         ),
     ] = None,
     state: StateOption = DEFAULT_STATE,
