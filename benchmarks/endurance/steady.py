@@ -188,7 +188,7 @@ def _freshness(lake: Path, commits: Sequence[tuple[int, int, float]], warm: floa
             with said(batch, moment) as (values {values}),
             fresh as (
                 select s.moment - epoch(e.received_time) as age, epoch(e.received_time) as came
-                from events e asof join batches b
+                from events e asof join (from batches where "from" < "to") b
                     on e.topic_id = b.topic_id and e."partition" = b."partition" and e."offset" >= b."from"
                 join said s on s.batch = b.batch)
             select quantile_cont(age, [0.5, 0.95, 0.99]), max(age) from fresh

@@ -152,7 +152,8 @@ QUERY_SECONDS: Final = 20.0
 MEMORY: Final = "512MB"
 
 _ROWS: Final = """
-    select greatest(0, coalesce(sum(records), 0) - any_value(bad) - any_value(again)), any_value(bad), epoch(max(landed_at))
+    select greatest(0, coalesce(sum(records), 0) - any_value(bad) - any_value(again)), any_value(bad),
+        epoch(max(landed_at) filter ("from" < "to"))
     from batches, (select count(*) as bad from quarantine), (select count(*) as again from duplicates)"""
 _GAPS: Final = """
     select reason, count(*), sum(case when reason = 'logjam' then to_sequence - from_sequence else "to" - "from" - "rows" end)

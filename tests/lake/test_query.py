@@ -405,6 +405,13 @@ def test_what_is_no_contradiction(lake: Path, name: str) -> None:
     assert wrong(lake) == []
 
 
+def test_a_claim_is_no_landing(tmp_path: Path) -> None:
+    make(tmp_path, batches=[{**batch(4, 4, 0), "batch": -1}])
+    assert query._last_landing(tmp_path) == "Nothing has landed yet."
+    make(tmp_path, batches=[batch(4, 5, 1)])
+    assert query._last_landing(tmp_path).startswith("The last batch landed")
+
+
 def test_tables_of_a_version_without_gaps_are_proven_too(lake: Path) -> None:
     shutil.rmtree(lake / GAPS)
     assert wrong(lake) == []

@@ -167,14 +167,14 @@ QUERIES: Final = {
 
 NAMED: Final = (PROOF, *QUERIES)
 
+_LAST_LANDED: Final = """
+    select max(landed_at) filter ("from" < "to") as last, (select count(*) from quarantine) as bad from batches"""
+"""Lines that cover no offset are of a claim: nothing landed then."""
+
 
 def _last_landing(lake: Path | str) -> str:
     there = run("select 1 from duckdb_views() where view_name = 'batches'", lake)
-    found = (
-        run("select max(landed_at) as last, (select count(*) from quarantine) as bad from batches", lake)[0]
-        if there
-        else {}
-    )
+    found = run(_LAST_LANDED, lake)[0] if there else {}
     if found.get("last") is None:
         return "Nothing has landed yet."
     ago = (datetime.now(UTC) - found["last"]).total_seconds()

@@ -28,9 +28,7 @@ LANDED: Final = f"""
         where topic_id not in (select topic_id from gaps where reason = '{GapReason.RECREATED}') group by topic)
     select n.topic, topic_id, c."partition", max(c."to") as landed_to from newest n join ({COVERED}) c using (topic_id)
     group by all"""  # noqa: S608
-"""(topic, topic_id, partition, landed_to) of the topics that were landed last: aiokafka does not tell us the ids of topics.
-
-A topic that was recreated is not among them before its first batch."""
+"""(topic, topic_id, partition, landed_to) of the topics that were claimed last: aiokafka does not tell us the ids of topics."""
 
 
 _ROWS: Final = """
