@@ -80,7 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 TESTS: Final = Path(__file__).parent
 
 STRICT: Final = re.compile(
-    r"(faults|fuzz|simulation)/|system/test_promise_|lake/test_(kills|model)\.|logjam/test_loss_model\."
+    r"(faults|fuzz|simulation)/|system/test_promise_|lake/test_(kills|model)\.|logjam/test_losses\."
 )
 """Files whose tests are never run once more: one that fails has seen the promise broken, or is made of a seed."""
 

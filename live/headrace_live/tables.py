@@ -157,7 +157,7 @@ _ROWS: Final = """
     from batches, (select count(*) as bad from quarantine), (select count(*) as again from duplicates)"""
 _GAPS: Final = """
     select reason, count(*), sum(case when reason = 'logjam' then to_sequence - from_sequence else "to" - "from" - "rows" end)
-    from gaps where reason <> 'joined' group by reason order by reason"""
+    from gaps group by reason order by reason"""
 _ROW: Final = """
     select protocol, stream, source, epoch(received_time) as received, topic, "partition", "offset", epoch(landed_at) as landed
     from {table} where {column} = ? order by received_time, "offset" limit 1"""

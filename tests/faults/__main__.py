@@ -53,13 +53,13 @@ def table(entries: Sequence[Entry]) -> str:
         "`faults.jsonl`.",
         "",
         "| brokers | rounds | with a broken promise | frames | sent again | events | until all was acknowledged, at most"
-        " | numbers of a Logjam device | of these named in markers |",
+        " | numbers of a Logjam device | of these lost |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for brokers in sorted({each["brokers"] for each in entries}):
         of = [each for each in entries if each["brokers"] == brokers]
         broken = sum(bool(each["problems"]) for each in of)
-        sums = ("frames", "sent_again", "events", "numbers", "numbers_in_markers")
+        sums = ("frames", "sent_again", "events", "numbers", "numbers_lost")
         frames, again, events, *device = (f"{sum(each.get(name, 0) for each in of):,}" for name in sums)
         longest = max(each["seconds_until_all_was_acknowledged"] for each in of)
         lines.append(

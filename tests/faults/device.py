@@ -1,13 +1,15 @@
-"""A device of Logjam, which nobody acknowledges: each of its numbers must be stored, or named in a marker."""
+"""A device of Logjam, which nobody acknowledges: each of its numbers must be stored, or said to be lost."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from tests.contract.topic import Stored
+from tests.logjam.losses import Row, losses
 from tests.logjam.test_devices import GAP, Device
 
 PERIOD: Final = 0.05
@@ -23,8 +25,7 @@ class Numbers:
 
     device: Device
     stored: set[int] = field(default_factory=set)
-    named: set[int] = field(default_factory=set)
-    """In markers: lost, or called lost."""
+    rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     async def publish(self, ending: asyncio.Event) -> None:
@@ -44,9 +45,10 @@ class Numbers:
         """Takes what the events topic has got."""
         for record in records:
             if record["ce_type"] == GAP:
-                self.named.update(range(record.json["from"], record.json["to"]))
-            elif (number := record.attributes.get("sequence")) and "device" in record.attributes:
+                continue
+            if (number := record.attributes.get("sequence")) and "device" in record.attributes:
                 self.stored.add(number)
+                self.rows.append((record.id, json.dumps(record.attributes), record.timestamp))
                 body = record.json
                 if (
                     isinstance(body, dict)
@@ -56,6 +58,11 @@ class Numbers:
                     self.problems.append(f"logjam: the device has not sent {body} as {number}")
 
     @property
+    def lost(self) -> set[int]:
+        """Those that the query calls lost."""
+        return {number for _, start, end in losses(self.rows) for number in range(start, end)}
+
+    @property
     def missing(self) -> list[int]:
-        """Those that are neither stored nor named."""
-        return sorted(set(range(1, self.device.sequence + 1)) - self.stored - self.named)
+        """Those that are neither stored nor said to be lost, or both."""
+        return sorted(set(range(1, self.device.sequence + 1)) - (self.stored ^ self.lost))

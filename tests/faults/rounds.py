@@ -203,7 +203,7 @@ async def _attack(stack: Stack, chance: random.Random, together: Sequence[str]) 
 
 
 async def _lost(stack: Stack) -> list[str]:
-    """What of the device's numbers is neither stored nor named, while it publishes on."""
+    """What of the device's numbers is neither stored nor said to be lost, while it publishes on."""
     numbers = stack.numbers
     end = time.monotonic() + PEACE
     await numbers.go_on()
@@ -211,7 +211,9 @@ async def _lost(stack: Stack) -> list[str]:
         await numbers.go_on()
     problems, numbers.problems = numbers.problems, []
     if missing := [number for number in numbers.missing if number < numbers.device.sequence]:
-        problems.append(f"logjam: {len(missing)} numbers are neither stored nor in a marker, the first {missing[0]}")
+        problems.append(
+            f"logjam: {len(missing)} numbers are not either stored or said to be lost, the first {missing[0]}"
+        )
     return problems
 
 
@@ -262,7 +264,7 @@ async def round_of(stack: Stack, seed: str, seconds: float, together: Sequence[s
         "events": sum(len(frame.values) for frame in frames),
         "sent_again": sum(frame.attempts - 1 for frame in frames),
         "numbers": stack.numbers.device.sequence - first,
-        "numbers_in_markers": len([number for number in stack.numbers.named if number > first]),
+        "numbers_lost": len([number for number in stack.numbers.lost if number > first]),
         "stored": sum(record.json.get("mark") in marks for record in stored),
         "seconds_until_all_was_acknowledged": round(recovery, 1),
         "problems": sorted(set(problems)),

@@ -113,7 +113,7 @@ class Stack:
         return sum((proxy.done for proxy in self.proxies.values()), Counter())
 
     async def told(self) -> bool:
-        """Reads on, and returns whether each number of the device is stored, or named in a marker."""
+        """Reads on, and returns whether each number of the device is stored, or said to be lost."""
         found = await self._new(self.kafka.events_topic)
         self.numbers.read(found)
         self.events += found

@@ -27,7 +27,6 @@ from tests.faults.device import Numbers
 from tests.faults.proxy import rewritten, without_id
 from tests.faults.rounds import round_of
 from tests.faults.stack import CLOCK, DIALECTS, Stack
-from tests.logjam.test_devices import GAP
 
 
 @pytest.mark.kafka
@@ -77,14 +76,14 @@ def test_a_fault_that_is_not_in_quarantine_is_found() -> None:
 
 def test_a_number_that_is_lost_in_silence_is_found() -> None:
     def heard(sequence: int, n: int) -> Stored:
-        attributes = b'{"device":7,"sequence":%d}' % sequence
-        headers = [("ce_type", b"headrace.logjam.event"), ("ce_attributes", attributes)]
+        attributes = b'{"device":7,"sequence":%d,"start":1,"restarts":0,"consumer":"us"}' % sequence
+        headers = [("ce_id", b"d.%d" % sequence), ("ce_type", b"headrace.logjam.event"), ("ce_attributes", attributes)]
         return Stored(0, 0, 0, None, headers, b'{"mark":"m","n":%d}' % n)
 
     device = SimpleNamespace(mark="m", sequence=6)
     numbers = Numbers(device)  # type: ignore[arg-type]
-    numbers.read([heard(1, 1), Stored(0, 0, 0, None, [("ce_type", GAP.encode())], b'{"from":2,"to":5}')])
-    assert (numbers.missing, numbers.problems) == ([5, 6], [])
+    numbers.read([heard(1, 1), heard(4, 4)])
+    assert (sorted(numbers.lost), numbers.missing, numbers.problems) == ([2, 3], [5, 6], [])
     numbers.read([heard(5, 5), heard(6, 5)])
     assert numbers.missing == []
     assert len(numbers.problems) == 1

@@ -22,7 +22,7 @@ failed: set[str] = set()
 
 def kind(item: pytest.Item) -> str:
     """Returns `simulation` for what a seed or an example makes, `other` for what needs real processes, Kafka or Spark."""
-    if re.match(r"tests/(simulation/|fuzz/|lake/test_model\.|logjam/test_loss_model\.)", item.nodeid):
+    if re.match(r"tests/(simulation/|fuzz/|lake/test_model\.|logjam/test_losses\.)", item.nodeid):
         return "simulation"
     real = item.get_closest_marker("kafka") or item.get_closest_marker("spark")
     return "other" if real or re.match("tests/(contract|faults|system)/", item.nodeid) else "unit"

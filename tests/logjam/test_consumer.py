@@ -9,9 +9,7 @@ import pytest
 from headrace_common.record.contract import GAP_TYPE, Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import KeepUntil, Message
-from headrace_logjam.devices.consumer import AGAIN, ALL, ConsumerSession, TopicChoice
-from headrace_logjam.devices.gaps import Notice, NumbersBehind
-from headrace_logjam.devices.positions import DevicePosition, decode
+from headrace_logjam.devices.consumer import ALL, ConsumerSession, TopicChoice
 from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
 
 from tests.driving import NOW_MS, Seen, parts_of
@@ -22,25 +20,17 @@ from tests.tiers import sized
 
 LIMITS = BodyLimits(1500, 3000, 1000, 5)
 CREATED = 1_700_000_000_123
+START = {"start": NOW_MS, "restarts": 0}
 
 
 class Consumer:
     """A session, and all that came of it."""
 
     def __init__(self, chosen: TopicChoice = ALL) -> None:
-        self.notices: list[tuple[Notice, int]] = []
+        self.doubled: list[int] = []
         self.lost = 0
         self.now = 1000.0
-        self.now_ms = NOW_MS
-        self.session = ConsumerSession(
-            "device-1",
-            "us",
-            LIMITS,
-            lambda notice, device: self.notices.append((notice, device)),
-            self._lost,
-            chosen=chosen,
-            now_ms=lambda: self.now_ms,
-        )
+        self.session = ConsumerSession("device-1", "us", LIMITS, self._lost, self.doubled.append, chosen)
 
     def _lost(self, numbers: int) -> None:
         self.lost += numbers
@@ -92,7 +82,7 @@ def test_an_event_is_the_same_at_every_consumer(method: int) -> None:
     assert part.source == "/logjam/device-1"
     assert part.subject == "shop-production/logs.shop.production"
     assert part.time == "2023-11-14T22:13:20.000Z"
-    assert part.attributes == {"device": 7, "sequence": 1, "created": CREATED, "consumer": "us"}
+    assert part.attributes == {"device": 7, "sequence": 1, "created": CREATED, **START, "consumer": "us"}
     assert part.value == b'{"started_ms":1700000000000}'
 
 
@@ -108,7 +98,7 @@ def test_a_heartbeat_is_an_event_and_takes_a_number() -> None:
     part = consumer.parts(published(1), heartbeat(2), published(3))[-1]
     assert isinstance(part, Seen)
     assert part.headers["ce_type"] == b"headrace.logjam.heartbeat"
-    assert part.attributes == {"device": 7, "sequence": 2, "created": CREATED, "consumer": "us"}
+    assert part.attributes == {"device": 7, "sequence": 2, "created": CREATED, **START, "consumer": "us"}
     assert part.time == "2023-11-14T22:13:20.123Z"
     assert consumer.lost == 0
 
@@ -120,20 +110,30 @@ def test_a_gap_is_an_event_in_front_of_what_shows_it() -> None:
     assert isinstance(marker, Seen)
     assert marker.headers["ce_type"].decode() == GAP_TYPE
     assert marker.source == "/logjam/device-1"
-    assert marker.json == {
-        "consumer": "us", "device": 7, "from": 2, "to": 5, "after": NOW_MS, "before": NOW_MS,
-    }  # fmt: skip
+    assert marker.json == {"consumer": "us", "device": 7, "from": 2, "to": 5}
     assert isinstance(after, Seen)
     assert after.attributes["sequence"] == 5
     assert consumer.lost == 3
 
 
-def test_joining_late_is_a_gap_with_nothing_before_it() -> None:
+def test_another_start_and_what_comes_late_are_said_in_the_attributes() -> None:
     consumer = Consumer()
-    (mark,) = marks(consumer.parts(published(4)))
-    assert mark == {"consumer": "us", "device": 7, "from": 1, "to": 4, "before": NOW_MS}
-    assert consumer.notices == [(Notice.JOINED, 7)]
-    assert consumer.lost == 0
+    parts = consumer.parts(published(4), published(6), published(5), published(1))
+    found = [json.loads(part.attributes) if isinstance(part, Reject) else part.attributes for part in parts]
+    about = [
+        (each["sequence"], each["start"] - NOW_MS, each["restarts"], each.get("behind"))
+        for each in found
+        if "start" in each
+    ]
+    assert about == [(4, 0, 0, None), (6, 0, 0, None), (5, 0, 0, True), (1, 1, 1, None)]
+
+
+def test_a_heartbeat_that_names_another_address_is_told() -> None:
+    consumer = Consumer()
+    other = [*heartbeat(3)]
+    other[1] = b"tcp://other.example:9606"
+    consumer.parts(heartbeat(1), heartbeat(2), other, [*other[:3], heartbeat(4)[3]])
+    assert consumer.doubled == [7]
 
 
 def test_a_message_that_cannot_be_understood_keeps_its_number() -> None:
@@ -143,7 +143,7 @@ def test_a_message_that_cannot_be_understood_keeps_its_number() -> None:
     assert isinstance(part, Reject)
     assert part.reason is Reason.BAD_JSON
     assert split(part.raw) == frames
-    assert json.loads(part.attributes) == {"device": 7, "sequence": 2, "created": CREATED, "consumer": "us"}
+    assert json.loads(part.attributes) == {"device": 7, "sequence": 2, "created": CREATED, **START, "consumer": "us"}
     assert consumer.lost == 0
 
 
@@ -159,117 +159,24 @@ def test_what_is_no_message_is_kept(frames: list[bytes]) -> None:
     assert split(part.raw) == frames
 
 
-def test_what_kafka_refuses_for_good_is_marked() -> None:
+def test_what_kafka_refuses_for_good_is_counted_as_lost_but_for_what_is_stored() -> None:
     consumer = Consumer()
     (frame,) = consumer.send(published(1), published(2), published(5), published(6))
+    assert consumer.lost == 2
+    consumer.session.stored(frame.ticket, 1, False)
     consumer.session.abandon(frame.ticket)
-    assert consumer.tick(AGAIN - 1) == []
-    (again,) = consumer.tick(1)
-    found = marks(parts_of(again, pauses=False))
-    assert [(mark["from"], mark["to"]) for mark in found] == [(1, 3), (3, 5), (5, 7)]
-    assert consumer.lost == 6
-    consumer.session.abandon(again.ticket)
-    assert consumer.lost == 6
-    (again,) = consumer.tick(2 * AGAIN)
-    assert marks(parts_of(again, pauses=False)) == found
-    consumer.session.stored(again.ticket, 3, True)
+    assert consumer.lost == 2 + 3
     assert consumer.session.status().idle
     assert consumer.session.deadline() is None
 
 
-def test_a_marker_has_the_time_at_which_it_is_published() -> None:
-    """Our clock was two hours ahead: Kafka refused the messages for it, and the marker in their place until it was that late."""
-    consumer = Consumer()
-    (frame,) = consumer.send(published(1))
-    consumer.session.abandon(frame.ticket)
-    for consumer.now_ms in (NOW_MS - 7_200_000, NOW_MS - 7_100_000):
-        (again,) = consumer.tick(AGAIN)
-        assert again.received_ms == consumer.now_ms
-        assert [(mark["from"], mark["to"]) for mark in marks(parts_of(again, pauses=False))] == [(1, 2)]
-        consumer.session.abandon(again.ticket)
-
-
-def test_what_is_stored_of_a_refused_frame_is_not_marked() -> None:
-    consumer = Consumer()
-    (frame,) = consumer.send(published(1), published(2), published(5), published(6))
-    consumer.session.stored(frame.ticket, 2, False)
-    consumer.session.abandon(frame.ticket)
-    consumer.tick(AGAIN - 1)
-    (again,) = consumer.tick(AGAIN)
-    assert [(mark["from"], mark["to"]) for mark in marks(parts_of(again, pauses=False))] == [(3, 5), (5, 7)]
-    assert consumer.lost == 4
-
-
-def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
-    consumer = Consumer()
-    (one,) = consumer.send(published(1))
-    (two,) = consumer.send(published(2))
-    consumer.session.abandon(one.ticket)
-    consumer.session.stored(two.ticket, 1, True)
-    assert consumer.session.positions() == {7: (0, NOW_MS)}
-    (again,) = consumer.tick(AGAIN)
-    consumer.session.stored(again.ticket, 1, True)
-    assert consumer.session.positions() == {7: (2, NOW_MS)}
-
-
-def test_while_kafka_refuses_everything_the_memory_does_not_grow() -> None:
-    """For hours, it may be: the topic's rights are gone, or the clock is wrong. Nobody is kept waiting by that."""
-    consumer = Consumer()
-    for number in range(1, 2001, 2):
-        frames = consumer.send(published(number), published(number + 1, app_env=b"cafe-preview"))
-        for frame in frames:
-            consumer.session.abandon(frame.ticket)
-    (again,) = consumer.tick(AGAIN)
-    assert [(mark["from"], mark["to"]) for mark in marks(parts_of(again, pauses=False))] == [(1, 2001)]
-    assert again.size < 10_000
-    consumer.session.abandon(again.ticket)
-    assert consumer.session.positions() == {7: (0, NOW_MS)}
-    assert len(consumer.session._turns) == 1
-    assert len(consumer.session._refused_for) == 1
-    assert consumer.lost == 2000
-    (one,) = consumer.send(published(2001))
-    consumer.session.abandon(one.ticket)
-    (again,) = consumer.tick(AGAIN)
-    found = marks(parts_of(again, pauses=False))
-    assert [(mark["from"], mark["to"]) for mark in found] == [(1, 2001), (2001, 2002)]
-    consumer.session.stored(again.ticket, 2, True)
-    assert consumer.session.positions() == {7: (2001, NOW_MS)}
-    assert consumer.session.status().idle
-
-
-def test_behind_one_that_waits_the_memory_does_not_grow() -> None:
-    """Its partition has no leader, and all others go on."""
-    consumer = Consumer()
-    (first,) = consumer.send(published(1))
-    (stuck,) = consumer.send(published(2, app_env=b"cafe-preview"))
-    (more,) = consumer.send(published(3, app_env=b"cafe-preview"))
-    consumer.session.stored(first.ticket, 1, True)
-    for number in range(4, 1000):
-        (frame,) = consumer.send(published(number))
-        consumer.session.stored(frame.ticket, 1, True)
-    assert consumer.session.positions() == {7: (1, NOW_MS)}
-    assert len(consumer.session._turns) <= 2
-    consumer.session.stored(more.ticket, 1, True)
-    assert consumer.session.positions() == {7: (1, NOW_MS)}
-    consumer.session.stored(stuck.ticket, 1, True)
-    assert consumer.session.positions() == {7: (999, NOW_MS)}
-
-
-def test_a_message_that_comes_late_or_twice_does_not_set_the_position_back() -> None:
-    """Or the next start would mark numbers that were stored."""
-    consumer = Consumer()
-    consumer.parts(*map(published, (1, 2, 3, 5, 6)))
-    for late in (4, 2):  # 4 fills the gap, 2 is a duplicate
-        consumer.parts(published(late))
-        assert consumer.session.positions() == {7: (6, NOW_MS)}
-    assert consumer.notices == [(Notice.WENT_BACK, 7), (Notice.DUPLICATE, 7)]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "no JSON", "[]", '{"a":1}', '{"a":{"b":[1,2]}}', '{"a":{"1":[]}}', '{"a":{"1":null}}']
-)
-def test_a_commit_of_somebody_else_is_no_position(text: str) -> None:
-    assert decode(text) == {}
+def test_all_that_is_read_in_one_turn_has_one_time() -> None:
+    """Else a number could be stored as received before a lower one, which is in another frame."""
+    session = Consumer().session
+    for number, app_env in ((1, b"a-b"), (2, b"c-d"), (3, b"a-b")):
+        session.receive(Message(published(number, app_env=app_env)), NOW_MS + number)
+    session.tick(0.0)
+    assert [frame.received_ms for frame in session.frames()] == [NOW_MS + 1] * 2
 
 
 def test_any_frames_are_events_rejects_or_markers() -> None:
@@ -293,73 +200,6 @@ def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
         b"heartbeat",
     ]
     assert sum(isinstance(part, Reject) for part in parts) == 1
-    assert (consumer.notices, consumer.lost, dict(consumer.session.positions())) == ([], 0, {})
+    assert consumer.lost == 0
+    assert all("start" not in part.attributes for part in parts if isinstance(part, Seen))
     assert len(Consumer(TopicChoice(whole=False)).parts(*sent)) == len(sent)  # with chosen app-envs alone
-
-
-def begun(**more: Any) -> ConsumerSession:
-    """A session that counts from where its consumer stood."""
-    return ConsumerSession("device-1", "us", LIMITS, now_ms=lambda: NOW_MS, **more)
-
-
-def hears(session: ConsumerSession, *numbers: tuple[int, int], now_ms: int = NOW_MS) -> None:
-    """Messages by device and number."""
-    for device, number in numbers:
-        session.receive(Message(event({}, device=device, sequence=number)), now_ms)
-
-
-HELD = {7: NumbersBehind([(8, 9)], 3)}
-
-
-def test_it_stands_behind_what_the_topics_hold() -> None:
-    """Killed, and ended in order before the device has said anything: the next process does not look at the topics any more."""
-    whole = begun(known={7: DevicePosition(7, 1), 8: DevicePosition(2, 1)}, held=HELD)
-    whole.resume(NOW_MS)
-    assert whole.positions() == {7: DevicePosition(8, 3), 8: DevicePosition(2, 1)}
-    holed = begun(known={7: DevicePosition(5, 1)}, held=HELD)
-    holed.resume(NOW_MS)
-    assert holed.positions() == {7: DevicePosition(5, 1)}
-    holed.tick(0.0)
-    (marker,) = holed.frames()
-    holed.stored(marker.ticket, 1, True)
-    assert holed.positions() == {7: DevicePosition(8, 3)}
-
-
-def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
-    """What the topics hold of the start before must not be taken for the new one's, though it was received in the same moment."""
-    session = begun(known={7: DevicePosition(5, 1)})
-    hears(session, (7, 6), (7, 900), (7, 1))
-    session.tick(0.0)
-    for frame in session.frames():
-        session.stored(frame.ticket, 4, True)
-    assert session.positions()[7] == DevicePosition(1, NOW_MS + 1)
-
-
-def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
-    session = begun(first=lambda: None)
-    came = {1: NOW_MS, 2: NOW_MS + 5_000, 3: NOW_MS + 9_000}
-    for number, now_ms in came.items():
-        hears(session, (7, number), now_ms=now_ms)
-    session.written()
-    session.tick(0.0)
-    assert [frame.received_ms for frame in session.frames()] == list(came.values())
-    assert session.positions()[7] == DevicePosition(0, NOW_MS)
-
-
-def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_stored() -> None:
-    """A kill until then would make it new once more: what it published meanwhile would be no loss of ours."""
-    written: list[dict[int, DevicePosition]] = []
-    session: ConsumerSession = begun(
-        known={8: DevicePosition(5, 1)}, first=lambda: written.append(dict(session.positions()))
-    )
-    hears(session, (8, 6), (7, 40), (7, 41), (8, 7), (9, 1))
-    one = {8: DevicePosition(5, 1), 7: DevicePosition(39, NOW_MS)}
-    assert written == [one, one | {9: DevicePosition(0, NOW_MS)}]
-    session.tick(0.0)
-    assert not list(session.frames())
-    assert session.deadline() is None
-    assert not session.status().idle
-    session.written()
-    assert session.deadline() == 0.0
-    session.tick(0.0)
-    assert list(session.frames())

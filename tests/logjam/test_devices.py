@@ -16,7 +16,7 @@ import zmq
 import zmq.asyncio
 from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
-from headrace_logjam.wire import LAST_NUMBER, Meta, encode_meta
+from headrace_logjam.wire import Meta, encode_meta
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
@@ -24,6 +24,7 @@ from tests.contract.stopping import stopped
 from tests.contract.topic import Stored, events
 from tests.contract.waiting import until, wait_for
 from tests.logjam.driving import event
+from tests.logjam.losses import Row, losses
 from tests.scrapes import Page, firing
 from tests.tiers import sized
 
@@ -127,109 +128,69 @@ def consumer(topics: KafkaSettings, folder: Path, devices: dict[str, Device], **
     return Receiver("logjam", topics, folder, {"logjam": section, **more}, "tests.logjam.patient")
 
 
-def numbers(records: list[Stored]) -> list[int]:
-    """Of events and heartbeats, and of the ranges in markers."""
-    found: list[int] = []
-    for record in records:
-        if record["ce_type"] == GAP:
-            found += range(record.json["from"], record.json["to"])
-        else:
-            found.append(record.attributes["sequence"])
-    return sorted(found)
+def rows(records: list[Stored]) -> list[Row]:
+    """What the lake keeps of them."""
+    return [
+        (record.id, json.dumps(record.attributes), record.timestamp) for record in records if record["ce_type"] != GAP
+    ]
 
 
-async def complete(topics: KafkaSettings, last: int) -> list[Stored]:
-    """When all of them are there: heartbeats go to another partition than events."""
+def lost(records: list[Stored], device: int = 7) -> list[tuple[int, int]]:
+    """Ranges of a device's numbers that the query calls lost."""
+    return [(start, end) for number, start, end in losses(rows(records)) if number == device]
+
+
+def stored(records: list[Stored], device: int = 7, made: int = 0) -> set[int]:
+    """The numbers that are there, of messages that were made after this."""
+    own = [record.attributes for record in records if record["ce_type"] != GAP]
+    return {about["sequence"] for about in own if about["device"] == device and about["created"] > made}
+
+
+async def reaches(topics: KafkaSettings, last: int, device: int = 7, made: int = 0) -> list[Stored]:
+    """When the last number is there, and all in front of it are, or are called lost."""
 
     async def there() -> list[Stored] | None:
         records = await events(topics)
-        return records if len(numbers(records)) >= last else None
+        numbers = stored(records, device, made)
+        gone = {number for start, end in lost(records, device) for number in range(start, end)}
+        first = 1 if made else min(numbers, default=1)
+        return records if last in numbers and set(range(first, last + 1)) <= numbers | gone else None
 
-    return await until(there, f"{last} numbers are there")
+    return await until(there, f"device {device}: number {last} is there")
 
 
 @pytest.mark.long
-async def test_a_consumer_that_restarts_after_a_silence_reports_what_it_missed(
+async def test_losses_are_the_same_through_silences_stops_and_kills(
     topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
 ) -> None:
+    """Each number is stored or said to be lost, and not both: with an endpoint that is connected anew, and two processes more."""
     device = Device(context)
     device.skip(1000)
-    for _ in range(2):
+    for ends in ("drains", "kill", "drains"):
         receiver = consumer(topics, next(folders), {"one": device})
         receiver.module = "tests.logjam.impatient"
         await receiver.start()
         try:
             await device.joined()
-            await device.send(50)
-            await complete(topics, device.sequence)
+            await device.send(200)
+            await until(lambda receiver=receiver: receiver.metric("events_stored_total"), "they come")
             receiver.signal(signal.SIGUSR1)
             while not await device.comes():  # it is connected again
                 pass
+            await device.send(20)
+            if ends == "drains":
+                await reaches(topics, device.sequence)
+                await receiver.drains()
         finally:
-            await receiver.drains()
+            receiver.kill()
         await device.left()
         await device.send(30)  # to nobody
     records = await events(topics)
-    assert numbers(records) == list(range(1, 1131))
-    ranges = [(record.json["from"], record.json["to"]) for record in records if record["ce_type"] == GAP]
-    assert sorted(ranges) == [(1, 1001), (1051, 1081)]
-
-
-@pytest.mark.long
-async def test_a_consumer_that_is_killed_loses_no_number(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
-) -> None:
-    """What it had stored and not written down is found on the topics: each number is stored, or in a marker, not both."""
-    device = Device(context)
-    for _ in range(2):
-        receiver = consumer(topics, next(folders), {"one": device})
-        await receiver.start()
-        await device.joined()
-        await device.send(500)
-        await device.beat()
-        await until(lambda receiver=receiver: receiver.metric("events_stored_total"), "they come")
-        receiver.kill()
-        await device.left()
-    with consumer(topics, next(folders), {"one": device}) as receiver:
-        await receiver.start()
-        await device.joined()
-        await device.beat()
-        last = device.sequence
-
-        async def there() -> bool:
-            records = {record.id: record for record in await events(topics)}  # one that Kafka stored unseen comes twice
-            found = numbers([*records.values()])
-            assert len(found) == len(set(found)), "stored, and called lost"
-            return found == list(range(1, last + 1))
-
-        await until(there, "every number is there, or marked")
-
-
-def ranges(records: list[Stored], device: int) -> list[tuple[int, int, int]]:
-    """Numbers of a device, each event once and each marker: when it was made (before which message), first, one past the last."""
-    own = [record for record in records if record["ce_type"] != GAP and record.attributes["device"] == device]
-    came = sorted((each.timestamp, each.attributes["sequence"], each.attributes["created"]) for each in own)
-    found = {(created, sequence, sequence + 1) for _, sequence, created in came}
-    for record in records:
-        if record["ce_type"] == GAP and (about := record.json)["device"] == device:
-            made = [made for at, sequence, made in came if sequence == about["to"] and at <= about["before"]]
-            found.add((made[-1], about["from"], about["to"]))
-    return sorted(found)
-
-
-def broken(found: list[tuple[int, int, int]], first: int, last: int) -> str:
-    """Where they are not all numbers from `first` to `last`, each once; empty if they are."""
-    at = first
-    for _, start, end in sorted(found, key=lambda each: each[1:]):
-        if start != at:
-            return f"{start} to {end} comes after {at}"
-        at = end
-    return "" if at == last + 1 else f"{at} comes last"
-
-
-def whole(found: list[tuple[int, int, int]], first: int, last: int) -> bool:
-    """They are all numbers from `first` to `last`, each once."""
-    return not broken(found, first, last)
+    there, gone = stored(records), {number for start, end in lost(records) for number in range(start, end)}
+    assert min(there) == 1001, "what was before us is no loss"
+    assert there | gone == set(range(1001, max(there) + 1))
+    assert not there & gone
+    assert {*range(1221, 1251), *range(1471, 1501)} <= gone
 
 
 OUTAGE = sized(2, 6, 20)
@@ -242,18 +203,15 @@ FLOOD = sized(9_000, 30_000, 30_000)
 async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how_much(
     topics: KafkaSettings, folders: Iterator[Path], kafka: EmbeddedKafka, context: zmq.asyncio.Context
 ) -> None:
-    """Events and markers are all numbers, each once: with a restart of the device, a restart of the consumer, numbers that come
-    twice, and a numbering that ends. Neither the budget nor KAFKA__ACK_DEADLINE loses anything without a marker.
-    """
-    device, other = Device(context, hwm=500), Device(context, number=8)
-    other.skip(LAST_NUMBER - 60)
+    """Neither the budget nor KAFKA__ACK_DEADLINE loses anything that is not said, with a stop, and restarts of the device."""
+    device = Device(context, hwm=500)
     mib = 1 << 20
 
     def started() -> Receiver:
         return consumer(
             topics,
             next(folders),
-            {"one": device, "two": other},
+            {"one": device},
             logjam={"endpoint_messages": 500},
             kafka={"ack_deadline": OUTAGE / 4},
             limits={
@@ -265,28 +223,11 @@ async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how
             },
         )
 
-    async def complete(number: int, first: int, last: int, began: int = 0) -> None:
-        problem = ""
-
-        async def there() -> bool:
-            nonlocal problem
-            found = [each for each in ranges(await events(topics), number) if each[0] > began]
-            problem = broken(found, first, last)
-            return not problem
-
-        try:
-            await until(there, f"device {number}: {first} to {last}")
-        except AssertionError as error:
-            error.add_note(f"{problem}; the receiver said: {receiver.log.read_text()}")
-            raise
-
     receiver = started()
     await receiver.start()
     try:
         await device.joined()
-        await other.joined()
         await device.send(10, 2000)
-        await other.send(50)
         await until(lambda: receiver.metric("events_stored_total"), "they come")
         with stopped(kafka.pid):
             until_then = asyncio.get_running_loop().time() + OUTAGE
@@ -298,53 +239,39 @@ async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how
         while seen < FLOOD:  # until it hears the device again
             await device.beat()
             await asyncio.sleep(0.2)
-            seen = max((end for _, _, end in ranges(await events(topics), 7)), default=0)
-        last = device.sequence
-        await complete(7, 1, last)
+            seen = max(stored(await events(topics)), default=0)
+        records = await reaches(topics, device.sequence)
         assert await receiver.metric("frames_abandoned_total") == 0
-        gaps = [record.json for record in await events(topics) if record["ce_type"] == GAP]
+        gone = lost(records)
+        assert gone
         # A marker that Kafka stored without an answer comes twice.
-        unlike = {(gap["from"], gap["to"]) for gap in gaps if gap["device"] == 7}
-        lost = sum(end - start for start, end in unlike)
-        assert lost > 0
-
-        await receiver.shows(lost, "logjam_lost_messages_total", endpoint="one")
-        again = event({"mark": device.mark}, device=7, sequence=last + 1, created_ms=device.clock + 1)
-        device.sequence, device.clock = last + 1, device.clock + 1
-        for _ in range(3):
-            await device.say(again)
-        device.skip(7)
-        await device.send(5)
-        await complete(7, 1, device.sequence)
-        assert await receiver.metric("logjam_notices_total", notice="duplicate") == 2
+        marked = {(gap["from"], gap["to"]) for gap in (each.json for each in records if each["ce_type"] == GAP)}
+        assert sorted(marked) == gone, "all was heard by one process"
+        numbers = sum(end - start for start, end in gone)
+        await receiver.shows(numbers, "logjam_lost_messages_total", endpoint="one")
         await receiver.drains()
         await device.left()
-        await other.left()
         await device.send(30)  # to nobody
-        await other.send(5)
+        nobody = device.sequence
 
         receiver = started()
         await receiver.start()
         await device.joined()
-        await other.joined()
         await device.send(20)
-        await complete(7, 1, device.sequence)
-        await other.send(5)
-        other.sequence = 0  # behind its end
-        wrapped = other.clock
-        await other.send(10)
-        await complete(8, 1, 10, wrapped)
-        before = [each for each in ranges(await events(topics), 8) if each[0] <= wrapped]
-        assert whole(before, 1, LAST_NUMBER)
+        records = await reaches(topics, device.sequence)
+        assert sorted({*lost(records)} - {*gone}) == [(nobody - 29, nobody + 1)]
 
-        device.stop()
-        device.start()
-        await device.send(3)  # nobody has joined again
-        await device.joined()
-        await device.send(20)
-        await complete(7, 1, device.sequence, device.began)
-        assert await receiver.metric("logjam_notices_total", notice="restarted") == 1
-        assert await receiver.metric("logjam_notices_total", notice="wrapped") == 1
+        for _ in range(2):  # starts of a few messages
+            before = device.clock
+            device.stop()
+            device.start()
+            await device.send(3)  # nobody has joined again
+            await device.joined()
+            await device.send(4)
+            records = await reaches(topics, 7, made=before)
+            assert stored(records, made=before) == {4, 5, 6, 7}
+        assert sorted({*lost(records)} - {*gone}) == [(1, 4), (nobody - 29, nobody + 1)]
+        assert lost(records).count((1, 4)) == 2
     finally:
         receiver.stop()
 
@@ -385,7 +312,7 @@ async def test_a_device_that_speaks_curve(
         await receiver.start()
         await device.joined()
         await device.send(20)
-        await complete(topics, 20)
+        await reaches(topics, 20)
 
 
 async def _beating(device: Device) -> None:
@@ -443,7 +370,7 @@ async def test_the_first_loss_of_a_process_is_told(
         await receiver.start()
         await device.joined()
         await device.send(5)
-        await complete(topics, 5)
+        await reaches(topics, 5)
         before = await page(receiver)
         device.skip(LOST)
         await device.send()

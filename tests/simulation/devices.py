@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
 import re
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import orjson
 from headrace_common.record.contract import GAP_TYPE, REPUBLISHED, GapField
-from headrace_logjam.devices import endpoints, positions, tail
+from headrace_logjam.devices import endpoints
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.devices.positions import GROUP, DevicePosition, Places, decode
-from headrace_logjam.devices.subscription import DeviceMessage
-from headrace_logjam.devices.tail import read_tail
-from headrace_logjam.wire import HEARTBEAT, Meta, encode_meta, joined
+from headrace_logjam.wire import HEARTBEAT, Meta, decode_meta, encode_meta, joined
 
+from tests.logjam.losses import Row, losses
 from tests.simulation.clients import Client
-from tests.simulation.consuming import SimulatedAdmin
 from tests.simulation.kafka import Stored
 from tests.simulation.loop import EPOCH, replaced
 from tests.simulation.scenario import ClientPlan, Scenario
@@ -39,9 +36,6 @@ WRONG: Final = (-3_600_000, 3_600_000, 10 * 365 * 86_400_000)
 
 LIFE: Final = re.compile(rb'"life":(\d+)')
 META: Final = len(encode_meta(Meta(0, 0, 0, 0)))
-TOGETHER_MS: Final = 1000
-"""A record has the time of the first message that was read with it, at most so much before its own."""
-
 Number = tuple[int, int]
 """A start of the device, and a number since then."""
 
@@ -64,61 +58,19 @@ def address(number: int) -> str:
     return f"tcp://device:{number + 1}"
 
 
-# Kafka
-
-
-class PositionsAdmin(SimulatedAdmin):
-    """The admin client that reads where a consumer stood."""
-
-    async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
-        await self._answers()
-        return [{"partitions": [None] * self._broker.partitions}]
-
-    async def list_consumer_group_offsets(self, group: str, partitions: list[Any]) -> dict[Any, Any]:
-        await self._answers()
-        return {where: self._broker.groups[group][where] for where in partitions}
-
-
 @contextmanager
 def in_place(world: Any) -> Iterator[None]:
     """What is replaced, and by what."""
-    with replaced(
-        (endpoints, "monitor", lambda context, made, *_: made.monitor),
-        (endpoints, "read_tail", functools.partial(_looked, world, read_tail)),
-        (ConsumerSession, "abandon", _abandoning(world, ConsumerSession.abandon)),
-        (positions, "AIOKafkaAdminClient", lambda **_: PositionsAdmin(world.broker)),
-        (positions, "make_consumer", world.consumer),
-        (tail, "make_consumer", world.consumer),
-        (tail, "describe", world.broker.describe),
-    ):
-        yield
-
-
-def _abandoning(world: Any, abandon: Callable[[ConsumerSession, int], None]) -> Callable[[ConsumerSession, int], None]:
-    """`ConsumerSession.abandon`, and of what: Kafka may have stored parts behind one that it refused."""
+    abandon = ConsumerSession.abandon
 
     def abandoned(session: ConsumerSession, ticket: int) -> None:
-        frame = session._pending[ticket][0]
-        world.accounts[session._endpoint.decode()].abandoned(frame.items[session._partly.get(ticket, 0) :])
+        world.accounts[session._endpoint.decode()].refused = True
         abandon(session, ticket)
 
-    return abandoned
-
-
-async def _looked(
-    world: Any, look: Callable[..., Any], settings: Any, consumer: str, places: Places
-) -> tail.TailNumbers:
-    """`read_tail`, and whether it has seen all that it looks for."""
-    found: tail.TailNumbers | None = None
-    try:
-        found = await look(settings, consumer, places)
-        return found
-    finally:
-        times = [at.received for devices in places.values() for at in devices.values()]
-        for name, devices in places.items():
-            held = {} if found is None else found.held[name].behind()
-            last = {device: behind.numbers[-1][1] - 1 for device, behind in held.items()}
-            world.accounts[name].looked(devices, times, last, whole=found is not None and found.whole)
+    with replaced(
+        (endpoints, "monitor", lambda context, made, *_: made.monitor), (ConsumerSession, "abandon", abandoned)
+    ):
+        yield
 
 
 # Devices
@@ -152,6 +104,7 @@ class Device(Client):
     # Connections
 
     def subscribe(self, socket: SubSocket) -> None:
+        self.account.sockets.append(socket)
         self._links[socket] = Link()
         self._reconnect(socket, (0.0005, 0.01))
 
@@ -259,103 +212,21 @@ class Device(Client):
 # What is known of them
 
 
-@dataclass(frozen=True)
-class Marker:
-    """Numbers that are called lost, and when the messages before and behind them came (ms). `before` None: they were found
-    missing at a start.
-    """
-
-    start: int
-    end: int
-    after: int
-    before: int | None
-
-
-@dataclass(frozen=True)
-class Start:
-    """A start of the consumer after a kill: when (ms); the start of the device that its position is of, and the number; and the
-    last number that it has found stored.
-    """
-
-    since: int
-    known: int
-    last: int
-    found: int
-
-
 class Account:
-    """What the topics hold of one endpoint, and what may be called lost though it is there."""
+    """What the topics hold of one endpoint, and what the query says of it."""
 
     def __init__(self, world: Any, owners: dict[bytes, tuple[Account, Number]]) -> None:
         """`owners`: of ids, in all accounts."""
         self._world = world
         self._owners = owners
         self.device: Device | None = None
-        self.stored: dict[Number, int] = {}  # with the time of each (ms)
+        self.stored: dict[Number, int] = {}  # with the producer of each
+        self._rows: dict[bytes, Row] = {}  # by id
         self._last: dict[bytes, tuple[int, Number]] = {}  # by app-env, with the producer
-        self.markers: list[Marker] = []
-        self.first: Number | None = None
-        self._excused: set[Number] = set()
-        self._answers: dict[Number, asyncio.Event] = {}
         self._ids: dict[Number, bytes] = {}
-        self._gave_up = False
-        """Kafka has refused something: its markers, which may join numbers of several starts, are not told from others."""
-        self._forgotten: dict[int, int] = defaultdict(int)  # starts that a position had not come to, up to which number
-        self._starts: list[Start] = []
-        self._holes: dict[int, set[int]] = defaultdict(set)  # found when the device had not begun again, by its start
-        self._dead_producers = 0
-        self._is_known = True
-        """Whether the last start knew a position of a device, and so did not join."""
-
-    def looked(self, devices: Mapping[int, Any], times: list[int], last: Mapping[int, int], *, whole: bool) -> None:
-        """A consumer that was killed has looked at the topics. `times`: of all positions that it knows; `last`: the last number
-        of each device that it found; `whole`: it saw all.
-        """
-        self._dead_producers = self._world.broker.producers - 1
-        self._is_known = bool(devices)
-        if not devices and self._world.broker.commits_refused:
-            self._joins()
-        if not times:
-            return
-        since, until = max(min(times), max(times) - tail.WINDOW_MS), max(times) + tail.WINDOW_MS
-        for device, at in devices.items():
-            known = self._known(at)
-            now_ms = int((EPOCH + self._world.loop.now) * 1000)
-            there = max((number for life, number in self.stored if life == known and whole), default=0)
-            self._starts.append(Start(now_ms, known, last.get(device, at.sequence), max(there, at.sequence)))
-            for life, number in self.stored:
-                if life > known:  # and it may have been taken for one of the start that the position is of
-                    self._forgotten[life] = max(number, self._forgotten[life])
-                    self._forgotten[known] = max(number, self._forgotten[known])
-            self._excused |= {
-                number
-                for number, time in self.stored.items()
-                if number[0] > known or not whole or not since <= time <= until
-            }
-
-    def _joins(self) -> None:
-        """Kafka took no position before the kill: its successor has just joined, and does not know what was lost until then."""
-        self.first = None
-        for life, number in self.stored:
-            self._forgotten[life] = max(number, self._forgotten[life])
-
-    def abandoned(self, items: Sequence[Any]) -> None:
-        """A frame of these items is given up."""
-        self._gave_up = True
-        for item in items:
-            if isinstance(item, DeviceMessage) and item.meta is not None and (life := LIFE.search(item.frames[2])):
-                self._excused.add((int(life[1]), item.meta.sequence))
-
-    def _known(self, at: DevicePosition) -> int:
-        """Which start of the device a position is of. Its number is stored, or a marker is in its place."""
-        lives = [life for (life, number), time in self.stored.items() if number == at.sequence and time <= at.received]
-        lives += [
-            self._newest(each.after)
-            for each in self.markers
-            if each.start <= at.sequence < each.end and each.before is not None and each.before <= at.received
-        ]
-        begun = [life for (life, number), time in self.stored.items() if number > at.sequence and time >= at.received]
-        return max(lives, default=min([self._newest(at.received), *begun]))
+        self.sockets: list[SubSocket] = []
+        self.refused = False
+        """Kafka has refused something for good."""
 
     def add(self, record: Stored) -> None:
         """A record is stored."""
@@ -368,14 +239,11 @@ class Account:
                 CONSUMER,
             ):
                 self._world.oracle.fails(f"a marker of another device, or consumer: {about}")
-            if GapField.AFTER in about:
-                start, end, after = (about[key] for key in (GapField.FROM, GapField.TO, GapField.AFTER))
-                self.markers.append(Marker(start, end, after, about.get(GapField.BEFORE)))
-                known = self._starts[-1].known if self._starts else 0
-                if GapField.BEFORE not in about and self.device is not None and known == self.device.life:
-                    self._holes[known].update(range(start, end))
+            if not 0 < about[GapField.FROM] < about[GapField.TO]:
+                self._world.oracle.fails(f"a marker of no numbers: {about}")
             return
-        about = orjson.loads(headers.get("ce_attributes") or headers["attributes"])
+        text = headers.get("ce_attributes") or headers["attributes"]
+        about = orjson.loads(text)
         life = LIFE.search(value)
         assert life is not None, value
         number = int(life[1]), about["sequence"]
@@ -385,15 +253,8 @@ class Account:
             self._world.oracle.fails(f"{number} has two ids")
         if self._owners.setdefault(name, (self, number)) != (self, number):
             self._world.oracle.fails(f"{number} has the id of {self._owners[name][1]}, or of another device's message")
-        self.stored.setdefault(number, record.timestamp)
-        self._answers[number] = record.heard
-        is_late = record.producer <= self._dead_producers
-        if is_late:
-            self._excused.add(number)  # its process was killed, and its successor has looked already
-            if self._starts and number[0] > self._starts[-1].known:  # which knew nothing of that start
-                self._forgotten[number[0]] = max(number[1], self._forgotten[number[0]])
-        if self._is_known or not is_late:
-            self.first = min(self.first or number, number)
+        self.stored.setdefault(number, record.producer)
+        self._rows.setdefault(name, (name.decode(), text.decode(), record.timestamp))
 
     def _is_as_it_was_said(self, record: Stored, number: Number, about: dict[str, Any]) -> None:
         """Fails the run if a record is none of its device's messages, is there twice unmarked, or has lost its order."""
@@ -411,84 +272,34 @@ class Account:
         again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
         producer, last = self._last.get(said[0], (0, (0, 0)))
         if not quarantined and not again and record.producer >= producer:
-            if number in self.stored and record.producer > self._dead_producers:
+            if self.stored.get(number) == record.producer:
                 fails(f"{number} is stored twice, and not marked")
             elif number < last:
                 fails(f"{number} is stored behind {last}")
             self._last[said[0]] = record.producer, number
 
-    def judge(self, ended: DevicePosition | None) -> list[str]:
-        """What was promised and is not so. `ended`: where the consumer stood at its end; what is missing behind it may be
-        reported when it is back.
-        """
-        marked: dict[int, set[int]] = defaultdict(set)
-        passed: dict[int, set[int]] = defaultdict(set)  # of a start that ended in the gap
-        anywhere: set[int] = set()
-        for marker in self.markers:
-            numbers = range(marker.start, marker.end)
-            life = None if self._gave_up else self._life_of(marker)
-            if life is None:
-                anywhere.update(numbers)
-            else:
-                marked[life].update(numbers)
-                for earlier in range(self._newest(marker.after), life):
-                    passed[earlier].update(numbers)
-        failures, before, (below, beyond) = [], 0, self._untold()
-        known = 0 if ended is None else self._known(ended)
-        for life in sorted({life for life, _ in self.stored}):
-            there = {number for each, number in self.stored if each == life}
-            lowest = 1 + max(below[life], self._forgotten[life])
-            if self.first is not None and life == self.first[0]:
-                lowest = max(lowest, self.first[1])
-            elif min(there) > before:
-                lowest = max(lowest, before + 1)
-            highest = max(there) if life < known else ended.sequence if life == known and ended is not None else 0
-            highest = min(highest, beyond.get(life, highest))
-            silent = set(range(lowest, highest + 1)) - there - marked[life] - passed[life] - anywhere
-            if silent:
-                failures.append(f"numbers of start {life} are lost without a marker: {sorted(silent)[:9]}")
-            called = marked[life] | (set() if self._gave_up else self._holes[life])
-            false = {number for number in there & called if self._was_heard((life, number))}
-            if false:
-                failures.append(f"numbers of start {life} are stored and called lost: {sorted(false)[:9]}")
-            before = max(there)
-        return failures
+    def judge(self) -> list[str]:
+        """What the query says otherwise than it is."""
+        found = sorted(number for _, start, end in losses([*self._rows.values()]) for number in range(start, end))
+        lives = sorted({life for life, _ in self.stored})
+        there = [{number for each, number in self.stored if each == life} for life in lives]
+        shown = all(min(later) <= max(earlier) for earlier, later in pairwise(there))
+        lost: list[int] = []
+        for at, numbers in enumerate(there):
+            lost += set(range(1 if at else min(numbers), max(numbers))) - numbers
+        read = [message for socket in self.sockets if not socket.life.dead for message in socket.taken]
+        if not self.refused and (gone := [number for number in map(number_of, read) if number not in self.stored]):
+            return [f"{len(gone)} messages were read, and not stored: {sorted(gone)[:9]}"]
+        if found == sorted(lost) or not shown:  # a start that its numbers do not show
+            return []
+        return [f"{len(found)} numbers are said to be lost, {len(lost)} were: {sorted(lost)[:9]}"]
 
-    def _was_heard(self, number: Number) -> bool:
-        """Whether its consumer knew that it is stored."""
-        return self._answers[number].is_set() and number not in self._excused
 
-    def _untold(self) -> tuple[dict[int, int], dict[int, int]]:
-        """What a consumer that came back cannot know, by start of the device: up to which number, if its numbers do not show that
-        it is another start; and from which number on, if it has ended meanwhile.
-        """
-        below: dict[int, int] = defaultdict(int)
-        beyond: dict[int, int] = {}
-        for start in self._starts:
-            life, number = min((each for each, time in self.stored.items() if time >= start.since), default=(0, 0))
-            if life != start.known:
-                beyond[start.known] = min(start.found, beyond.get(start.known, start.found))
-            if life > start.known and number > start.last:
-                below[life] = max(below[life], start.last)
-        return below, beyond
-
-    def _newest(self, until: int) -> int:
-        """The newest start of which something was stored that came until then."""
-        return max((life for (life, _), time in self.stored.items() if time <= until), default=0)
-
-    def _life_of(self, marker: Marker) -> int | None:
-        """Of which start of the device it speaks: that of the message behind it. None: it was not stored, or
-        several starts were heard in that moment.
-        """
-        if marker.before is None:
-            return None
-        behind = [
-            (time, life)
-            for (life, number), time in self.stored.items()
-            if number == marker.end and 0 <= marker.before - time <= TOGETHER_MS
-        ]
-        newest = [life for time, life in behind if time == max(behind)[0]]
-        return newest[0] if len(newest) == 1 else None
+def number_of(message: list[bytes]) -> Number:
+    """Of which start of its device a message is, and its number."""
+    life = LIFE.search(message[2])
+    assert life is not None
+    return int(life[1]), decode_meta(message[3]).sequence
 
 
 class Accounts(dict[str, Account]):
@@ -509,8 +320,4 @@ class Accounts(dict[str, Account]):
 
     def judge(self) -> list[str]:
         """What was promised and is not so."""
-        kept: dict[str, DevicePosition | None] = {}
-        for each in self._world.broker.groups[f"{GROUP}{CONSUMER}"].values():
-            for name, devices in decode(each.metadata).items():
-                kept[name] = next(iter(devices.values()), kept.get(name))
-        return [f"{name}: {failure}" for name, account in self.items() for failure in account.judge(kept.get(name))]
+        return [f"{name}: {failure}" for name, account in self.items() for failure in account.judge()]

@@ -46,6 +46,8 @@ class SubSocket:
         self.monitor = Monitor()
         self._most = 0
         self._messages: deque[list[bytes]] = deque()
+        self.taken: list[list[bytes]] = []
+        """The messages that its process has read."""
         self._parts: deque[bytes] = deque()
         self._callback: Callable[[], None] | None = None
         self._told = False
@@ -87,7 +89,8 @@ class SubSocket:
             if not self._messages:
                 self._told = False
                 raise zmq.Again
-            self._parts.extend(self._messages.popleft())
+            self.taken.append(self._messages.popleft())
+            self._parts.extend(self.taken[-1])
         data = self._parts.popleft()
         self.life.heard += len(data)
         return Part(data, bool(self._parts))
@@ -115,7 +118,7 @@ class _Consumer(OwnParts):
         self._subscriptions = subscriptions
 
     async def start(self) -> None:
-        await self._subscriptions.start()
+        self._subscriptions.start()
 
     async def stop(self) -> None:
-        await self._subscriptions.stop()
+        self._subscriptions.stop()

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import duckdb
 import typer
-from headrace_reader.logjam import GAPS as LOGJAM_GAPS
+from headrace_reader.logjam import LOSSES as LOGJAM_LOSSES
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
 from headrace_reader.text import json_value, printable, text
@@ -51,7 +51,8 @@ def query(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Run a prepared query: exactly-once (the proof), schema, gaps, hours, resends, quarantine, rejects or erasures.",
+            help="Run a prepared query: exactly-once (the proof), schema, gaps, losses (of Logjam), hours, resends, quarantine,"
+            " rejects or erasures.",
         ),
     ] = None,
     output: Annotated[
@@ -136,10 +137,11 @@ QUERIES: Final = {
         select erasure, min(erased_at) as erased_at, any_value(requested_by) as requested_by, any_value(reason) as reason,
             any_value(predicate) as predicate, "table", topic, "partition", sum("rows")::bigint as rows, count("from") as batches
         from erasures group by erasure, "table", topic, "partition" order by erased_at, erasure, "table", topic, "partition\"""",
-    "gaps": f"""
+    "gaps": """
         select reason, topic, "partition", "from", "to", "to" - "from" - "rows" as lost, source, consumer, device,
-            from_sequence, to_sequence, covered, landed_at, detail
-        from ({LOGJAM_GAPS}) order by landed_at, topic, "partition", "from", source, device, from_sequence""",  # noqa: S608
+            from_sequence, to_sequence, landed_at, detail
+        from gaps order by landed_at, topic, "partition", "from", source, device, from_sequence""",
+    "losses": f"{LOGJAM_LOSSES} order by received_time, source, device, from_sequence",
     "hours": """
         select date_trunc('hour', received_time) as hour, source, count(*) as events
         from events group by all order by all""",

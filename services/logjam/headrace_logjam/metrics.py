@@ -27,15 +27,9 @@ class LogjamMetrics:
         )
         self.lost_messages = catalogue.counter(
             "logjam_lost_messages",
-            "Numbers that a Logjam device gave out and this consumer did not store: each is in a marker. Rising: a device drops, "
-            "because we, or Kafka, are too slow.",
+            "Numbers of Logjam devices that this process did not hear though it heard later ones, or that Kafka refused. Rising: "
+            "a device drops, because we, or Kafka, are too slow. check-loss has what all processes lost.",
             ("endpoint",),
-        )
-        self.notices = catalogue.counter(
-            "logjam_notices",
-            "What a Logjam device's numbers told beside gaps. joined: it had published before us, which is no loss. doubled: "
-            "two devices use one number, so more is called lost than is; give each a number of its own.",
-            ("notice", "endpoint"),
         )
         self.clients = catalogue.gauge(
             "logjam_clients", "Clients connected to Logjam's sockets, against LIMITS__CONNECTIONS."

@@ -64,9 +64,6 @@ class ReadSocket(MessageSocket):
         self._descriptor = -1
         self._scheduled = False
         self._emptied = False
-        self._allowed = True
-        self.held = False
-        """See `hold`."""
         self.reading = True
         self.last = 0.0
         """When a message was read (event loop time)."""
@@ -97,20 +94,10 @@ class ReadSocket(MessageSocket):
 
     @override
     def read(self, allowed: bool) -> None:
-        self._allowed = allowed
-        self._read_or_not()
-
-    def hold(self, held: bool) -> None:
-        """Holds the socket, or lets it be read again. While it is held it is not read, even if `read` allows it."""
-        self.held = held
-        self._read_or_not()
-
-    def _read_or_not(self) -> None:
-        wanted = self._allowed and not self.held
-        if wanted is self.reading or self._socket is None:
+        if allowed is self.reading or self._socket is None:
             return
-        self.reading = wanted
-        if wanted:
+        self.reading = allowed
+        if allowed:
             self.last = self._loop.time()
             self._loop.add_reader(self._descriptor, self._drain)
             self._look()

@@ -247,13 +247,13 @@ class Sockets(OwnParts):
             )
         self._around.access.start()
         self._around.runtime.tasks.start(self._around.doors.watch(), "peers")
-        await self._subscriptions.start()
+        self._subscriptions.start()
 
     @override
     async def stop(self) -> None:
         for each in self._sockets:
             each.end()
-        await self._subscriptions.stop()
+        self._subscriptions.stop()
         self._around.doors.close()
         self._around.access.stop()
         await asyncio.to_thread(self._around.context.term)

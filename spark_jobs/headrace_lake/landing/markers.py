@@ -1,9 +1,7 @@
 """Lands the markers of Logjam gaps: sequence numbers that a Logjam consumer never received.
 
 A marker is an event like any other (`headrace_common.record.contract.GAP_TYPE`) and lands as one; here it also becomes a row of
-`gaps`. Whether another consumer received the numbers is a query (`headrace_reader.logjam`).
-
-A consumer that hears a device for the first time names the numbers before: no loss.
+`gaps`. Which numbers no consumer has stored is a query (`headrace_reader.logjam`).
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP
 from headrace_lake.tables.layout import EVENTS, GAPS, KEY, SCHEMAS
 
-_OURS: Final = f"reason in ('{GapReason.LOGJAM}', '{GapReason.JOINED}')"
+_OURS: Final = f"reason = '{GapReason.LOGJAM}'"
 
 
 class GapMarkers:
@@ -52,9 +50,8 @@ class GapMarkers:
         def number(name: GapField) -> str:
             return f"try_cast(get_json_object(body, '$.{name}') as bigint)"
 
-        first = f"coalesce({number(GapField.FROM)} = 1 and {number(GapField.AFTER)} is null, false)"
         own = {
-            "reason": f"if({first}, '{GapReason.JOINED}', '{GapReason.LOGJAM}')",
+            "reason": f"'{GapReason.LOGJAM}'",
             "topic": "topic",
             "topic_id": "topic_id",
             "partition": "partition",

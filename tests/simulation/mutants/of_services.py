@@ -11,15 +11,12 @@ _BLOCKS: Final = "headrace_segment.events"
 _CONSUMER: Final = "headrace_logjam.devices.consumer"
 _CONVERSATION: Final = "headrace_segment.session.conversation"
 _EARLY: Final = "headrace_segment.store.early"
-_ENDPOINTS: Final = "headrace_logjam.devices.endpoints"
 _EVENTS: Final = "headrace_logjam.events"
 _FOLD: Final = "headrace_segment.store.fold"
 _GAPS: Final = "headrace_logjam.devices.gaps"
-_HELD: Final = "headrace_logjam.devices.held"
 _ORIGINAL: Final = "headrace_segment.session.original"
 _PARTITION: Final = "headrace_segment.replica.partition"
 _PEERS: Final = "headrace_logjam.peers"
-_POSITIONS: Final = "headrace_logjam.devices.positions"
 _PRODUCERS: Final = "headrace_logjam.session"
 _PRODUCING: Final = "headrace_segment.replica.producing"
 _READERS: Final = "headrace_segment.replica.readers"
@@ -29,20 +26,12 @@ _RECENT: Final = "headrace_segment.store.recent"
 _SERVING: Final = "headrace_segment.serving"
 _SNAPSHOTS: Final = "headrace_segment.store.snapshots"
 _SUBSCRIPTION: Final = "headrace_logjam.devices.subscription"
-_TAIL: Final = "headrace_logjam.devices.tail"
 _TODAY: Final = "headrace_segment.session.today"
 
 SERVICES: Final = (
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
     Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, Appended(question.segment, question.writer, question.session, question.after, 0))\n", "segment"),
     Mutant("own records are folded over others'", _EARLY, "    if fold.next_offset != first:\n        return None\n", "    if fold.next_offset > first:\n        return None\n    fold.next_offset = first\n", "segment"),
-    Mutant("a device that is heard first is handed out at once", _CONSUMER, "                    self._unwritten = True\n", "", "logjam"),
-    Mutant("the topics are not looked at after a kill", _ENDPOINTS, "            held = await self._held()", "            pass", "logjam"),
-    Mutant("a position does not wait for what is read before it", _CONSUMER, "            left = {each for each in gathered if not each.stored}", "            left = set()", "logjam"),
-    Mutant("what a consumer found stored is not where it stands", _CONSUMER, "            self._positions |= stands\n", "            pass\n", "logjam"),
-    Mutant("holes found at a start are not marked", _CONSUMER, "                gathered.items.append(gap)\n        else:", "                pass\n        else:", "logjam"),
-    Mutant("a restart of a device is a gap like others", _GAPS, "        if sequence > 1:\n            gaps.append(known.gap(1, sequence, told))", "        if sequence > 1 and wrapped:\n            gaps.append(known.gap(1, sequence, told))", "logjam"),
-    Mutant("a refused message has no marker", _CONSUMER, "        self._unmarked = merged(self._unmarked + messages)", "        self._unmarked = merged(self._unmarked)", "logjam"),
     Mutant("a producer is answered when its message arrives", _PRODUCERS, "        self._questions.setdefault(route, deque()).append(question)\n        return question", "        self._questions.setdefault(route, deque()).append(question)\n        question.answer = ACCEPTED\n        self._due.append(route)\n        return question", "producers"),
     Mutant("a message that is no event is accepted", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "ACCEPTED", "producers"),
     Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
@@ -50,6 +39,9 @@ SERVICES: Final = (
     Mutant("what nobody waits for has a deadline", _EVENTS, "KeepUntil.DEADLINE if answered else KeepUntil.STORED", "KeepUntil.DEADLINE", "producers"),
     Mutant("who holds too much stays", _PEERS, "                    if peer.held > most:", "                    if False:", "producers"),
     Mutant("equal events of a writer share an id", _BLOCKS, "id_behind(begin, named, data)", "id_behind(begin, b\"\", data)", "segment"),
+    Mutant("a restart of a device is not seen", _GAPS, "        restarted = behind and (", "        restarted = False and (", "logjam"),
+    Mutant("a restart while two connections may have ended is not seen", _GAPS, "(not self._sure or device in", "(device in", "logjam"),
+    Mutant("a device that goes on has restarted", _GAPS, "        restarted = behind and (", "        restarted = (behind or device in self._may_restart) and (", "logjam"),
     Mutant("equal messages of a device share an id", _SUBSCRIPTION, "deterministic_id(PROTOCOL, *message.frames, *(", "deterministic_id(PROTOCOL, *message.frames[:3], *(", "logjam"),
     Mutant("devices without a number share ids", _SUBSCRIPTION, "numbered = message.meta is None or message.meta.device", "numbered = True", "logjam"),
     Mutant("an append goes on in the newest session of its writer", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        question.session = (served := self._by_writer[question.segment, question.writer][-1]).id\n        served.asked.append(_Asked(question.ticket, now, question.after))\n", "segment"),
@@ -90,36 +82,15 @@ SERVICES: Final = (
     Mutant("what a failed batch held is produced again", _PRODUCING, "            await self._give_up(where.partition, queue, error)\n            return\n", "            await self._give_up(where.partition, queue, error)\n            for key, value in own:\n                self.put(where.partition, key, value)\n            return\n", "segment"),
     Mutant("a block lacks its last event on the topic", _BLOCKS, "        if made:\n            yield made", "        if made:\n            yield made if len(made) < 3 else made[:-1]", "segment"),
     Mutant("an event has its block's last level", _BLOCKS, "            about = about_writer % level\n", "            about = about_writer % run.after\n", "segment"),
-    Mutant("a message is stored with the next one's number", _SUBSCRIPTION, "meta.device, meta.sequence, meta.created_ms, self._by", "meta.device, meta.sequence + 1, meta.created_ms, self._by", "logjam"),
+    Mutant("a message is stored with the next one's number", _SUBSCRIPTION, "meta.device, meta.sequence, meta.created_ms, start", "meta.device, meta.sequence + 1, meta.created_ms, start", "logjam"),
     Mutant("a heartbeat is stored as an event of its topic", _SUBSCRIPTION, "        if app_env == HEARTBEAT:\n", "        if app_env == HEARTBEAT * 2:\n", "logjam"),
-    Mutant("a rejected message has no attributes", _SUBSCRIPTION, "about = b\"{}\" if message.meta is None else self._about(message.meta)", "about = self._about((message.meta or Meta(0, 0, 0, 0))._replace(sequence=0))", "logjam"),
+    Mutant("a rejected message has no attributes", _SUBSCRIPTION, "about = b\"{}\" if message.meta is None else self._about(message, message.meta)", "about = self._about(message, (message.meta or Meta(0, 0, 0, 0))._replace(sequence=0))", "logjam"),
     Mutant("a broken body is kept without its frames", _SUBSCRIPTION, "return envelope.reject(reason, detail, joined_frames(message.frames), self._name(message), about)", "return envelope.reject(reason, detail, joined_frames(message.frames[:3]), self._name(message), about)", "logjam"),
-    Mutant("a marker ends too early", _SUBSCRIPTION, "            GapField.TO: gap.end,\n", "            GapField.TO: max(gap.start + 1, gap.end - 1),\n", "logjam"),
-    Mutant("a marker begins too early", _SUBSCRIPTION, "            GapField.FROM: gap.start,\n", "            GapField.FROM: max(1, gap.start - 1),\n", "logjam"),
     Mutant("a marker names another device", _SUBSCRIPTION, "            GapField.DEVICE: gap.device,\n", "            GapField.DEVICE: gap.device + 1,\n", "logjam"),
-    Mutant("markers are not stored", _SUBSCRIPTION, "            if isinstance(item, Gap):\n                yield maker.marker(item, received_ms)\n            else:", "            if not isinstance(item, Gap):", "logjam"),
-    Mutant("a position runs ahead of what is stored", _CONSUMER, "            elif left:\n                turns.append((left, seen))\n            else:", "            else:", "logjam"),
-    Mutant("a part of a frame counts as stored", _CONSUMER, "        self._partly[ticket] = stored\n        if whole:\n            del self._partly[ticket]\n            for gathered in self._pending.pop(ticket)[1]:\n                gathered.stored = True", "        self._partly[ticket] = stored\n        for gathered in self._pending[ticket][1]:\n            gathered.stored = True\n        if whole:\n            del self._partly[ticket], self._pending[ticket]", "logjam"),
-    Mutant("markers of a refused frame are forgotten", _CONSUMER, "        self._refused += [item for item in items if isinstance(item, Gap)]\n", "", "logjam"),
-    Mutant("refused messages stand as stored at once", _CONSUMER, "        self._refused_for += stands_for\n", "        for each in stands_for:\n            each.stored = True\n", "logjam"),
-    Mutant("of refused messages the first alone is marked", _CONSUMER, "    return [Gap(meta.device, meta.sequence, meta.sequence + 1, received_ms, received_ms) for meta in numbered]", "    return [Gap(meta.device, meta.sequence, meta.sequence + 1, received_ms, received_ms) for meta in numbered][:1]", "logjam"),
-    Mutant("messages of one app-env are handed out backwards", _CONSUMER, "            self._hand_out(gathered.items, key,", "            self._hand_out(gathered.items[::-1], key,", "logjam"),
-    Mutant("messages are stored by no key", _CONSUMER, "b\"%b/%b\" % (self._endpoint, key))", "b\"%b/%d\" % (self._endpoint, ticket))", "logjam"),
-    Mutant("a gap lacks its last number", _GAPS, "        return Gap(self.number, start, end, self.received, told.received)", "        return Gap(self.number, start, max(start + 1, end - 1), self.received, told.received)", "logjam"),
-    Mutant("a gap of one number is none", _GAPS, "        if told.sequence == known.last + 1:\n", "        if told.sequence in (known.last + 1, known.last + 2):\n", "logjam"),
-    Mutant("a restart is late", _GAPS, "            if self._one_connection and known.fills(told):", "            if known.fills(told) or sequence < last:", "logjam"),
-    Mutant("what is held is missing", _GAPS, "without(last + 1, one.last + 1, stored)]", "without(last + 1, one.last + 1, ())]", "logjam"),
-    Mutant("holes end with the last one held", _GAPS, "        self.last = held[-1][1] - 1 if held else last\n", "        self.last = held[-1][1] if held else last\n", "logjam"),
-    Mutant("of numbers held the last is left out", _HELD, "            joined[-1] = joined[-1][0], max(end, joined[-1][1])", "            pass", "logjam"),
-    Mutant("every end was in order", _POSITIONS, "        return all(offset == EXACT for offset, _ in self._written.values())", "        return True", "logjam"),
-    Mutant("an endpoint has the positions of another", _ENDPOINTS, "            each.start(self._found.get(each.name, {}), behind)", "            each.start(next(iter(self._found.values()), {}), behind)", "logjam"),
-    Mutant("positions are forgotten", _POSITIONS, "                places |= decode(kept.metadata)\n", "                places = {}\n", "logjam"),
-    Mutant("the tail is read to its half", _TAIL, "            if await reader.position(at) >= end or", "            if await reader.position(at) >= end // 2 or", "logjam"),
-    Mutant("the tail is read of one partition", _TAIL, "for topic in topics for each in range(topic.partitions)]", "for topic in topics for each in range(1)]", "logjam"),
-    Mutant("rejects are no numbers held", _TAIL, "if found is not None and record.timestamp_type == CREATED and part == parts:", "if found is not None and record.timestamp_type == CREATED and not part:", "logjam"),
-    Mutant("the tail begins too late", _TAIL, "        starts = await reader.offsets_for_times(dict.fromkeys(places, first))", "        starts = await reader.offsets_for_times(dict.fromkeys(places, first + 2 * WINDOW_MS))", "logjam"),
+    Mutant("messages of one app-env are handed out backwards", _CONSUMER, "                gathered.items, ticket,", "                gathered.items[::-1], ticket,", "logjam"),
+    Mutant("messages are stored by no key", _CONSUMER, "b\"%b/%b\" % (self._endpoint, key)", "b\"%b/%d\" % (self._endpoint, ticket)", "logjam"),
     Mutant("a message that was read is read once more", _READS, "            messages.append(message)\n", "            messages.append(message)\n            if not self._named and len(messages) == 7:\n                messages.append(message)\n", "logjam"),
-    Mutant("the last message of a turn is lost", _READS, "            messages.append(message)\n            size += message.size\n", "            size += message.size\n            if size < TOGETHER or self._named:\n                messages.append(message)\n", "logjam"),
+    Mutant("the last message of a turn is lost", _READS, "            messages.append(message)\n            size += message.size\n", "            size += message.size\n            if size < 8_000 or self._named:\n                messages.append(message)\n", "logjam"),
     Mutant("a part of a frame is answered as all", _PRODUCERS, "        for index in range(gathered.heard, min(stored, len(gathered.questions))):", "        for index in range(gathered.heard, len(gathered.questions)):", "producers"),
     Mutant("an answer names another message", _PRODUCERS, "                return Reply(route, (question.name, answer, *more))", "                return Reply(route, ((questions[0] if questions else question).name, answer, *more))", "producers"),
     Mutant("an answer goes to another client", _PRODUCERS, "                return Reply(route, (question.name, answer, *more))", "                return Reply(next(iter(self._questions)), (question.name, answer, *more))", "producers"),

@@ -94,15 +94,13 @@ class GapReason(StrEnum):
     RETENTION = "retention"  # Kafka deleted offsets before the job landed them
     RECREATED = "recreated"  # the topic was deleted and recreated: the part of the old one that was not landed
     LOGJAM = "logjam"  # a consumer did not receive numbers that a device had assigned: `GAP_TYPE`
-    JOINED = "joined"  # likewise, and it had not heard that device before: no loss
 
 
 GAP_TYPE: Final = "headrace.logjam.gap"
 """`ce_type` of the marker that a consumer publishes for numbers that it never received: a JSON object of `GapField`s.
 
-Its `ce_source` is that of the endpoint's events, which carry the attributes `device` and `sequence`. From these, and when records
-were received, the landing job sees whether another consumer has delivered the missing numbers. A device numbers its heartbeats
-too, so events alone never cover a range that contains one.
+Its `ce_source` is that of the endpoint's events, which carry the attributes `device`, `sequence`, `start` and `restarts`. From
+these `headrace_reader.logjam` says which numbers no consumer has stored. A device numbers its heartbeats, too.
 """
 
 
@@ -113,8 +111,6 @@ class GapField(StrEnum):
     DEVICE = "device"  # the device's number
     FROM = "from"  # first missing number
     TO = "to"  # last missing number plus one
-    AFTER = "after"  # when it received the message before the gap, Unix time in milliseconds; absent: it had heard none
-    BEFORE = "before"  # when it received the message after the gap, likewise
 
 
 class Attribute(StrEnum):
@@ -126,6 +122,9 @@ class Attribute(StrEnum):
     INDEX = "index"  # position of the event in its frame, from 0
     SEQUENCE = "sequence"  # the client's number for the event
     CONSUMER = "consumer"  # the receiver that heard the device's message
+    START = "start"  # when that receiver first heard this start of the device, Unix time in milliseconds
+    RESTARTS = "restarts"  # how many earlier starts of the device it had heard since it began itself
+    BEHIND = "behind"  # true: it had heard a higher number of this start before
     TIME = "time"  # "received" if the client sent no time and the receive time replaces it
     BIN = "bin"  # JSON pointers of the texts that came as binary
     KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other

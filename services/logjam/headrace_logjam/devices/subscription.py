@@ -14,7 +14,7 @@ from headrace_common.record.json_object import Fault
 from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket
 from typing_extensions import override
 
-from headrace_logjam.devices.gaps import Gap
+from headrace_logjam.devices.gaps import DeviceStart, Gap
 from headrace_logjam.events import PROTOCOL, BodyReader, Envelopes, LogjamAttribute, envelope_of, event_time
 from headrace_logjam.wire import (
     FRAMES,
@@ -33,11 +33,15 @@ _SUBJECT: Final = 256
 
 
 class DeviceMessage(NamedTuple):
-    """A message as it was received. `meta`: None when it is broken, and `problem` says how."""
+    """A message as it was received. `meta`: None when it is broken, and `problem` says how. `start` and `behind`: see
+    `headrace_logjam.devices.gaps.Heard`; None if its device's numbers are not counted.
+    """
 
     frames: tuple[bytes, ...]
     meta: Meta | None
     problem: str
+    start: DeviceStart | None = None
+    behind: bool = False
 
     @property
     def address(self) -> bytes:
@@ -89,14 +93,14 @@ class SubscriptionMaker(BodyReader):
             return self.reject(message, *found)
         _, fields, event = found
         time = event_time(fields, meta.created_ms)
-        about = event.attributes(self._about(meta, received=time is None))
+        about = event.attributes(self._about(message, meta, received=time is None))
         envelope = self._envelopes.of(self._endpoint, app_env, topic)
         return envelope.event(self._name(message), time or rfc3339_ms(received_ms), event.value, about)
 
     def reject(self, message: DeviceMessage, reason: Reason, detail: str) -> Reject:
         """Returns the message for quarantine: each of its frames as u32 length and bytes."""
         subject = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
-        about = b"{}" if message.meta is None else self._about(message.meta)
+        about = b"{}" if message.meta is None else self._about(message, message.meta)
         envelope = Envelope(PROTOCOL, self._source, subject)
         return envelope.reject(reason, detail, joined_frames(message.frames), self._name(message), about)
 
@@ -106,24 +110,23 @@ class SubscriptionMaker(BodyReader):
         return deterministic_id(PROTOCOL, *message.frames, *(() if numbered else (self._source.encode(),)))
 
     def marker(self, gap: Gap, received_ms: int) -> Event:
-        """Returns the event that names the numbers that this consumer did not get."""
+        """Returns the event that names the numbers that this consumer did not hear."""
         fields: dict[GapField, Any] = {
             GapField.CONSUMER: self._consumer,
             GapField.DEVICE: gap.device,
             GapField.FROM: gap.start,
             GapField.TO: gap.end,
         }
-        if gap.after is not None:
-            fields[GapField.AFTER] = gap.after
-        if gap.before is not None:
-            fields[GapField.BEFORE] = gap.before
         raw = b"{" + b",".join(b'"%b":%b' % (name.encode(), _json(value)) for name, value in fields.items()) + b"}"
-        return self._gaps.event(
-            deterministic_id(PROTOCOL, b"gap", self._source.encode(), raw), rfc3339_ms(received_ms), raw
-        )
+        name = deterministic_id(PROTOCOL, b"gap", self._source.encode(), raw, b"%d" % received_ms)
+        return self._gaps.event(name, rfc3339_ms(received_ms), raw)
 
-    def _about(self, meta: Meta, *, received: bool = False) -> bytes:
-        return _ABOUT % (meta.device, meta.sequence, meta.created_ms, self._by, _RECEIVED if received else b"")
+    def _about(self, message: DeviceMessage, meta: Meta, *, received: bool = False) -> bytes:
+        start = b"" if message.start is None else _START % message.start
+        if message.behind:
+            start += _BEHIND
+        time = _RECEIVED if received else b""
+        return _ABOUT % (meta.device, meta.sequence, meta.created_ms, start, self._by, time)
 
     def _envelope(self, endpoint: str, app_env: bytes, topic: bytes) -> Envelope:
         if app_env == HEARTBEAT:
@@ -136,11 +139,13 @@ def _json(value: object) -> bytes:
     return b"%d" % value if isinstance(value, int) else orjson.dumps(value)
 
 
-_ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b}' % (
+_ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b%%b}' % (
     Attribute.DEVICE.encode(),
     Attribute.SEQUENCE.encode(),
     LogjamAttribute.CREATED.encode(),
 )
+_START: Final = b',"%b":%%d,"%b":%%d' % (Attribute.START.encode(), Attribute.RESTARTS.encode())
+_BEHIND: Final = b',"%b":true' % Attribute.BEHIND.encode()
 _RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
 
 
