@@ -383,22 +383,3 @@ def encode(documents: Sequence[Mapping[str, object]], *, first: int = 1, level: 
     """Returns one v2 window as Beats write it: numbered from `first`, in one C frame; with level 0, plain J frames."""
     frames = b"".join(json_frame(first + index, orjson.dumps(item)) for index, item in enumerate(documents))
     return window(len(documents)) + (compressed(frames, level) if level else frames)
-
-
-class LumberjackReplies:
-    """Parses a server's acknowledgements."""
-
-    def __init__(self, version: int = V2) -> None:
-        self._version = version
-        self._buffer = b""
-
-    def receive(self, data: bytes) -> list[int]:
-        """Returns the numbers that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
-        data = self._buffer + data
-        found = []
-        for at in range(0, len(data) - HEADER + 1, HEADER):
-            if data[at] != self._version or data[at + 1] != A:
-                raise ProtocolError(f"not an acknowledgement: {data[at : at + HEADER].hex()}")
-            found.append(_number(data, at + 2)[0])
-        self._buffer = data[HEADER * len(found) :]
-        return found
