@@ -47,6 +47,8 @@ class Load:
     rate: float = 0.0
     words: int = 24
     """Words of an event: 24 make about 280 bytes, 270 make 2 KB."""
+    files: int = 0
+    """Files of 300 nodes from which shippers read the events, at random; 0: the events name none."""
 
 
 def documents(protocol: str, load: Load) -> list[bytes]:
@@ -54,9 +56,18 @@ def documents(protocol: str, load: Load) -> list[bytes]:
     chance, client = random.Random(7), CLIENTS[protocol]()
     words = ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(3, 9))) for _ in range(3000)]
 
+    def of_file(line: str) -> dict[str, Any]:
+        number = chance.randrange(load.files)
+        node, path = f"node-{number % 300}", f"/var/log/containers/api-{number:06x}_shop_{number:064x}.log"
+        if protocol == "courier":
+            return {"message": line, "path": path, "host": node}
+        log = {"file": {"path": path, "inode": str(number)}, "offset": chance.randrange(1 << 32)}
+        return {"message": line, "log": log, "host": {"name": node}, "agent": {"id": node, "ephemeral_id": node}}
+
     def record() -> dict[str, Any]:
+        line = " ".join(chance.choices(words, k=load.words))
         return {
-            "log": " ".join(chance.choices(words, k=load.words)),
+            **(of_file(line) if load.files else {"log": line}),
             "stream": chance.choice(("stdout", "stderr")),
             "kubernetes": {"pod": f"api-{chance.randrange(1 << 24):06x}", "node": f"node-{chance.randrange(40)}"},
             "status": chance.choice((200, 200, 200, 404, 500)),

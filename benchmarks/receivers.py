@@ -13,13 +13,13 @@ from typing import Final
 from benchmarks.load import COST, Load, kafka, machine, phase, receiver, together, write
 
 SHAPES: Final = {
-    "forward": ((16, 500), (256, 1)),
-    "lumberjack": ((16, 500), (16, 1)),
-    "courier": ((16, 500), (16, 1)),
-    "logjam": ((16, 1), (16, 50)),
-    "segment": ((64, 1), (8, 50)),
+    "forward": ((16, 500, 0), (256, 1, 0)),
+    "lumberjack": ((16, 500, 0), (16, 1, 0), (16, 500, 900), (16, 500, 9_000)),
+    "courier": ((16, 500, 0), (16, 1, 0), (16, 500, 900), (16, 500, 9_000)),
+    "logjam": ((16, 1, 0), (16, 50, 0)),
+    "segment": ((64, 1, 0), (8, 50, 0)),
 }
-"""Connections, and the events of each frame."""
+"""Connections, the events of each frame, and the files that these name."""
 
 
 def main() -> None:
@@ -40,14 +40,14 @@ def main() -> None:
         kafka(Path(name)) as bootstrap,
         receiver(given.protocol, bootstrap, Path(name), given.native) as (process, port),
     ):
-        for connections, events in SHAPES[given.protocol]:
-            rate = 0.0
+        for connections, events, files in SHAPES[given.protocol]:
+            rate, named = 0.0, f", {files:,} files" if files else ""
             for load in ("saturated", "half"):
-                shape = Load(connections, events, given.seconds, rate)
+                shape = Load(connections, events, given.seconds, rate, files=files)
                 turns = [phase(given.protocol, shape, port, process, bootstrap) for _ in range(given.rounds + 1)]
                 row = together(turns[1:])  # the first warms up
                 rows.append(
-                    f"| {connections} x {events} | {load} | {row[COST]:.2f} | {row['events_per_second']:,.0f} "
+                    f"| {connections} x {events}{named} | {load} | {row[COST]:.2f} | {row['events_per_second']:,.0f} "
                     f"| {row['ack_p50_ms']:.1f} / {row['ack_p99_ms']:.1f} ms | {row['resident_max_mb']:.0f} MB |"
                 )
                 rate = row["events_per_second"] / 2

@@ -13,7 +13,7 @@ from headrace_common.operations.settings import MIB, LimitSettings
 from headrace_common.session.interface import ByteSession
 from headrace_common.session.memory import Memory
 from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits, CourierSection
+from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import jdat
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
@@ -73,7 +73,7 @@ def segments(data: bytes) -> ByteSession:
 TALKS: list[tuple[Dialect, Callable[[bytes], ByteSession]]] = [
     (ForwardDialect(), plain(forward.session)),
     (LumberjackDialect(), plain(lambda: LumberjackSession(PEER, LimitSettings(), LumberjackSection(), SHARED))),
-    (CourierDialect(), plain(lambda: CourierSession(PEER, CourierLimits(), CourierSection(), memory=SHARED))),
+    (CourierDialect(), plain(lambda: CourierSession(PEER, CourierLimits(), memory=SHARED))),
     (SegmentDialect(), segments),
     (TodayDialect(), segments),
 ]

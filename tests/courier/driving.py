@@ -15,7 +15,7 @@ from headrace_common.session.interface import Peer
 from headrace_courier.events import CourierFrame
 from headrace_courier.replies import Acknowledged, CourierReplies
 from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits, CourierSection
+from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import HEADER, MessageKind, entry
 
 from tests import driving
@@ -31,8 +31,7 @@ HELO = HEADER.pack(b"HELO", 0)
 def session(peer: Peer = PEER, ignored: list[MessageKind] | None = None, **limits: Any) -> CourierSession:
     """With the default limits, but for those named."""
     note = (lambda kind: None) if ignored is None else ignored.append
-    section = with_constants(CourierSection, limits)
-    return CourierSession(peer, with_constants(CourierLimits, limits)(**limits), section(), note)
+    return CourierSession(peer, with_constants(CourierLimits, limits)(**limits), note)
 
 
 @dataclass

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 from headrace_common.session.interface import Peer
+from headrace_common.session.memory import MEMORY_BYTES, Memory
+from headrace_courier.session import CourierSession
+from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import jdat
 
 from tests.courier.driving import NONCE, drive, every_way
+from tests.driving import PEER, feed, parts_of
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,16 @@ def test_the_source_is_the_certificate_else_the_host_else_the_address() -> None:
     assert {seen.headers["ce_source"] for seen in certified} == {b"/courier/agent.example"}
 
 
-def test_very_many_streams_on_one_connection() -> None:
-    events = [f'{{"path":"/var/log/{n}"}}'.encode() for n in range(3000)]
-    outcome = drive([jdat(NONCE, events)])
-    assert [seen.headers["ce_subject"].decode() for seen in outcome.events] == [f"/var/log/{n}" for n in range(3000)]
+def test_ten_thousand_files_are_remembered_beside_each_other() -> None:
+    """The memory begins again where it is full: with one file too many, each event would be worked out anew."""
+    paths = [f"/var/log/containers/{n:0160}.log" for n in range(10_000)]
+    events = [b'{"path":"%b","host":"node-%030d"}' % (path.encode(), n % 300) for n, path in enumerate(paths)]
+    memory, used = Memory(), [0]
+    for _ in range(2):
+        driven = CourierSession(PEER, CourierLimits(), memory=memory)
+        feed(driven, jdat(NONCE, events))
+        (frame,) = driven.frames()
+        parts = parts_of(frame)
+        assert [part.subject for part in parts] == paths
+        used.append(memory.used)
+    assert MEMORY_BYTES > used[1] == used[2] > 10_000 * 300

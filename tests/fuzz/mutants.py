@@ -12,6 +12,7 @@ _OPEN: Final = "headrace_common.record.open_container"
 _WIN: Final = "headrace_common.record.windows_1252"
 _JSON: Final = "headrace_common.record.json_object"
 _CODE: Final = "headrace_common.record.transcoding"
+_EVENTS: Final = "headrace_common.session.json_events"
 _NAMES: Final = "headrace_lumberjack.identity"
 _LOGIN: Final = "headrace_forward.handshake"
 _BUILD: Final = "headrace_forward.entries.builder"
@@ -43,22 +44,21 @@ MUTANTS: Final = (
     Mutant("offset-in-hours", _JSON, "(hours * 60 + minutes)", "(hours * 60)", "lumberjack"),
     Mutant("deep-is-at-the-limit", _JSON, "finish(deepest(raw)) > self._depth", "finish(deepest(raw)) >= self._depth", "courier"),
     Mutant("never-deep", _JSON, "may_be_deep(raw, self._depth) and finish", "False and finish", "logjam"),
-    Mutant("origin-by-agent-alone", _NAMES, "(Names, key, agent, run, stream, dataset)", "(Names, key, agent, stream, dataset)", "lumberjack"),
-    Mutant("origin-of-any-dataset", _NAMES, "(Names, key, agent, run, stream, dataset)", "(Names, key, agent, run, stream)", "lumberjack"),
-    Mutant("origin-of-any-stream", _NAMES, "place = (Names, key, agent, run, stream, dataset)", "place = (Names, key, agent, run, dataset)", "lumberjack"),
-    Mutant("name-without-its-time", _NAMES, 'b"".join((begun, place, _field(time)))', "begun + place", "lumberjack"),
-    Mutant("name-without-its-place", _NAMES, 'b"".join((begun, place, _field(time)))', "begun + _field(time)", "lumberjack"),
-    Mutant("canonical-as-spelled", _NAMES, "option=_SORTED", "option=0", "lumberjack"),
-    Mutant("digest-without-places", _NAMES, 'b"%b\\0%b\\0%b" % (places[-1],', 'b"%b\\0%b\\0%b" % (b"",', "lumberjack"),
-    Mutant("host-of-any-length", "headrace_lumberjack.events", "len(text) <= NAME_BYTES and", "True or", "lumberjack"),
+    Mutant("origin-by-agent-alone", _NAMES, "(written, agent.id, agent.ephemeral_id, stream, dataset)", "(written, agent.id, stream, dataset)", "lumberjack"),
+    Mutant("origin-of-any-dataset", _NAMES, "(written, agent.id, agent.ephemeral_id, stream, dataset)", "(written, agent.id, agent.ephemeral_id, stream)", "lumberjack"),
+    Mutant("origin-of-any-stream", _NAMES, "(written, agent.id, agent.ephemeral_id, stream, dataset)", "(written, agent.id, agent.ephemeral_id, dataset)", "lumberjack"),
+    Mutant("name-without-its-time", _NAMES, "hashed_field(fields.time.encode()), ", "", "lumberjack"),
+    Mutant("name-without-its-place", _NAMES, 'begun + hashed_field(b"%d" % log.offset)', "begun", "lumberjack"),
+    Mutant("canonical-as-spelled", _NAMES, "option=orjson.OPT_SORT_KEYS", "option=0", "lumberjack"),
+    Mutant("host-of-any-length", _EVENTS, "len(text) <= NAME_BYTES and", "True or", "lumberjack"),
     Mutant("beat-before-index", "headrace_lumberjack.fields", "metadata.raw_index or metadata.index or metadata.beat", "metadata.beat or metadata.index or metadata.raw_index", "lumberjack"),
     Mutant("a-key-of-one-more", "headrace_lumberjack.wire", "if size > (self._limits.key if", "if size > 1 + (self._limits.key if", "lumberjack"),
     Mutant("a-pair-more", "headrace_lumberjack.wire", "count > self._limits.pairs", "count > self._limits.pairs + 1", "lumberjack"),
     Mutant("a-window-more", "headrace_lumberjack.wire", "count > self._limits.window", "count > self._limits.window + 1", "lumberjack"),
-    Mutant("counted-from-the-front", "headrace_courier.events", "# Counted from the end: a resend leaves out the acknowledged events at the beginning.\n            left = payload.count - index", "left = index", "courier"),
-    Mutant("oversized-at-the-limit", "headrace_courier.events", "if size > most:", "if size >= most:", "courier"),
+    Mutant("counted-from-the-front", "headrace_courier.events", "left = self._payload.count - index", "left = index", "courier"),
+    Mutant("oversized-at-the-limit", _EVENTS, "if size > most:", "if size >= most:", "courier"),
     Mutant("path-before-type", "headrace_courier.events", "filter(None, (fields.type, fields.path))", "filter(None, (fields.path, fields.type))", "courier"),
-    Mutant("nonce-unhashed", "headrace_courier.events", "(PROTOCOL.encode(), payload.nonce)", "(PROTOCOL.encode(), b'')", "courier"),
+    Mutant("nonce-unhashed", "headrace_courier.events", "deterministic_id(PROTOCOL, self._payload.nonce,", "deterministic_id(PROTOCOL, b'',", "courier"),
     Mutant("an-entry-too-large", "headrace_courier.wire", "size > self._largest", "size > self._largest + 1", "courier"),
     Mutant("a-message-too-large", "headrace_courier.wire", '        if not endless and length > self._frame_bytes:\n            raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)\n', "", "courier"),
     Mutant("ids-without-the-tag", "headrace_forward.entries.ids", "fields = (tag, chunk, client, body) if client else (tag, chunk, body)", "fields = (chunk, client, body) if client else (chunk, body)"),

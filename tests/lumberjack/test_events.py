@@ -12,7 +12,7 @@ import pytest
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.event import Reject, deterministic_id
 from headrace_common.session.interface import Peer
-from headrace_common.session.memory import Memory
+from headrace_common.session.memory import MEMORY_BYTES, Memory
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
@@ -75,6 +75,26 @@ def test_many_connections_share_what_they_remember() -> None:
             del documents, names, frame
         assert memory.used <= 1_000_000
         assert tracemalloc.get_traced_memory()[0] - before < 3_000_000
+
+
+def test_ten_thousand_files_are_remembered_beside_each_other() -> None:
+    """The memory begins again where it is full: with one file too many, each event would be worked out anew."""
+    memory, used = Memory(), [0]
+    driven = LumberjackSession(PEER, LimitSettings(), LumberjackSection(), memory)
+    for _ in range(2):
+        for start in range(0, 10_000, 1_000):
+            frames = b""
+            for number in range(start, start + 1_000):
+                log = {"file": {"path": f"/var/log/containers/{number:0160}.log"}, "offset": number}
+                host = f"node-{number % 300:030}"
+                agent = {"id": f"{number % 300:036}", "ephemeral_id": f"{number % 300:036}", "hostname": host}
+                frames += json_frame(number, document(log=log, agent=agent, host={"name": host}))
+            feed(driven, window(1_000) + frames)
+            for frame in driven.frames():
+                driven.stored(frame.ticket, len(parts_of(frame)), True)
+            driven.outgoing()
+        used.append(memory.used)
+    assert MEMORY_BYTES > used[1] == used[2] > 10_000 * 300
 
 
 def test_a_certificate_says_who_it_is() -> None:

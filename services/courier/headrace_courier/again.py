@@ -33,7 +33,7 @@ def read(item: QuarantinedItem, settings: CourierSettings) -> ReplayOutcome:
     nonce = bytes.fromhex(item.attributes[CourierAttribute.NONCE.value])
     whole = item.reason in (Reason.TOO_MANY_EVENTS, Reason.INTERNAL)
     events = list(_entries(content)) if whole else [content]
-    session = CourierSession(peer_of(item), settings.limits, settings.courier)
+    session = CourierSession(peer_of(item), settings.limits)
     made = frames_of(session, courier.jdat(nonce, events), item.received_ms)
     # Ids count from a payload's end, so those of its rest come out as they were.
     return read_again(parts_of(made), own_ids(item) if whole else item_ids(item))

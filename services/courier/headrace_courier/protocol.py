@@ -9,14 +9,12 @@ from headrace_common.protocol import Port, Protocol
 from headrace_courier.settings import PORT, CourierSettings
 
 if TYPE_CHECKING:
-    from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.receiver import Parts, Runtime
 
 
 def build(runtime: Runtime[CourierSettings]) -> Parts:
     """Makes stream listeners only: the protocol has no other transport."""
-    from headrace_common.service.parts import Parts
-    from headrace_common.service.service import stream_listeners
-    from headrace_common.session.memory import Memory
+    from headrace_common.receiver import Memory, Parts, stream_listeners
 
     from headrace_courier.session import CourierSession
     from headrace_courier.wire import MessageKind
@@ -29,11 +27,7 @@ def build(runtime: Runtime[CourierSettings]) -> Parts:
     def ignored(kind: MessageKind) -> None:
         metrics.messages_ignored.labels(kind.name.lower()).inc()
 
-    return Parts(
-        stream_listeners(
-            runtime, PORT, lambda peer: CourierSession(peer, settings.limits, settings.courier, ignored, memory)
-        )
-    )
+    return Parts(stream_listeners(runtime, PORT, lambda peer: CourierSession(peer, settings.limits, ignored, memory)))
 
 
 PROTOCOL: Final = Protocol(

@@ -31,8 +31,8 @@ from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_courier.events import CourierFrame, CourierMaker, EventLimits
-from headrace_courier.settings import CourierLimits, CourierSection
+from headrace_courier.events import CourierFrame, CourierMaker
+from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import COMPLAINT, PONG, CourierDecoder, MessageKind, Payload, acknowledgement, identity
 
 TICK: Final = 1.5
@@ -59,18 +59,13 @@ class CourierSession(ByteSession):
         self,
         peer: Peer,
         limits: CourierLimits,
-        courier: CourierSection,
         ignored: Callable[[MessageKind], None] = lambda kind: None,
         memory: Memory | None = None,
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
         inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
         self._decoder = CourierDecoder(limits.frame_bytes, limits.frame_events, inflate)
-        self._maker = CourierMaker(
-            peer,
-            EventLimits(limits.frame_events, limits.event_bytes, limits.depth, courier.subject_bytes),
-            memory or Memory(),
-        )
+        self._maker = CourierMaker(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ignored = ignored
         self._replies: list[bytes] = []
         self._ready: deque[CourierFrame] = deque()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from headrace_common.operations.settings import KIB, MIB, LimitSettings, ServiceSettings
 from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field
 
@@ -27,15 +25,7 @@ class CourierLimits(LimitSettings):
     )
 
 
-class CourierSection(Section):
-    """Settings of Courier alone."""
-
-    subject_bytes: ClassVar[int] = KIB
-    """Longest `type` or `path` that may name the stream, in a header of every event. A longer one is ignored."""
-
-
 class CourierSettings(ServiceSettings):
     """All settings of ``python -m headrace_courier``."""
 
     limits: CourierLimits = CourierLimits()
-    courier: CourierSection = CourierSection()

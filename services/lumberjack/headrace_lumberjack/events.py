@@ -9,27 +9,17 @@ from typing import Final
 import orjson
 from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
-from headrace_common.record.encoding import length
-from headrace_common.record.event import (
-    Envelope,
-    Event,
-    FrameIds,
-    Part,
-    Reject,
-    rfc3339_ms,
-    source,
-    unique_frame_ids,
-    unique_id,
-)
-from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.record.event import Event, Part, Reject, rfc3339_ms, unique_frame_ids, unique_id
+from headrace_common.record.json_object import SHORT, Fault, utc
 from headrace_common.record.json_text import Bytes, object_of
 from headrace_common.record.transcoding import TooLongError
-from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused, singly
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused
+from headrace_common.session.json_events import RECEIVED, JsonEvents, JsonFrame
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_lumberjack.fields import BeatsFields, host_of, stream_of
-from headrace_lumberjack.identity import PROTOCOL, Names
+from headrace_lumberjack.identity import PROTOCOL, beginning, identity
 from headrace_lumberjack.pairs import NAMES, PAIRS_AT_ONCE, PairsTranscoder
 from headrace_lumberjack.wire import DATA_HEADER, FrameRun, pair_count, pairs
 
@@ -42,143 +32,29 @@ FRAME_OVERHEAD: Final = 40
 LARGE: Final = 1 << 18
 """An event of this many bytes is built in a slice of its own."""
 
-NAME_BYTES: Final = 1024
-"""Longest text that is accepted as the name of a host or index: it goes into a header of every event and stays in memory."""
 
-KEY_BYTES: Final = 2048
-"""Longest key of an origin that is kept."""
-
-RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
-
-MILLISECONDS: Final = frozenset(f"{number:03d}Z" for number in range(1000))
-"""The end of a time as Beats write it; the whole time then has `TIME_BYTES` bytes."""
-
-TIME_BYTES: Final = len("2026-11-21T09:30:00.000Z")
-
-
-class Records:
-    """State that the frames of one connection share: their origin, the limits, and the envelopes encoded once.
-
-    `event_bytes`: maximum size of an event as stored; `depth`: maximum nesting depth; `memory`: where encoded envelopes are
-    kept, for all connections.
-    """
+class Records(JsonEvents[BeatsFields]):
+    """What the events of one connection share. `event_bytes`: maximum size of an event as stored."""
 
     def __init__(self, peer: Peer, event_bytes: int, depth: int, memory: Memory) -> None:
-        self._peer = peer
-        self._event_bytes = event_bytes
-        self._depth = depth
-        self._json = JsonObject(BeatsFields, depth)
-        self._memory = memory
-        self._names = Names(memory)
+        super().__init__(PROTOCOL, peer, BeatsFields, event_bytes, depth, memory)
 
-    def envelope(self, host: str | None, subject: str | None) -> Envelope:
-        """Returns the envelope of events from `host` in the stream `subject`. A certificate's subject overrides `host`; the
-        address replaces a missing one.
-        """
-        peer = self._peer
-        identity = host if host and peer.anonymous and _names(host) else peer.identity
-        stream = subject if subject and _names(subject) else ""
-        key = (Records, identity, stream)
-        known: Envelope | None = self._memory.get(key)
-        if known is None:
-            known = Envelope(PROTOCOL, source(PROTOCOL, identity), stream)
-            self._memory.put(key, known, known.size + 4 * (len(identity) + len(stream)))
-        return known
+    @override
+    def names(self, fields: BeatsFields) -> tuple[str | None, str | None]:
+        return host_of(fields), stream_of(fields)
 
-    def reject(self, reason: Reason, detail: str, raw: Bytes, sequence: int) -> Reject:
+    @override
+    def time(self, fields: BeatsFields) -> str | None:
+        return fields.time
+
+    @override
+    def begun(self, fields: BeatsFields, stream: str | None) -> bytes | None:
+        return beginning(fields, stream)
+
+    def reject(self, fault: Fault, raw: Bytes, sequence: int) -> Reject:
         """Makes a reject from one data frame whose content cannot be understood."""
         attributes = b'{"%b":%d}' % (Attribute.SEQUENCE.value.encode(), sequence)
-        return self.envelope(None, None).reject(reason, detail, bytes(raw), unique_id(), attributes)
-
-    def documents(self, run: FrameRun, received_ms: int) -> Iterator[Part | Pause | list[Part]]:
-        """Returns the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work."""
-        core, data, count, unique = native.core, run.data, len(run), unique_frame_ids()
-        limits = min(self._event_bytes, SHORT), self._depth
-
-        def made(index: int) -> list[Part]:
-            at = run.begin(index)
-            piece = data[at : at + core.bytes_at_once]
-            return core.documents(self._origin, unique.prefix, limits, piece, index, count - index)[0]
-
-        return native.by_turns(count, made, lambda first, last: self._documents(run, first, last, unique, received_ms))
-
-    def _origin(self, key: bytes, raw: bytes) -> native.Origin | None:
-        """Returns what `native.Find` asks for."""
-        place = (native.Find, self._peer.identity, self._peer.anonymous, key)
-        known: native.Origin | None = self._memory.get(place)
-        if known is None and len(key) <= KEY_BYTES:
-            fields = self._json.read(raw)
-            if isinstance(fields, Fault):
-                return None
-            subject = stream_of(fields)
-            envelope, begun = self.envelope(host_of(fields), subject), self._names.begun(fields, subject)
-            known = envelope.pieces, begun
-            self._memory.put(place, known, len(key) + len(begun or b"") + envelope.size)
-        return known
-
-    def _documents(
-        self, run: FrameRun, first: int, last: int, unique: FrameIds, received_ms: int
-    ) -> Iterator[Part | Pause]:
-        """Yields the same as `documents`, from `first` up to `last`. Reuses what an event shares with the one before."""
-        data, at, most = run.data, run.begin(first) + DATA_HEADER, self._event_bytes
-        read, name_of = self._json.read, self._names.of
-        now = rfc3339_ms(received_ms)
-        host = subject = None
-        envelope = self.envelope(host, subject)
-        before, between, behind = envelope.around(TIME_BYTES)
-        whole = memoryview(data)
-        second = ""  # the last time with milliseconds, up to its decimal point
-        for index, end in enumerate(islice(run.ends, first, last), first):
-            size = end - at
-            raw: Bytes = data[at:end] if size <= SHORT else whole[at:end]  # a long one is not copied
-            at = end + DATA_HEADER
-            if size > most:
-                fields: BeatsFields | Fault = self._too_large(size)
-            else:
-                fields = read(raw) if type(raw) is bytes else (yield from paused(self._json.steps(raw)))
-            if isinstance(fields, Fault):
-                yield (yield from self._mended(raw, fields, run.sequence(index), unique(index), now))
-                continue
-            its_host, its_subject = host_of(fields), stream_of(fields)
-            if its_host != host or its_subject != subject:
-                host, subject = its_host, its_subject
-                envelope = self.envelope(host, subject)
-                before, between, behind = envelope.around(TIME_BYTES)
-            text = fields.time
-            if text is None:
-                yield envelope.event(unique(index), now, raw, RECEIVED)
-                continue
-            written = text.encode()
-            if size <= SHORT:
-                name = name_of(fields, subject, written, raw) or unique(index)
-            else:
-                name = (yield from paused(self._names.of_long(fields, subject, written, raw))) or unique(index)
-            if text[:20] != second or text[20:] not in MILLISECONDS:
-                time = utc(text)
-                if time is None:
-                    yield envelope.event(name, now, raw, RECEIVED)
-                    continue
-                if time != written or text[20:] not in MILLISECONDS:
-                    yield envelope.event(name, time, raw)
-                    continue
-                second = text[:20]
-            yield b"".join((length(size), raw, before, name, between, written, behind))  # type: ignore[misc]  # as `Envelope.event`
-
-    def _mended(
-        self, raw: Bytes, fault: Fault, sequence: int, unique: bytes, now: bytes
-    ) -> Generator[Pause, None, Part]:
-        """Yields the event of JSON whose texts are not all UTF-8, as `documents` makes it of others, or a reject."""
-        found = yield from paused(self._json.mend(raw, fault, self._event_bytes))
-        if isinstance(found, Fault):
-            return self.reject(*found, raw, sequence)
-        fields, event = found
-        subject, text = stream_of(fields), fields.time
-        time = None if text is None else utc(text)
-        name = None
-        if text is not None:
-            name = yield from paused(self._names.of_long(fields, subject, text.encode(), event.value))
-        attributes = event.attributes(None if time else RECEIVED)
-        return self.envelope(host_of(fields), subject).event(name or unique, time or now, event.value, attributes)
+        return self.envelope().reject(*fault, bytes(raw), unique_id(), attributes)
 
     def pairs(self, run: FrameRun, received_ms: int) -> Iterator[Part | Pause]:
         """Yields the pairs of the D frames of `run` as JSON objects, or rejects, and a pause before long work."""
@@ -189,24 +65,24 @@ class Records:
             if len(frame) > LARGE:
                 yield PAUSE
             part = yield from paused(self._object(frame, unique(index), received_ms))
-            yield self.reject(*part, frame, run.sequence(index)) if isinstance(part, Fault) else part
+            yield self.reject(part, frame, run.sequence(index)) if isinstance(part, Fault) else part
 
     def _object(self, frame: memoryview, name: bytes, received_ms: int) -> Generator[None, None, Event | Fault]:
         """Builds the event of a D frame. The values of a repeated key become an array, in order."""
         count = pair_count(frame)
         notes: list[bytes] = []
-        if len(frame) > self._event_bytes + DATA_HEADER + 8 * count:
+        if len(frame) > self.event_bytes + DATA_HEADER + 8 * count:
             return self._too_large(len(frame))
         record = _plainly(bytes(frame)) if count <= PAIRS_AT_ONCE and len(frame) <= SHORT else None
         if record is not None:
             value: Bytes | bytearray = orjson.dumps(record)
             host, kind, at = (record.get(each) for each in ("host", "type", "@timestamp"))
         else:
-            transcoder = PairsTranscoder(self._event_bytes)
+            transcoder = PairsTranscoder(self.event_bytes)
             try:
                 value = yield from transcoder.write(frame)
             except TooLongError:
-                return Fault(Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({self._event_bytes}) as JSON")
+                return Fault(Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({self.event_bytes}) as JSON")
             host, kind, at = map(transcoder.named.get, NAMES)
             notes = transcoder.notes()
         time = None if at is None else utc(at)
@@ -215,45 +91,92 @@ class Records:
         else:
             attributes = object_of(notes if time else [*notes, RECEIVED[1:-1]])
             notes.clear()  # they may be as long as the event
-        if len(value) + len(attributes or b"") > self._event_bytes:
+        if len(value) + len(attributes or b"") > self.event_bytes:
             return self._too_large(len(value) + len(attributes or b""))
         return self.envelope(host, kind).event(name, time or rfc3339_ms(received_ms), value, attributes)
 
     def _too_large(self, size: int) -> Fault:
-        return Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self._event_bytes}")
+        return Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self.event_bytes}")
 
 
-class EventsFrame(Frame):
-    """Data frames that are published together."""
+class DocumentsFrame(JsonFrame[BeatsFields]):
+    """J frames that are published together: their JSON, byte for byte, or rejects."""
 
-    __slots__ = ("_records", "_run", "received_ms", "size", "small", "ticket")
+    __slots__ = ("_run", "_unique")
+
+    maker: Records
 
     def __init__(self, run: FrameRun, ticket: Ticket, received_ms: int, records: Records) -> None:
+        super().__init__(records, ticket, received_ms, size_of(run), len(run))
         self._run: FrameRun | None = run
-        self._records = records
-        self.ticket = ticket
-        self.received_ms = received_ms
-        self.size = len(run.data) + FRAME_OVERHEAD * len(run) + OVERHEAD
-        self.small = len(run.data) <= SMALL and len(run) <= AT_ONCE
+        self._unique = unique_frame_ids()
+
+    def _whole(self) -> FrameRun:
+        assert self._run is not None, "all records were made"
+        return self._run
 
     @override
     def spoiled(self, detail: str) -> Reject:
         """Returns all data frames as received, with reason `internal`."""
-        run = self._run
-        assert run is not None, "all records were made"
-        return self._records.reject(Reason.INTERNAL, detail, run.data, run.sequence(0))
-
-    @override
-    def parts(self) -> Iterator[Part | Pause]:
-        return singly(self.runs())
+        run = self._whole()
+        return self.maker.reject(Fault(Reason.INTERNAL, detail), run.data, run.sequence(0))
 
     @override
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        run = self._run
-        assert run is not None, "called once"
-        make = self._records.documents if run.is_json else self._records.pairs
-        yield from make(run, self.received_ms)
+        yield from super().runs()
         self._run = None  # its records now hold everything while they wait for Kafka
+
+    @override
+    def raws(self, first: int, last: int) -> Iterator[Bytes]:
+        run = self._whole()
+        data, whole, at = run.data, memoryview(run.data), run.begin(first) + DATA_HEADER
+        for end in islice(run.ends, first, last):
+            yield data[at:end] if end - at <= SHORT else whole[at:end]  # a long one is not copied
+            at = end + DATA_HEADER
+
+    @override
+    def plain(self, index: int) -> list[Part]:
+        run, core = self._whole(), native.core
+        at = run.begin(index)
+        piece = run.data[at : at + core.bytes_at_once]
+        maker = self.maker
+        return core.documents(maker.origin, self._unique.prefix, maker.limits, piece, index, self.count - index)[0]
+
+    @override
+    def name(self, index: int, fields: BeatsFields, event: Bytes) -> bytes:
+        return identity(fields, event, self.maker.memory) or self._unique(index)
+
+    @override
+    def reject(self, index: int, fault: Fault, raw: Bytes) -> Reject:
+        return self.maker.reject(fault, raw, self._whole().sequence(index))
+
+
+class PairsFrame(Frame):
+    """D frames that are published together."""
+
+    __slots__ = ("_records", "_run", "received_ms", "size", "small", "ticket")
+
+    def __init__(self, run: FrameRun, ticket: Ticket, received_ms: int, records: Records) -> None:
+        self._run = run
+        self._records = records
+        self.ticket = ticket
+        self.received_ms = received_ms
+        self.size = size_of(run)
+        self.small = self.size <= SMALL and len(run) <= AT_ONCE
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        """Returns all data frames as received, with reason `internal`."""
+        return self._records.reject(Fault(Reason.INTERNAL, detail), self._run.data, self._run.sequence(0))
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        return self._records.pairs(self._run, self.received_ms)
+
+
+def size_of(run: FrameRun) -> int:
+    """Returns how many bytes a run takes in memory."""
+    return len(run.data) + FRAME_OVERHEAD * len(run) + OVERHEAD
 
 
 def _plainly(frame: bytes) -> dict[str, str] | None:
@@ -263,8 +186,3 @@ def _plainly(frame: bytes) -> dict[str, str] | None:
     except UnicodeDecodeError:
         return None
     return record if len(record) == pair_count(frame) else None
-
-
-def _names(text: str) -> bool:
-    """Returns whether a text is short enough to be accepted as a name."""
-    return len(text) <= NAME_BYTES and len(text.encode("utf-8", "replace")) <= NAME_BYTES

@@ -9,14 +9,12 @@ from headrace_common.protocol import Port, Protocol
 from headrace_lumberjack.settings import PORT, LumberjackSettings
 
 if TYPE_CHECKING:
-    from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.receiver import Parts, Runtime
 
 
 def build(runtime: Runtime[LumberjackSettings]) -> Parts:
     """Makes stream listeners only: the protocol has no other transport."""
-    from headrace_common.service.parts import Parts
-    from headrace_common.service.service import stream_listeners
-    from headrace_common.session.memory import Memory
+    from headrace_common.receiver import Memory, Parts, stream_listeners
 
     from headrace_lumberjack.session import LumberjackSession
 

@@ -19,7 +19,7 @@ from headrace_common.session.interface import ByteSession, Frame, Peer, Status, 
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_lumberjack.events import EventsFrame, Records
+from headrace_lumberjack.events import DocumentsFrame, PairsFrame, Records
 from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import HEADER, V2, FrameRun, LumberjackDecoder, Window, WireLimits, acknowledgement
 
@@ -77,8 +77,9 @@ class LumberjackSession(ByteSession):
         """`memory`: that of the service; without it, the session has its own."""
         self._decoder = decoder(limits, lumberjack)
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
-        self._ready: deque[EventsFrame] = deque()
+        self._ready: deque[Frame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
+        self._empty = 0  # of these, windows without events
         self._tickets = itertools.count()
         self._storing: dict[Ticket, _Window] = {}  # the windows of runs that were handed out
         self._out = bytearray()
@@ -101,6 +102,7 @@ class LumberjackSession(ByteSession):
             if oldest.missing or oldest.storing:
                 return
             self._windows.popleft()
+            self._empty -= not oldest.count
             self._out += acknowledgement(oldest.version, oldest.last)
 
     @override
@@ -157,7 +159,8 @@ class LumberjackSession(ByteSession):
                     ticket, window = next(self._tickets), self._windows[-1]
                     window.take(item)
                     self._storing[ticket] = window
-                    self._ready.append(EventsFrame(item, ticket, now_ms, self._records))
+                    frame = DocumentsFrame if item.is_json else PairsFrame
+                    self._ready.append(frame(item, ticket, now_ms, self._records))
         finally:
             self._acknowledge()
 
@@ -166,7 +169,8 @@ class LumberjackSession(ByteSession):
             if ended.missing == ended.count:
                 self._windows.pop()
             ended.missing = 0
-        if not item.count and sum(not window.count for window in self._windows) >= EMPTY_WINDOWS:
+        self._empty += not item.count
+        if self._empty > EMPTY_WINDOWS:
             raise self._decoder.fault(f"more than {EMPTY_WINDOWS} windows without events wait for an answer")
         self._windows.append(_Window(item.version, item.count, item.count))
 

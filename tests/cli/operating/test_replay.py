@@ -23,7 +23,7 @@ from headrace_common.session.again import PublishedEvent, ReplayOutcome, frames_
 from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
 from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits, CourierSection
+from headrace_courier.settings import CourierLimits
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_lumberjack.session import LumberjackSession
@@ -42,7 +42,7 @@ EVENTS: list[dict[str, Any]] = [{"n": 1}, {"n": 2, "filler": "x" * 2000}, {"n": 
 
 def session(protocol: str, event_bytes: int) -> ByteSession:
     if protocol == "courier":
-        return CourierSession(PEER, CourierLimits(event_bytes=event_bytes), CourierSection())
+        return CourierSession(PEER, CourierLimits(event_bytes=event_bytes))
     limits = LimitSettings(event_bytes=event_bytes)
     if protocol == "forward":
         return ForwardSession(PEER, limits, ForwardSection())

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+import orjson
+
 from tests.fuzz.shape import Shape
 from tests.fuzz.truth import (
     ADDRESS,
@@ -129,12 +131,24 @@ def _beat(found: Document, fields: dict[str, Any], time: str | None) -> tuple[by
         else [agent.get("id"), agent.get("ephemeral_id"), log.get("file"), log.get("offset")]
     )
     if texts["@timestamp"] is not None and None not in origin:
-        content = json.loads(found.body) if texts["message"] is None else texts["message"]
-        others = [of["event"].get("dataset"), *(fields.get(name) for name in ("tags", "fields", "data_stream"))]
-        what = [origin, subject, others, texts["@timestamp"], content, len(found.body)]
+        content = _written(found.body) if texts["message"] is None else [texts["message"]]
+        documents = (log.get("file"), *(fields.get(name) for name in ("tags", "fields", "data_stream")))
+        file, *others = (_written(spelled(each, found.style).raw) for each in documents)
+        origin[2:3] = [file] if len(origin) > 1 else []
+        what = [origin, subject, of["event"].get("dataset"), others, texts["@timestamp"], content, len(found.body)]
         own = Like(json.dumps(what, sort_keys=True), found.style)
     about = found.note | ({} if time else NO_TIME)
     return framed(found.raw), Part(found.body, own, subject or "-", source("lumberjack", host), time or NOW, about)
+
+
+def _written(raw: bytes) -> str:
+    """JSON by its content, if it is short and as orjson writes it; otherwise as written."""
+    try:
+        if len(raw) <= 16 << 10 and orjson.dumps(value := orjson.loads(raw)) == raw:
+            return json.dumps(value, sort_keys=True)
+    except ValueError:
+        pass
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _pairs(s: Shape) -> tuple[bytes, Part]:

@@ -80,7 +80,11 @@ _ATTRIBUTES: Final = field(EventHeader.ATTRIBUTES.encode())
 KEPT_BYTES: Final = 16 << 10
 """Longest attributes that are kept as encoded, for the next event: one may have megabytes of its own."""
 
-ENVELOPE_BYTES: Final = 512
+_SPEC: Final = header(EventHeader.SPECVERSION, SPECVERSION) + field(EventHeader.ID.encode()) + length(ID_LENGTH)
+_BARE: Final = length(7) + _SPEC
+_BEFORE_ID: Final = length(8) + _SPEC
+
+ENVELOPE_BYTES: Final = 320
 """Bytes of memory that an envelope takes beside its texts."""
 
 
@@ -104,9 +108,8 @@ class Envelope:
         self.protocol = protocol
         self.source = source
         self.subject = subject or NO_SUBJECT
-        spec = header(EventHeader.SPECVERSION, SPECVERSION) + field(EventHeader.ID.encode()) + length(ID_LENGTH)
-        self._bare = length(7) + spec
-        self._before_id = length(8) + spec
+        self._bare = _BARE
+        self._before_id = _BEFORE_ID
         self._after_id = (
             header(EventHeader.SOURCE, source.encode())
             + header(EventHeader.TYPE, f"headrace.{protocol}.{type_suffix}".encode())

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final
 
-MEMORY_BYTES: Final = 8 << 20
-"""Bytes that the caches of one service may hold. No client can make them larger, however many connections it has."""
+MEMORY_BYTES: Final = 24 << 20
+"""Bytes that the caches of one service may hold: those of 10,000 files with long names. No client can make them larger, however
+many connections it has."""
 
 LARGEST: Final = 8 << 10
 """Bytes of the largest entry that is kept, so that a few large ones do not push out all others."""
 
-ENTRY_BYTES: Final = 512
+ENTRY_BYTES: Final = 384
 """Bytes that an entry takes besides what its owner counts."""
 
 
 class Memory:
     """A cache of what sessions encode once and use for many events. Where one more has no room, it begins again, empty.
 
-    Keys begin with their owner (a class), so that two owners never share one.
+    Its owners take keys of different lengths or types, so that two never share one.
     """
 
     def __init__(self, limit: int = MEMORY_BYTES) -> None:
