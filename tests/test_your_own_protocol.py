@@ -23,6 +23,9 @@ LANDING = 900.0
 """Seconds for what waits for Spark, as in `tests/cli/test_stack.py`."""
 FILES = dict(re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
 
+ID = 'self._key, index.to_bytes(4, "big")'
+"""What tells an event from its equals."""
+
 pytestmark = pytest.mark.timeout(3600)
 
 
@@ -89,11 +92,11 @@ def broken(environment: dict[str, str], folder: Path, line: str, instead: str) -
 @pytest.mark.parametrize(
     ("line", "instead", "test"),
     [
-        ('head, number.to_bytes(4, "big"), line', "line", "equal_events_have_ids_of_their_own"),
-        ('head, number.to_bytes(4, "big"), line', "head, line", "equal_events_have_ids_of_their_own"),
-        ('number.to_bytes(4, "big"), line', 'number.to_bytes(4, "big")', "same_name_and_other_content_has_other_ids"),
-        ("now_ms, sum(map(len, lines))", "now_ms, 0", "nothing_is_acknowledged_before_it_is_stored"),
-        ("if len(line) > self._limits.event_bytes", "if False", "event_of_the_largest_size_is_stored"),
+        (f"{ID}, self._events[index]", "self._events[index]", "equal_events_have_ids_of_their_own"),
+        (ID, "self._key", "equal_events_have_ids_of_their_own"),
+        (f"{ID}, self._events[index]", ID, "same_name_and_other_content_has_other_ids"),
+        ("sum(64 + len(each) for each in events)", "0", "nothing_is_acknowledged_before_it_is_stored"),
+        ("limits.event_bytes", "1 << 40", "event_of_the_largest_size_is_stored"),
     ],
     ids=["text alone", "no number in the frame", "no content", "frames of no size", "events of any size"],
 )
@@ -118,9 +121,9 @@ def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str])
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
-        ("add(head[1])", "add(head[1]); self._pending.stored(ticket, int(head[2]), True)"),
-        ("deterministic_id(NAME, head, number", "deterministic_id(NAME, os.urandom(8), number"),
-        ('head, number.to_bytes(4, "big"), line', "head, line"),
+        ("add(key)", "add(key); self._pending.stored(ticket, len(events), True)"),
+        (ID, 'os.urandom(8), index.to_bytes(4, "big")'),
+        (ID, "self._key"),
     ],
     ids=["acknowledges before Kafka has stored", "a frame sent again has other ids", "equal events share an id"],
 )

@@ -72,6 +72,13 @@ from headrace_common.session.interface import Session as Session
 from headrace_common.session.interface import Status as Status
 from headrace_common.session.interface import Ticket as Ticket
 from headrace_common.session.interface import paused as paused
+from headrace_common.session.json_events import JsonEvents as JsonEvents
+from headrace_common.session.json_events import JsonFrame as JsonFrame
 from headrace_common.session.ledger import Ledger as Ledger
 from headrace_common.session.ledger import LedgerEntry as LedgerEntry
 from headrace_common.session.memory import Memory as Memory
+from headrace_common.session.parser import AtLeast as AtLeast
+from headrace_common.session.parser import Cost as Cost
+from headrace_common.session.parser import Parser as Parser
+from headrace_common.session.parser import Steps as Steps
+from headrace_common.session.parser import UpTo as UpTo
