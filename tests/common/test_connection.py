@@ -22,10 +22,10 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
-from headrace_forward.wire import encode
 from msgspec.structs import replace
 
 from tests.common.kafkaless import FakePublisher, receiver_state
+from tests.forward.driving import encode
 
 SIZES = {"frame_bytes": 1 << 20, "inflated_bytes": 1 << 20, "connection_budget": 2 << 20, "process_budget": 4 << 20}
 

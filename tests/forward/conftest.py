@@ -1,4 +1,4 @@
-"""Receivers of Forward for the tests that need the service itself; both cores for those that do not."""
+"""Receivers of Forward for the tests that need the service itself."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.topic import own_topics
-from tests.native import core as core
-from tests.native import with_both
-
-pytest_generate_tests = with_both
+from tests.native import core as core  # Python's, unless a test asks for both: see `driving.drive`
 
 
 @pytest.fixture(scope="session")

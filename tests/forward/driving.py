@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgpack
 from headrace_common.operations.settings import LimitSettings
@@ -12,11 +13,17 @@ from headrace_common.record.event import Reject
 from headrace_common.session.interface import Frame, Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
+from headrace_forward.wire import EventTime
 
 from tests import driving
 from tests.driving import NOW_MS, PEER, Seen, feed_all, one_by_one, the_same_every_way
+from tests.native import the_same
 
-__all__ = ["NOW_MS", "PEER", "Seen", "one_by_one"]
+__all__ = ["NOW_MS", "PEER", "EventTime", "Seen", "one_by_one"]
+
+
+Mode = Literal["Message", "Forward", "PackedForward", "CompressedPackedForward"]
+Entry = tuple[EventTime | int | float | None, Mapping[str, Any]]
 
 
 @dataclass
@@ -43,7 +50,13 @@ def parts_of(frame: Frame) -> list[Seen | Reject]:
     return driving.parts_of(frame, grows=True)
 
 
-def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **limits: Any) -> Outcome:
+def drive(pieces: Iterable[bytes], **given: Any) -> Outcome:
+    """As `drive_one`, the same with each core."""
+    outcome: Outcome = the_same(drive_one, list(pieces), **given)
+    return outcome
+
+
+def drive_one(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **limits: Any) -> Outcome:
     """Feeds `pieces`; each frame is stored at once. `end`: then the peer ends, if nothing was wrong."""
     driven = session(**limits)
     outcome = Outcome()
@@ -69,6 +82,24 @@ def every_way(data: bytes, **limits: Any) -> Outcome:
 
 def pack(value: Any) -> bytes:
     return msgpack.packb(value, unicode_errors="surrogateescape")
+
+
+def encode(
+    tag: str, entries: Sequence[Entry], *, mode: Mode = "PackedForward", chunk: str | bytes | None = None
+) -> bytes:
+    """Messages of `mode` that carry `entries`: one, or in Message mode one per entry, all with the same `chunk`."""
+    asked: dict[str, Any] = {} if chunk is None else {"chunk": chunk}
+    packed = [(time.encode() if isinstance(time, EventTime) else time, record) for time, record in entries]
+    if mode == "Message":
+        return b"".join(pack([tag, time, record, asked]) for time, record in packed)
+    option: dict[str, Any] = {"size": len(packed), **asked}
+    if mode == "Forward":
+        return pack([tag, packed, option])
+    body = b"".join(map(pack, packed))
+    if mode == "CompressedPackedForward":
+        body = gzip.compress(body, compresslevel=6, mtime=0)
+        option["compressed"] = "gzip"
+    return pack([tag, body, option])
 
 
 def event_time(seconds: int, nanoseconds: int) -> msgpack.ExtType:

@@ -104,9 +104,9 @@ def test_an_entry_is_quarantined_whatever_else_the_option_holds(value: bytes) ->
 
 
 def test_the_keys_of_an_option_may_be_encoded_in_any_way() -> None:
-    for key in (b"\xd9\x05chunk", b"\xda\0\x05chunk", b"\xdb\0\0\0\x05chunk", b"\xc4\x05chunk", b"\xc6\0\0\0\x05chunk"):
+    for key in (b"\xd9\x05chunk", b"\xda\0\x05chunk", b"\xdb\0\0\0\x05chunk"):
         assert every_way(with_option(b"\x81" + key + b"\xa1c")).replies == [ack("c")]
-    for key in (b"\xa6chunk2", b"\xa4chun", b"\x91\xa5chunk", b"\xc7\x05\x01chunk"):
+    for key in (b"\xa6chunk2", b"\xa4chun", b"\xc4\x05chunk", b"\x91\xa5chunk", b"\xc7\x05\x01chunk"):
         assert every_way(with_option(b"\x81" + key + b"\xa1c")).replies == []
 
 
@@ -121,11 +121,11 @@ def test_a_nil_chunk_asks_for_nothing() -> None:
     assert [event.record for event in outcome.events] == [{"m": 1}]
 
 
-def test_keys_within_keys_do_not_grow_without_bound() -> None:
+def test_a_key_that_is_a_map_is_no_record() -> None:
     """As text in text each level would double the quotes' escapes: forty levels, eighty bytes, would fill the memory."""
     outcome = every_way(message(b"\x81" + nested_keys(40) + b"\x01"))
     (reject,) = outcome.rejects
-    assert reject.reason.value == "too_deep"
+    assert reject.reason.value == "bad_record"
     assert outcome.replies == [ack("c")]
 
 
@@ -170,8 +170,8 @@ def test_a_time_that_is_none_is_quarantined_with_its_entry(time: bytes, record: 
     assert outcome.replies == [ack("c")]
 
 
-@pytest.mark.parametrize(("filler", "told"), [(100, 3), (10_000, 1)])
-def test_a_long_option_goes_with_the_first_reject_only(filler: int, told: int) -> None:
+@pytest.mark.parametrize(("filler", "told"), [(100, 3), (10_000, 0)])
+def test_a_long_option_goes_with_no_reject(filler: int, told: int) -> None:
     option = {"chunk": "c", "filler": "x" * filler}
     rejects = drive([pack(["t", [1, 2, 3], option])]).rejects
     found = [orjson.loads(reject.attributes) for reject in rejects]

@@ -101,7 +101,7 @@ def test_windows_1252_is_read_as_such() -> None:
     outcome = one(b'["t", 1, {"m": "\xff"}, {"chunk": "c"}]')
     (event,) = outcome.events
     assert event.record == {"m": "ÿ"}
-    assert event.attributes == {"chunk": "c", "invalid_utf8": {"/m": "/w=="}}
+    assert event.attributes == {"chunk": "c", "notes": ["invalid_utf8"], "raw": "eyJtIjogIv8ifQ=="}
     assert outcome.replies == [b'{"ack":"c"}']
     first, second = one(b'["t", [[1, {"m": "\xff"}], [1, {"m": "x"}]], {"chunk": "c"}]').events
     assert (first.record, second.record) == ({"m": "ÿ"}, {"m": "x"})

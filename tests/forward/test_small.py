@@ -1,4 +1,4 @@
-"""The short way of small messages: it gives what the long way gives, what clients send takes it, and it has its limits."""
+"""Small messages, which are built in one call: what clients send is, and there are limits."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ from typing import Any, get_args
 import pytest
 from headrace_common.record import native
 from headrace_common.session.interface import AT_ONCE, SMALL, Frame
-from headrace_forward.events.message import ForwardFrame
-from headrace_forward.events.plain import PlainFrame
-from headrace_forward.wire import EventTime, ForwardDecoder, ForwardMessage, Mode, encode
+from headrace_forward.wire import EventTime
 from msgspec.structs import replace
 
-from tests.forward.driving import drive, message, one_by_one, pack, session
+from tests.forward.driving import Mode, drive, encode, message, one_by_one, pack, session
 from tests.forward.test_limits import ENTRY, packed
+from tests.native import CORES, needs_native, using
 
-PLAIN: tuple[Mode, ...] = tuple(mode for mode in get_args(Mode) if not mode.startswith("Compressed"))
 ENTRIES = [(EventTime(1_700_000_000, number + 1), {"log": f"line {number}", "n": number}) for number in range(3)]
-
-
-def decoder(frame_bytes: int = 1 << 20) -> ForwardDecoder:
-    return ForwardDecoder(frame_bytes, 1000)
-
-
-def long_way(data: bytes) -> list[ForwardMessage]:
-    return list(decoder().receive(data))
 
 
 def frame(data: bytes, **limits: Any) -> Frame:
@@ -34,30 +24,18 @@ def frame(data: bytes, **limits: Any) -> Frame:
     return made
 
 
-def sized(length: int) -> bytes:
-    """A message of `length` bytes, with one entry."""
-    rest = length - len(packed(b"\x92" + pack({}) + pack({"m": "x" * 300})))
-    return packed(b"\x92" + pack({}) + pack({"m": "x" * (300 + rest)}))
-
-
 def exactly(length: int) -> bytes:
-    """As `sized`, whatever the widths of its lengths."""
-    return next(data for guess in range(length - 8, length + 9) if len(data := sized(guess)) == length)
+    """A message of `length` bytes, with one entry."""
+    guesses = (packed(b"\x92\x01" + pack({"m": "x" * size})) for size in range(length - 60, length))
+    return next(data for data in guesses if len(data) == length)
 
 
-@pytest.mark.parametrize("mode", PLAIN)
+@pytest.mark.parametrize("mode", get_args(Mode))
 @pytest.mark.parametrize("chunk", ["abc", b"abc", None])
-def test_what_clients_send_takes_it_and_is_cut_alike(mode: Mode, chunk: str | bytes | None) -> None:
+def test_what_clients_send_is_small_unless_it_grows(mode: Mode, chunk: str | bytes | None) -> None:
     data = encode("tag", ENTRIES[:1] if mode == "Message" else ENTRIES, mode=mode, chunk=chunk)
-    assert decoder().whole(data) == long_way(data)[0]
-    made = frame(data)
-    assert made.small
-    assert made.at_once() is not None
-    careful = made._carefully() if isinstance(made, PlainFrame) else made
-    assert isinstance(careful, ForwardFrame)
-    assert careful._ordinary() is not None
-    taken = native.label() == "on" and mode != "Forward" and chunk != b"abc"
-    assert isinstance(made, PlainFrame if taken else ForwardFrame)
+    assert frame(data).small == (not mode.startswith("Compressed"))
+    assert frame(data).at_once() is not None or not frame(data).small
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
@@ -70,54 +48,49 @@ def test_several_in_a_row_are_as_in_one_piece(mode: Mode) -> None:
     assert drive(one_by_one(b"".join(pieces))).comparable() == whole
 
 
+@needs_native
 def test_only_what_the_native_core_makes_is_said_to_be_alone() -> None:
     """Where a session says that nothing but a frame is new, nothing else of it is looked at."""
-    driven = session()
+    with using("native"):
+        driven = session()
 
-    def alone(data: bytes) -> bool | None:
-        before = driven.status()
-        said = driven.receive(data, 1_700_000_000_000)
-        made = [made.at_once() for made in driven.frames()]
-        if said:
-            assert (len(made), replace(driven.status(), idle=True)) == (1, replace(before, idle=True))
-            assert not driven.outgoing()
-        return said
+        def alone(data: bytes) -> bool | None:
+            before = driven.status()
+            said = driven.receive(data, 1_700_000_000_000)
+            made = [made.at_once() for made in driven.frames()]
+            if said:
+                assert (len(made), replace(driven.status(), idle=True)) == (1, replace(before, idle=True))
+                assert not driven.outgoing()
+            return said
 
-    data = encode("tag", ENTRIES, chunk="abc")
-    assert [alone(data) for _ in range(3)] == [None, None, native.label() == "on" or None]
-    others = [encode("other", ENTRIES, chunk="abc"), encode("tag", ENTRIES), data + data, data[:9], data[9:], b"\xc0"]
-    assert [alone(other) for other in others] == [None] * len(others)
+        data = encode("tag", ENTRIES, chunk="abc")
+        assert [alone(data) for _ in range(3)] == [None, True, True]
+        others = [
+            encode("other", ENTRIES, chunk="abc"),
+            encode("tag", ENTRIES),
+            data + data,
+            data[:9],
+            data[9:],
+            b"\xc0",
+        ]
+        assert [alone(other) for other in others] == [None] * len(others)
+        assert native.label() == "on"
 
 
 def test_its_size_is_limited() -> None:
-    assert decoder().whole(exactly(SMALL)) is not None
-    assert decoder().whole(exactly(SMALL + 1)) is None
     assert frame(exactly(SMALL)).small
     assert not frame(exactly(SMALL + 1)).small
-    data = packed(ENTRY)
-    assert decoder(frame_bytes=len(data)).whole(data) is not None
-    assert decoder(frame_bytes=len(data) - 1).whole(data) is None
 
 
 @pytest.mark.parametrize("entry", [ENTRY, b"\x92\x01\x81\x01\x02"])
-def test_its_number_of_parts_is_limited(entry: bytes) -> None:
-    """Whatever its option says, and whether its entries are ordinary or odd."""
-    for said in (1, AT_ONCE, 0, 200, None):
-        option = {} if said is None else {"size": said}
-        made = frame(packed(entry * AT_ONCE, **option)).at_once()
+@pytest.mark.parametrize("name", CORES)
+def test_its_number_of_parts_is_limited(name: str, entry: bytes) -> None:
+    """Whether its entries are plain or odd."""
+    with using(name):
+        made = frame(packed(entry * AT_ONCE)).at_once()
         assert made is not None
         assert len(made) == AT_ONCE
-        assert frame(packed(entry * (AT_ONCE + 1), **option)).at_once() is None
-
-
-def test_a_frame_of_listed_entries_is_small_up_to_as_many() -> None:
-    entries = [[1, {"m": number}] for number in range(AT_ONCE + 1)]
-    assert frame(pack(["t", entries[:-1], {"chunk": "c"}])).small
-    assert not frame(pack(["t", entries, {"chunk": "c"}])).small
-
-
-def test_what_is_compressed_is_not_small() -> None:
-    assert not frame(encode("tag", ENTRIES, mode="CompressedPackedForward", chunk="c")).small
+        assert frame(packed(entry * (AT_ONCE + 1))).at_once() is None
 
 
 def test_the_tag_is_looked_at_again_when_it_changes() -> None:

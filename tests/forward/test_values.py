@@ -8,10 +8,10 @@ import struct
 from typing import Any
 
 import pytest
-from headrace_common.record.transcoding import Transcoder
+from headrace_common.record.transcoding import MOST_KEYS, Transcoder
 from headrace_forward.entries.values import write_ext
 
-from tests.forward.driving import NOW_MS, Seen, every_way, message, pack, parts_of, session
+from tests.forward.driving import NOW_MS, TIME, Seen, every_way, message, pack, parts_of, session
 
 NAN = struct.pack(">d", math.nan)
 
@@ -47,10 +47,6 @@ VALUES = {
     "minus zero": (b"\xcb" + struct.pack(">d", -0.0), "-0.0"),
     "largest float": (b"\xcb" + struct.pack(">d", 1.7976931348623157e308), "1.7976931348623157e+308"),
     "smallest float": (b"\xcb" + struct.pack(">d", 5e-324), "5e-324"),
-    "nan": (b"\xcb" + NAN, '"NaN"'),
-    "nan of 32 bits": (b"\xca" + struct.pack(">f", math.nan), '"NaN"'),
-    "infinity": (b"\xcb" + struct.pack(">d", math.inf), '"Infinity"'),
-    "minus infinity": (b"\xcb" + struct.pack(">d", -math.inf), '"-Infinity"'),
     "nil": (b"\xc0", "null"),
     "the text null": (pack("null"), '"null"'),
     "braces in a text": (pack("[{" * 70), '"' + "[{" * 70 + '"'),
@@ -81,30 +77,45 @@ def test_a_value_as_json(value: bytes, text: str) -> None:
     assert event.attributes == {"chunk": "c"}
 
 
-KEYS = {
-    "integer": (b"\x07", "7", "integer"),
-    "negative": (b"\xff", "-1", "integer"),
-    "binary": (b"\xc4\x01k", "k", "binary"),
-    "binary, no text": (b"\xc4\x01\xff", "$bin:/w==", "binary"),
-    "nil": (b"\xc0", "null", "other"),
-    "true": (b"\xc3", "true", "other"),
-    "float": (b"\xcb" + struct.pack(">d", 1.5), "1.5", "other"),
-    "nan": (b"\xcb" + NAN, '"NaN"', "other"),
-    "array": (b"\x92\x01\xa1a", '[1,"a"]', "other"),
-    "map": (b"\x81\xa1a\x01", '{"a":1}', "other"),
-    "ext": (b"\xd4\x05a", '{"$ext":[5,"YQ=="]}', "other"),
+ODD = {
+    "nan": (entry(b"\xa1a", b"\xcb" + NAN), '{"a":"NaN"}', "numbers"),
+    "nan of 32 bits": (entry(b"\xa1a", b"\xca" + struct.pack(">f", math.nan)), '{"a":"NaN"}', "numbers"),
+    "infinity": (entry(b"\xa1a", b"\xcb" + struct.pack(">d", math.inf)), '{"a":"Infinity"}', "numbers"),
+    "minus infinity": (entry(b"\xa1a", b"\xcb" + struct.pack(">d", -math.inf)), '{"a":"-Infinity"}', "numbers"),
+    "integer key": (entry(b"\x07", b"\x01"), '{"7":1}', "other_keys"),
+    "binary key": (entry(b"\xc4\x01\xff", b"\x01"), '{"$bin:/w==":1}', "other_keys"),
+    "nil as a key": (entry(b"\xc0", b"\x01"), '{"null":1}', "other_keys"),
+    "float as a key": (entry(b"\xcb" + struct.pack(">d", 1.5), b"\x01"), '{"1.5":1}', "other_keys"),
+    "ext as a key": (entry(b"\xd4\x05a", b"\x01"), '{"{\\"$ext\\":[5,\\"YQ==\\"]}":1}', "other_keys"),
+    "repeated key": (b"\x83\xa1a\x01\xa1b\x02\xc4\x01a\x03", '{"a":1,"b":2,"a":3}', "repeated_keys"),
+    "Latin-1": (entry(b"\xa1\xe9", b"\xa1\xff"), '{"é":"ÿ"}', "invalid_utf8"),
 }
 
 
-@pytest.mark.parametrize(("key", "text", "change"), KEYS.values(), ids=KEYS)
-def test_a_key_that_is_no_text_is_named(key: bytes, text: str, change: str) -> None:
-    pointer = "/" + text.replace("~", "~0").replace("/", "~1")
-    event = event_of(entry(key, b"\x01"))
-    assert event.record == {text: 1}
-    assert event.attributes["keys"] == {pointer: change}
-    event = event_of(entry(b"\xa1x", b"\x91" + entry(key, b"\x01")))
-    assert event.record == {"x": [{text: 1}]}
-    assert event.attributes["keys"] == {f"/x/0{pointer}": change}
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("within", [False, True])
+def test_what_json_cannot_hold_is_kept_as_it_came(name: str, within: bool) -> None:
+    record, text, note = ODD[name]
+    if within:
+        record, text = entry(b"\xa1x", b"\x91" + record), f'{{"x":[{text}]}}'
+    event = event_of(record)
+    assert event.value.decode() == text
+    assert event.attributes["notes"] == [note]
+    assert base64.b64decode(event.attributes["raw"]) == b"\x92" + pack(TIME) + record
+
+
+def test_of_many_keys_none_are_compared() -> None:
+    """A map may have as many as are remembered; of one with more, what came is kept."""
+    for count, noted in ((MOST_KEYS, None), (MOST_KEYS + 1, ["repeated_keys"])):
+        record = {f"k{number}": number for number in range(count)}
+        event = event_of(pack(record))
+        assert (event.record, event.attributes.get("notes")) == (record, noted)
+
+
+@pytest.mark.parametrize("key", [b"\x91\x01", b"\x81\xa1a\x01"])
+def test_a_key_that_is_a_container_goes_to_quarantine(key: bytes) -> None:
+    (reject,) = every_way(message(entry(key, b"\x01"))).rejects
+    assert reject.reason.value == "bad_record"
 
 
 def test_what_is_not_whole_or_goes_on() -> None:

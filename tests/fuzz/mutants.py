@@ -8,7 +8,6 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _INFLATE: Final = "headrace_common.session.inflate"
-_OPEN: Final = "headrace_common.record.open_container"
 _WIN: Final = "headrace_common.record.windows_1252"
 _JSON: Final = "headrace_common.record.json_object"
 _CODE: Final = "headrace_common.record.transcoding"
@@ -29,16 +28,6 @@ MUTANTS: Final = (
     Mutant("total-reached", _INFLATE, "self._total > self._limits.total:", "self._total >= self._limits.total:"),
     Mutant("total-never", _INFLATE, "self._total > self._limits.total:", "False:"),
     Mutant("members-cut", _INFLATE, "while position < len(view):", "if position < len(view):"),
-    Mutant("gather-a-comma-less", _OPEN, "end - value + (at == value)", "end - value"),
-    Mutant("gather-a-comma-more", _OPEN, "end - value + (at == value)", "end - value + 1"),
-    Mutant("gather-not-summed", _OPEN, "sizes[number] += end - value", "sizes[number] = end - value"),
-    Mutant("gather-from-the-place", _OPEN, "sizes[number] = begin + end - value", "sizes[number] = begin + end - at"),
-    Mutant("gather-one-more", _OPEN, "sizes[number] = begin + end - value", "sizes[number] = begin + end - value + 1"),
-    Mutant("gather-in-v1", _OPEN, "end - value + (at == value)", "end - value + 2 * (at == value)", "lumberjack"),
-    Mutant("pointer-unescaped", _OPEN, '.replace(b"/", b"~1")', ""),
-    Mutant("pointer-one-more", _OPEN, "self.path(), self.count - 1)\n        member", "self.path(), self.count)\n        member"),
-    Mutant("key-note-of-the-next", _WIN, "~key{opened[-1].count}", "~key{opened[-1].count + 1}", "courier"),
-    Mutant("place-unescaped", _WIN, '.replace("/", "~1")', "", "courier"),
     Mutant("decimals-uncut", _JSON, '(found[3] or "")[:DECIMALS]', '(found[3] or "")', "courier"),
     Mutant("offset-added", _JSON, "seconds -= offset", "seconds += offset", "courier"),
     Mutant("offset-in-hours", _JSON, "(hours * 60 + minutes)", "(hours * 60)", "lumberjack"),
@@ -67,14 +56,18 @@ MUTANTS: Final = (
     Mutant("hex-is-no-hash", "headrace_forward.entries.ids", "if len(chunk) == 32:", "if len(chunk) == 33:"),
     Mutant("nanoseconds-not-carried", "headrace_forward.entries.values", "rfc3339(time.seconds + carry, nanoseconds)", "rfc3339(time.seconds, nanoseconds)"),
     Mutant("group-swapped", _BUILD, "GROUPS.get(time) if", "GROUPS.get(-3 - time if type(time) is int else time) if"),
-    Mutant("attributes-not-counted", _BUILD, 'len(value) + len(encoded or b"") > self.event_bytes', "len(value) > self.event_bytes"),
-    Mutant("levels-one-more", _CODE, "if level >= self._depth:", "if level > self._depth:"),
-    Mutant("key-unnoted", _CODE, 'self._member(top, orjson.dumps(text), "binary")', 'self._member(top, orjson.dumps(text), "")'),
+    Mutant("attributes-not-counted", _BUILD, "len(value) + len(encoded) > self.event_bytes", "len(value) > self.event_bytes"),
+    Mutant("levels-one-more", _CODE, "if len(opened) >= self._depth:", "if len(opened) > self._depth:"),
+    Mutant("key-unnoted", _CODE, "self.notes.add(Note.OTHER_KEYS)", "pass"),
+    Mutant("repeats-unnoted", _CODE, "self.notes.add(Note.REPEATED_KEYS)", "pass"),
+    Mutant("numbers-unnoted", _CODE, "self.notes.add(Note.NUMBERS)", "pass"),
+    Mutant("repeats-unnoted-in-v1", "headrace_lumberjack.pairs", "self.notes.add(Note.REPEATED_KEYS)", "pass", "lumberjack"),
+    Mutant("raw-of-what-was-read", _WIN, "noted((Note.INVALID_UTF8,), self.raw)", "noted((Note.INVALID_UTF8,), self.value)", "courier"),
     Mutant("infinity-positive", _CODE, 'if number > 0 else b\'"-Infinity"\'', 'if True else b\'"-Infinity"\''),
     Mutant("integers-signed", _CODE, "signed=byte >= _SIGNED", "signed=True"),
     Mutant("tag-one-more", _MESSAGE, "> self._limits.tag_bytes", "> self._limits.tag_bytes + 1"),
     Mutant("option-at-the-limit", _MESSAGE, "if len(message.element(message.option_index)) > self", "if len(message.element(message.option_index)) >= self"),
-    Mutant("chunk-one-more", "headrace_forward.session", "len(asked.chunk) > self._chunk_bytes", "len(asked.chunk) > self._chunk_bytes + 1"),
+    Mutant("chunk-one-more", "headrace_forward.session", "len(option.chunk) > self._chunk_bytes", "len(option.chunk) > self._chunk_bytes + 1"),
     Mutant("login-without-nonce", _LOGIN, "_digest(salt, hostname, self._nonce, self._key), digest", "_digest(salt, hostname, b'', self._key), digest"),
     Mutant("login-with-any-key", _LOGIN, "if not hmac.compare_digest(_digest(salt, hostname, self._nonce, self._key), digest):", "if False:"),
     Mutant("login-with-the-wrong-key", _LOGIN, "if not hmac.compare_digest(_digest(salt", "if hmac.compare_digest(_digest(salt"),

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from headrace_common.record.event import Reject
+from headrace_common.session.inflate import zstd
 from headrace_common.session.interface import ByteSession, Message, MessageSession
 from headrace_courier.wire import HEADER, PING, entry, evnt, jdat
-from headrace_forward.entries.zstd import zstd
-from headrace_forward.wire import EventTime, Mode, encode
+from headrace_forward.wire import EventTime
 from headrace_logjam.session import ProducerSession
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
 from headrace_segment.session.dialects import SegmentSession
@@ -25,6 +25,7 @@ from headrace_segment.wire.messages import MESSAGES as TODAYS
 from tests.courier import driving as courier
 from tests.driving import NOW_MS, PEER, without_chance
 from tests.forward import driving as forward
+from tests.forward.driving import Mode, encode
 from tests.fuzz import conversations
 from tests.fuzz.conversations import Sent, alone
 from tests.fuzz.mutation import Change, mutated, pieces, spoiled

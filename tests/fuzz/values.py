@@ -10,7 +10,7 @@ from typing import Final
 
 import lz4.block
 import snappy
-from headrace_forward.entries.zstd import zstd
+from headrace_common.session.inflate import zstd
 
 from tests.fuzz.shape import Shape
 

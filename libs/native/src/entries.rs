@@ -15,8 +15,8 @@ use crate::time::Clock;
 /// Deepest nesting that is followed: each level is a call.
 pub const DEEPEST: usize = 128;
 
-/// Most bytes of pointers to texts that came as bin: a few bytes of them may have long pointers.
-const MOST_NOTED: usize = 64 << 10;
+/// Keys of open maps beyond which Python decides: `MOST_KEYS` of `transcoding`.
+const MOST_KEYS: usize = 1024;
 
 /// Bytes that a value or an event seldom exceeds.
 pub const USUAL: usize = 1 << 10;
@@ -38,23 +38,12 @@ pub struct Message<'a> {
     pub depth: usize,
 }
 
-/// A key or an index on the way to a value.
-#[derive(Clone, Copy)]
-enum Step<'a> {
-    Key(&'a [u8]),
-    Index(usize),
-}
-
 /// Writes one entry after the other.
 pub struct Writer<'a> {
     message: &'a Message<'a>,
     clock: Clock,
     value: Vec<u8>,
     time: Vec<u8>,
-    /// The pointers of texts that came as bin, as JSON without brackets.
-    bins: Vec<u8>,
-    attributes: Vec<u8>,
-    path: Vec<Step<'a>>,
     keys: Vec<&'a [u8]>,
 }
 
@@ -65,19 +54,14 @@ impl<'a> Writer<'a> {
             clock: Clock::default(),
             value: Vec::with_capacity(USUAL),
             time: Vec::with_capacity(32),
-            bins: Vec::new(),
-            attributes: Vec::new(),
-            path: Vec::new(),
             keys: Vec::new(),
         }
     }
 
     /// Appends the record of the entry at the start of `data` to `out`. Returns how many bytes the entry has.
     pub fn entry(&mut self, data: &'a [u8], index: u32, out: &mut Vec<u8>) -> Result<usize, Odd> {
-        for scratch in [&mut self.value, &mut self.time, &mut self.bins, &mut self.attributes] {
-            scratch.clear();
-        }
-        self.path.clear();
+        self.value.clear();
+        self.time.clear();
         self.keys.clear();
         let mut input = Input::new(data);
         if input.item()? != Item::Array(2) {
@@ -89,19 +73,8 @@ impl<'a> Writer<'a> {
             _ => return Err(Odd),
         }
         let message = self.message;
-        let attributes = if self.bins.is_empty() {
-            message.attributes
-        } else {
-            let (before, mark): (_, &[u8]) = match message.attributes {
-                [] => (&b"{"[..], b"\"bin\":["),
-                given => (&given[..given.len() - 1], b",\"bin\":["),
-            };
-            for piece in [before, mark, &self.bins, b"]}"] {
-                self.attributes.extend_from_slice(piece);
-            }
-            &self.attributes
-        };
         let read = input.at();
+        let attributes = message.attributes;
         if self.value.len() + attributes.len() > message.event_bytes || read > message.event_bytes {
             return Err(Odd);
         }
@@ -126,7 +99,7 @@ impl<'a> Writer<'a> {
     /// `level`: how many containers are around it.
     fn value(&mut self, input: &mut Input<'a>, level: usize) -> Result<(), Odd> {
         match input.item()? {
-            Item::Text(content) => json::text(&mut self.value, content),
+            Item::Text(content) | Item::Bin(content) => json::text(&mut self.value, content),
             Item::Positive(number) => {
                 json::positive(&mut self.value, number);
                 Ok(())
@@ -141,10 +114,6 @@ impl<'a> Writer<'a> {
             Item::Bool(false) => self.word(b"false"),
             Item::Map(pairs) => self.map(input, pairs, level),
             Item::Array(count) => self.array(input, count, level),
-            Item::Bin(content) => {
-                json::text(&mut self.value, content)?;
-                self.note_bin()
-            }
             Item::Ext(..) => Err(Odd),
         }
     }
@@ -169,9 +138,7 @@ impl<'a> Writer<'a> {
             if index > 0 {
                 self.value.push(b',');
             }
-            self.path.push(Step::Index(index));
             self.value(input, level + 1)?;
-            self.path.pop();
         }
         self.value.push(b']');
         Ok(())
@@ -187,7 +154,7 @@ impl<'a> Writer<'a> {
                 return Err(Odd);
             };
             let repeated = if pairs > MANY_KEYS { !many.insert(key) } else { self.keys[first..].contains(&key) };
-            if repeated {
+            if repeated || self.keys.len() == MOST_KEYS {
                 return Err(Odd);
             }
             self.keys.push(key);
@@ -196,47 +163,10 @@ impl<'a> Writer<'a> {
             }
             json::text(&mut self.value, key)?;
             self.value.push(b':');
-            self.path.push(Step::Key(key));
             self.value(input, level + 1)?;
-            self.path.pop();
         }
         self.keys.truncate(first);
         self.value.push(b'}');
-        Ok(())
-    }
-
-    /// Notes that the value at `path` came as bin, by its JSON pointer (RFC 6901).
-    fn note_bin(&mut self) -> Result<(), Odd> {
-        let bins = &mut self.bins;
-        if !bins.is_empty() {
-            bins.push(b',');
-        }
-        bins.push(b'"');
-        for step in &self.path {
-            bins.push(b'/');
-            match step {
-                Step::Index(index) => json::positive(bins, *index as u64),
-                Step::Key(key) => {
-                    for piece in key.split_inclusive(|byte| matches!(byte, b'~' | b'/')) {
-                        match piece.split_last() {
-                            Some((b'~', before)) => {
-                                json::inside(bins, before)?;
-                                bins.extend_from_slice(b"~0");
-                            }
-                            Some((b'/', before)) => {
-                                json::inside(bins, before)?;
-                                bins.extend_from_slice(b"~1");
-                            }
-                            _ => json::inside(bins, piece)?,
-                        }
-                    }
-                }
-            }
-        }
-        bins.push(b'"');
-        if bins.len() > MOST_NOTED {
-            return Err(Odd);
-        }
         Ok(())
     }
 }
@@ -272,25 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bin_is_noted() {
+    fn a_bin_is_a_text() {
         let data = b"\x92\x92\x01\x80\x82\xa3a/~\xc4\x01x\xa1b\x91\xc4\x01y";
-        let found = written(&message(b"{\"chunk\":\"c\"}"), data).expect("ordinary");
-        assert!(found.ends_with("{\"chunk\":\"c\",\"bin\":[\"/a~1~0\",\"/b/0\"]}"), "{found}");
         let found = written(&message(b""), data).expect("ordinary");
-        assert!(found.ends_with("{\"bin\":[\"/a~1~0\",\"/b/0\"]}"), "{found}");
-    }
-
-    #[test]
-    fn pointers_are_written_up_to_a_limit() {
-        let mut given = message(b"");
-        given.event_bytes = 1 << 20;
-        for (bins, ordinary) in [(60, true), (70, false)] {
-            let mut data = b"\x92\x01\x81\xda\x04\x00".to_vec();
-            data.extend([b'k'; 1024]);
-            data.extend([0xdc, 0, bins]);
-            data.extend([0xc4, 0].repeat(usize::from(bins)));
-            assert_eq!(written(&given, &data).is_ok(), ordinary);
-        }
+        assert!(found.contains("{\"a/~\":\"x\",\"b\":[\"y\"]}<"), "{found}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A whole message of Forward as most small clients send it: `headrace_forward.events.plain` makes its frame.
+//! A whole message of Forward as most small clients send it: `headrace_forward.session` makes its frame.
 
 #![forbid(unsafe_code)]
 

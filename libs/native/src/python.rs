@@ -97,23 +97,6 @@ fn lay<'py>(
     })
 }
 
-/// The tag's element, the entries, the chunk and its element of a plain message: see `message::plain`. None if it is not.
-type Parts<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
-
-/// Takes a message apart. `limits`: most bytes of its tag, its chunk and its option.
-#[pyfunction]
-fn message<'py>(py: Python<'py>, data: &[u8], limits: (usize, usize, usize)) -> PyResult<Option<Parts<'py>>> {
-    caught(|| {
-        let (tag, chunk, option) = limits;
-        let Ok(found) = taken::plain(data, &taken::Limits { tag, chunk, option }) else {
-            return Ok(None);
-        };
-        let body = if found.is_entry { [b"\x92", found.body].concat() } else { found.body.to_vec() };
-        let bytes = |content: &[u8]| PyBytes::new(py, content);
-        Ok(Some((bytes(found.tag), bytes(&body), found.chunk.map(bytes), bytes(found.reply))))
-    })
-}
-
 /// A tag's element, the pieces of its envelope, what every id of it begins to hash, and the client's field, which may be empty.
 type Known<'a> = (&'a [u8], Pieces<'a>, &'a [u8], &'a [u8]);
 
@@ -325,6 +308,5 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(payload, module)?)?;
     module.add_function(wrap_pyfunction!(frames, module)?)?;
     module.add_function(wrap_pyfunction!(cut, module)?)?;
-    module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(whole, module)?)
 }

@@ -15,7 +15,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
 from typing_extensions import override
 
-from headrace_forward.wire import EventTime, ForwardReplies
+from headrace_forward.wire import EventTime
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -107,6 +107,21 @@ class ForwardClient(KeyedClient):
             raise ProtocolError("it asks for a login")
         frames = [self._frame_of(chunk) for chunk in self._replies.receive(data)]
         return [self._answer(frame, self._sizes[frame]) for frame in frames]
+
+
+class ForwardReplies:
+    """Parses a server's acknowledgements, after the handshake."""
+
+    def __init__(self) -> None:
+        self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
+
+    def receive(self, data: bytes) -> list[str | bytes]:
+        """Returns the chunks that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
+        self._unpacker.feed(data)
+        try:
+            return [reply["ack"] for reply in self._unpacker]
+        except (KeyError, TypeError, ValueError, msgpack.FormatError) as error:
+            raise ProtocolError(f"not an acknowledgement: {error}") from error
 
 
 def _now() -> Any:

@@ -25,7 +25,6 @@ from typing_extensions import override
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import EntryBuilder
 from headrace_forward.entries.option import DEPTH, Option
-from headrace_forward.entries.times import BadTimeError
 from headrace_forward.events.message import MessageFrame
 
 FIRST: Final = b"[{"
@@ -38,16 +37,15 @@ _BETWEEN: Final = re.compile(rb"(?:[ \t\r\n]++|null)*+")
 _MARK: Final = re.compile(rb'["\[\]{}]')
 _REST_OF_TEXT: Final = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
-_EMPTY: Final = msgspec.Raw(b"")
 
 
 class _Elements(msgspec.Struct, array_like=True):
     """The first elements of a message. Further elements are skipped."""
 
-    tag: msgspec.Raw = _EMPTY
-    second: msgspec.Raw = _EMPTY
-    third: msgspec.Raw = _EMPTY
-    fourth: msgspec.Raw = _EMPTY
+    tag: msgspec.Raw = msgspec.Raw()
+    second: msgspec.Raw = msgspec.Raw()
+    third: msgspec.Raw = msgspec.Raw()
+    fourth: msgspec.Raw = msgspec.Raw()
 
 
 class _Map(msgspec.Struct):
@@ -58,7 +56,6 @@ class _Map(msgspec.Struct):
 
 _message = msgspec.json.Decoder(_Elements).decode
 _pair = msgspec.json.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
-_text = msgspec.json.Decoder(str).decode
 _INVALID: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -66,10 +63,8 @@ class JsonMessage(NamedTuple):
     """One complete array, the texts of its first elements, and whether the second is its entries, not a time."""
 
     raw: bytes
-    offset: int
     elements: list[memoryview]
     listed: bool
-    size: int
 
 
 class JsonDecoder(Parser[JsonMessage]):
@@ -93,7 +88,12 @@ class JsonDecoder(Parser[JsonMessage]):
                 self.unread(piece)
                 self.unread((yield len(piece) + 1))
             elif piece[:1] == b"[":
-                yield self._read((yield from self._array(piece)))
+                raw = yield from self._array(piece)
+                try:
+                    elements = [memoryview(each) for each in msgspec.structs.astuple(_message(raw))]
+                except _INVALID as error:
+                    raise ProtocolError(f"not JSON: {error}") from None
+                yield JsonMessage(raw, elements, bytes(elements[1][:1]) in (b"[", b'"'))
             else:
                 raise ProtocolError("neither a message nor a heartbeat")
 
@@ -112,13 +112,6 @@ class JsonDecoder(Parser[JsonMessage]):
                 piece += yield UpTo(PIECE)
         self.unread(piece)
         return bytes(raw)
-
-    def _read(self, raw: bytes) -> JsonMessage:
-        try:
-            elements = [memoryview(each) for each in msgspec.structs.astuple(_message(raw))]
-        except _INVALID as error:
-            raise ProtocolError(f"not JSON: {error}") from None
-        return JsonMessage(raw, self._offset, elements, bytes(elements[1][:1]) in (b"[", b'"'), len(raw))
 
 
 def _balance(piece: bytes, level: int, *, inside: bool) -> tuple[int, int, bool]:
@@ -181,7 +174,7 @@ class JsonFrame(MessageFrame):
                 yield PAUSE
             elif index == self._limits.frame_events:
                 rest = b"[" + bytes(body[start:]).lstrip()
-                yield builder.tail(rest, index, Reason.TOO_MANY_EVENTS, self._too_many())
+                yield builder.tail(rest, index, Reason.TOO_MANY_EVENTS, f"more than {index:,} entries")
                 return
             else:
                 yield (yield from self._entry(builder, entry, index))
@@ -191,7 +184,7 @@ class JsonFrame(MessageFrame):
     def _subject(self) -> str:
         raw = self._message.elements[0]
         try:
-            return _text(raw) if len(raw) - 2 <= self._limits.tag_bytes else ""
+            return msgspec.json.decode(raw, type=str) if len(raw) - 2 <= self._limits.tag_bytes else ""
         except _INVALID:
             return ""
 
@@ -211,9 +204,11 @@ class JsonFrame(MessageFrame):
             value = found.event.value
             notes = [(found.event.attributes(None) or b"{}")[1:-1]]
         try:
-            return builder.event(raw, index, _time(bytes(time)), value, notes)
-        except BadTimeError as error:
-            return builder.tail(raw, index, Reason.BAD_TIME, str(error))
+            given = None if bytes(time) == b"null" else Decimal(bytes(time).decode())
+            return builder.event(raw, index, given, value, notes)
+        except (InvalidOperation, ValueError):
+            detail = f"{bytes(time[:40]).decode('utf-8', 'replace')} is no time: seconds since 1970, or null"
+            return builder.tail(raw, index, Reason.BAD_TIME, detail)
 
 
 def _entries(text: memoryview) -> Iterator[tuple[int, bytes | None]]:
@@ -228,11 +223,3 @@ def _entries(text: memoryview) -> Iterator[tuple[int, bytes | None]]:
             start = found.end()
         elif number % STEPS == 0:
             yield start, None
-
-
-def _time(text: bytes) -> Decimal | None:
-    """Reads a JSON value as a time: null, or a number exactly as written."""
-    try:
-        return None if text == b"null" else Decimal(text.decode())
-    except (InvalidOperation, ValueError):
-        raise BadTimeError(f"{text[:40].decode('utf-8', 'replace')} is no number of seconds, or null") from None

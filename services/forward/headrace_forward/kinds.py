@@ -1,13 +1,11 @@
-"""The kind of a msgpack object, from its first byte; and a small message cut into its elements."""
+"""The kind of a msgpack object, from its first byte."""
 
 from __future__ import annotations
 
-from array import array
 from enum import Enum
-from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
-import msgspec
+import msgpack
 
 Bytes = bytes | bytearray | memoryview
 
@@ -54,6 +52,10 @@ HEADER: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Number of length bytes after the first byte of long strs and bins."""
 
 
+ARRAY_HEADER: Final = {0xDC: 2, 0xDD: 4}
+"""The same for long arrays."""
+
+
 def content(raw: bytes) -> bytes:
     """Returns the content of a msgpack str or bin; any other object unchanged."""
     if KINDS[raw[0]] in TEXTS:
@@ -61,27 +63,6 @@ def content(raw: bytes) -> bytes:
     return raw
 
 
-_elements = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-
-
-def cut(data: bytes, most: int) -> tuple[list[int], array[int] | None, int, int] | None:
-    """Returns the ends of a message's elements, and of its entries if these are an array: `Message.ends`, `entries`, `base`,
-    `count`.
-
-    None: `data` is not one message with a header of one byte and nothing else, or it has more than `most` entries. Takes time
-    and memory as `data` is long: check that first.
-    """
-    try:
-        elements = _elements(data)
-        if not elements or data[0] > 0x9F:
-            return None
-        ends = list(accumulate(map(len, elements), initial=1))[1:]
-        if len(elements) == 1 or KINDS[data[ends[0]]] is not ARRAY:
-            return ends, None, 0, 0
-        entries = _elements(elements[1])
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    if len(entries) > most:
-        return None
-    first = ends[1] - sum(map(len, entries))
-    return ends, array("Q", accumulate(map(len, entries), initial=first)), 0, len(entries)
+def new_unpacker() -> Any:
+    """Makes an unpacker without size limits, whose buffer starts small."""
+    return msgpack.Unpacker(max_buffer_size=0, read_size=4 << 10)

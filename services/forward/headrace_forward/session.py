@@ -29,17 +29,17 @@ from headrace_common.session.interface import AT_ONCE, ByteSession, Frame, Peer,
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
-from headrace_forward import json_form
-from headrace_forward.entries import option
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.entries.option import Option
-from headrace_forward.events.message import ForwardFrame, MessageLimits
+from headrace_forward.entries.option import read as msgpack_option
+from headrace_forward.events.message import ForwardFrame, MadeFrame, MessageFrame, MessageLimits
 from headrace_forward.events.origin import Origin
-from headrace_forward.events.plain import MadeFrame, PlainFrame
 from headrace_forward.handshake import NONCE_BYTES, Handshake
+from headrace_forward.json_form import FIRST, JsonDecoder, JsonFrame
+from headrace_forward.json_form import read_option as json_option
 from headrace_forward.kinds import KINDS, MsgpackKind
 from headrace_forward.settings import ForwardSection
-from headrace_forward.wire import ACK_KEY, SAMPLE, ForwardDecoder, ForwardMessage, acknowledgement
+from headrace_forward.wire import ACK_KEY, ForwardDecoder
 
 PING_ELEMENTS = 6
 PING = b"\xa4PING"
@@ -62,7 +62,7 @@ class ForwardSession(ByteSession):
         self._peer = peer
         self._origin = Origin(source(PROTOCOL, peer.identity), peer.identity.encode() if peer.certified else b"")
         self._settings = limits
-        self._decoder: ForwardDecoder | json_form.JsonDecoder | None = None
+        self._decoder: ForwardDecoder | JsonDecoder | None = None
         self._limits = MessageLimits(
             limits.frame_events,
             limits.event_bytes,
@@ -119,7 +119,7 @@ class ForwardSession(ByteSession):
             decoder = cast("ForwardDecoder", self._decoder)
             if decoder.may_be_whole(data) and (made := native.core.whole(data, known, self._most)) is not None:
                 events, size, chunk = made
-                decoder.origin += len(data)
+                decoder.passed(data)
                 self._ready.append(MadeFrame(events, size, self._pending.add(ACK_KEY + chunk), now_ms))
                 return True
         self._receive(data, now_ms)
@@ -131,65 +131,33 @@ class ForwardSession(ByteSession):
         if self._decoder is None:
             if not data:
                 return
-            limits = self._settings
-            if data[0] in json_form.FIRST:
-                self._decoder = json_form.JsonDecoder(limits.frame_bytes, self._read)
-            else:
-                self._decoder = ForwardDecoder(limits.frame_bytes, limits.frame_events, self._read)
-        if isinstance(self._decoder, ForwardDecoder):
-            if self._take_plain(self._decoder, data, now_ms):
-                return
-            whole = self._decoder.whole(data)
-            try:
-                for message in self._decoder.receive(data) if whole is None else (whole,):
-                    self._take(message, now_ms)
-            except ProtocolError as error:
-                self._decoder.refuse(error)
-                raise
-        else:
-            for text in self._decoder.receive(data):
+            kind = JsonDecoder if data[0] in FIRST else ForwardDecoder
+            self._decoder = kind(self._settings.frame_bytes, self._read)
+        decoder = self._decoder
+        if isinstance(decoder, JsonDecoder):
+            for text in decoder.receive(data):
                 if bytes(text.elements[0]) == b'"PING"' and bytes(text.elements[1][:1]) == b'"':
-                    raise self._decoder.fault(UNINVITED)
-                wanted = json_form.read_option(text, self._limits.option_bytes)
-                if wanted.chunk is not None and len(wanted.chunk) > self._chunk_bytes:
-                    raise self._decoder.fault("the chunk is too long", "FORWARD__CHUNK_BYTES")
-                ticket = self._await(wanted.reply)
-                self._ready.append(json_form.JsonFrame(text, wanted, ticket, now_ms, self._origin, self._limits))
+                    raise decoder.fault(UNINVITED)
+                self._take(JsonFrame, text, json_option(text, self._limits.option_bytes), now_ms)
+            return
+        for message in decoder.receive(data):
+            if len(message.elements) == PING_ELEMENTS and message.element(0) == PING:
+                raise decoder.fault(UNINVITED)
+            self._take(ForwardFrame, message, msgpack_option(message), now_ms)
 
-    def _take_plain(self, decoder: ForwardDecoder, data: bytes, now_ms: int) -> bool:
-        """Takes `data` if it is one small message that the native core can take apart. Returns whether it is."""
-        if not decoder.may_be_whole(data):
-            return False
-        limits, origin = self._limits, self._origin
-        found = native.core.message(data, (limits.tag_bytes, self._chunk_bytes, limits.option_bytes))
-        if found is None:
-            return False
-        origin.know(found[0])
-        ticket = self._await(None if found[2] is None else acknowledgement(found[3]))
-        offset = decoder.taken(data)
-        self._ready.append(PlainFrame(data, offset, found, ticket, now_ms, origin, limits))
-        return True
-
-    def _take(self, message: ForwardMessage, now_ms: int) -> None:
-        if len(message.ends) == PING_ELEMENTS and message.element(0) == PING:
-            raise ProtocolError(UNINVITED, offset=message.offset)
-        asked = option.read(message)
-        reply = None if asked.reply is None else acknowledgement(asked.reply)
-        self._check(asked, message.offset, message.raw)
-        ticket = self._await(reply)
-        self._ready.append(ForwardFrame(message, asked, ticket, now_ms, self._origin, self._limits))
+    def _take(self, kind: type[MessageFrame], message: object, option: Option, now_ms: int) -> None:
+        """Takes a message, unless its chunk is too long to send back: without an answer, its client must not send more."""
+        if option.chunk is not None and len(option.chunk) > self._chunk_bytes:
+            assert self._decoder is not None
+            raise self._decoder.fault("the chunk is too long", "FORWARD__CHUNK_BYTES")
+        ticket = self._await(option.reply)
+        self._ready.append(kind(message, option, ticket, now_ms, self._origin, self._limits))
 
     def _await(self, reply: bytes | None) -> Ticket:
         """Returns the ticket of the next message, whose answer is `reply`."""
         self._unacknowledgeable |= reply is None
         self._undecided = False
         return self._pending.add(reply)
-
-    def _check(self, asked: Option, offset: int, raw: bytes) -> None:
-        """Refuses a chunk that is too long to send back: without an answer, its client must not send more."""
-        if asked.chunk is not None and len(asked.chunk) > self._chunk_bytes:
-            limit = "FORWARD__CHUNK_BYTES"
-            raise ProtocolError("the chunk is too long", limit=limit, offset=offset, sample=raw[:SAMPLE])
 
     def _log_in(self, handshake: Handshake, data: bytes) -> bytes:
         """Returns the bytes after the login; none until it is complete. Raises `ProtocolError` if it is refused."""

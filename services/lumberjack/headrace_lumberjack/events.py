@@ -13,6 +13,7 @@ from headrace_common.record.event import Event, Part, Reject, rfc3339_ms, unique
 from headrace_common.record.json_object import SHORT, Fault, utc
 from headrace_common.record.json_text import Bytes, object_of
 from headrace_common.record.transcoding import TooLongError
+from headrace_common.record.windows_1252 import noted, with_raw
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused
 from headrace_common.session.json_events import RECEIVED, JsonEvents, JsonFrame
 from headrace_common.session.memory import Memory
@@ -68,7 +69,7 @@ class Records(JsonEvents[BeatsFields]):
             yield self.reject(part, frame, run.sequence(index)) if isinstance(part, Fault) else part
 
     def _object(self, frame: memoryview, name: bytes, received_ms: int) -> Generator[None, None, Event | Fault]:
-        """Builds the event of a D frame. The values of a repeated key become an array, in order."""
+        """Builds the event of a D frame. Pairs with a repeated key are repeated."""
         count = pair_count(frame)
         notes: list[bytes] = []
         if len(frame) > self.event_bytes + DATA_HEADER + 8 * count:
@@ -84,7 +85,11 @@ class Records(JsonEvents[BeatsFields]):
             except TooLongError:
                 return Fault(Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({self.event_bytes}) as JSON")
             host, kind, at = map(transcoder.named.get, NAMES)
-            notes = transcoder.notes()
+            if transcoder.notes:
+                raw = frame[DATA_HEADER - 4 :]  # from the number of its pairs on
+                if with_raw(value, raw) > self.event_bytes:
+                    return self._too_large(with_raw(value, raw))
+                notes = noted(tuple(sorted(transcoder.notes)), raw)
         time = None if at is None else utc(at)
         if not notes:
             attributes = RECEIVED if time is None else None

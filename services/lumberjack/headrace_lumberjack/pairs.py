@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from headrace_common.record.json_text import PIECE, Bytes, text_of
-from headrace_common.record.open_container import Members, OpenContainer, gather
-from headrace_common.record.transcoding import Transcoder
-from typing_extensions import override
+import orjson
+from headrace_common.record.contract import Note
+from headrace_common.record.json_text import PIECE, Bytes, write_text
+from headrace_common.record.transcoding import Keys, TooLongError
 
 from headrace_lumberjack.wire import DATA_HEADER, number_at, pair_count
 
@@ -19,50 +19,39 @@ NAMES: Final = (b'"host"', b'"type"', b'"@timestamp"')
 """Keys whose first value says where the event belongs, as JSON."""
 
 
-class PairsTranscoder(Transcoder):
-    """Writes the pairs of one D frame. `named`: the first values of `NAMES`, as far as they are short."""
+class PairsTranscoder:
+    """Writes the pairs of one D frame; those with a repeated key are repeated. `named`: the first values of `NAMES`, as far as
+    they are short; `notes`: why JSON cannot hold the frame exactly.
+    """
 
     def __init__(self, most: int) -> None:
-        super().__init__(1, most, lambda *_: None)
+        self._most = most
         self.named: dict[bytes, str | None] = {}
+        self.notes: set[Note] = set()
 
-    @override
-    def _object(self, raw: Bytes, path: bytes) -> Generator[None, None, int]:
-        out = self._out = bytearray(b"{")
-        count = pair_count(raw)
-        top = OpenContainer(None, count, 0, path, is_map=True, is_key=False)
-        members = top.members = Members(count)
-        at = DATA_HEADER
-        for number in range(count):
-            if number and number % PAIRS_AT_ONCE == 0:
-                self._pause()
-                yield
-            if members.crowded:
-                yield from members.grow(out)
-            top.place, top.count = at, number + 1
+    def write(self, raw: Bytes) -> Generator[None, None, bytearray]:
+        """Returns the object; yields between steps. Raises `TooLongError`."""
+        out, keys, known, at = bytearray(b"{"), Keys(), set[int](), DATA_HEADER
+        for number in range(pair_count(raw)):
+            if number:
+                out += b","
+                if number % PAIRS_AT_ONCE == 0:
+                    yield
             middle = at + 4 + number_at(raw, at)
             end = middle + 4 + number_at(raw, middle)
-            key = bytearray()
-            self._text(key, raw[at + 4 : middle], top.key_path)
-            self._member(top, bytes(key), "")
-            value = raw[middle + 4 : end]
-            self._text(out, value, top.current)
-            name = bytes(key)
-            if name in NAMES:
-                self.named.setdefault(name, _short(value))
+            begin = len(out)
+            whole = write_text(out, raw[at + 4 : middle])
+            key = bytes(memoryview(out)[begin:])
+            if keys.repeated(known, key):
+                self.notes.add(Note.REPEATED_KEYS)
+            out += b":"
+            begin = len(out)
+            if not write_text(out, raw[middle + 4 : end]) or not whole:
+                self.notes.add(Note.INVALID_UTF8)
+            if key in NAMES and key not in self.named:
+                self.named[key] = orjson.loads(memoryview(out)[begin:]) if end - middle <= PIECE else None
+            if len(out) > self._most:
+                raise TooLongError
             at = end
-        if members.counts:
-            yield from gather(out, 0, len(members.counts))
         out += b"}"
-        return at
-
-
-def _short(value: Bytes) -> str | None:
-    """Returns the text of a value; None if it is too long to name anything."""
-    if len(value) > PIECE:
-        return None
-    content = bytes(value)
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return text_of(content)
+        return out

@@ -93,10 +93,11 @@ def source(protocol: str, host: str = ADDRESS) -> str:
 
 def text_of(data: bytes) -> str:
     """What bytes are, or are taken for."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")
+    letters = data.decode("utf-8", "surrogateescape")
+    return "".join(
+        bytes((ord(each) - 0xDC00,)).decode("cp1252", "replace") if "\udc80" <= each <= "\udcff" else each
+        for each in letters
+    )
 
 
 def at(seconds: int) -> str:
@@ -166,15 +167,15 @@ def document(s: Shape, fields: Mapping[str, Any], style: int = 0, *, sound: bool
     if kind < 2:
         return refused(s.choice((NO_JSON, NO_OBJECTS)[kind]), ("bad_json", "bad_record")[kind])
     members = [*fields.items(), *((f"k{number}", value(s)) for number in range(0 if sound else s.choice((0, 1, 3))))]
-    place, odd = s.choice((("/~0~1/é/1", {"é": [0, _MARK]}), ("/~0~1~key1", {"é": 0, _MARK: 1})))
+    odd = s.choice(({"é": [0, _MARK]}, {"é": 0, _MARK: 1}))
     members += [("~/", odd)] * (kind == 2)
     s.shuffle(members)
-    return spelled(dict(members), style, s.choice(NO_UTF8) if kind == 2 else b"", place)
+    return spelled(dict(members), style, s.choice(NO_UTF8) if kind == 2 else b"")
 
 
-def spelled(value: Any, style: int, bad: bytes = b"", place: str = "") -> Document:
+def spelled(value: Any, style: int, bad: bytes = b"") -> Document:
     comma, colon, escaped = STYLES[style]
     raw = json.dumps(value, ensure_ascii=escaped, separators=(comma, colon)).encode()
     body = raw.replace(_MARK.encode(), text_of(bad).encode())
-    note = {"invalid_utf8": {place: base64(bad)}} if bad else {}
-    return Document(raw.replace(_MARK.encode(), bad), body, note, style=style)
+    sent = raw.replace(_MARK.encode(), bad)
+    return Document(sent, body, {"notes": ["invalid_utf8"], "raw": base64(sent)} if bad else {}, style=style)

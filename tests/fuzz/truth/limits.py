@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from headrace_forward.entries.zstd import zstd
+from headrace_common.session.inflate import zstd
 
 from tests.fuzz.truth import (
     Pairs,

@@ -20,6 +20,7 @@ from tests.fuzz.truth import (
     Pairs,
     Part,
     Told,
+    base64,
     document,
     framed,
     moment,
@@ -169,12 +170,12 @@ def pairs(given: Sequence[tuple[bytes, bytes]], time: str | None = None, reason:
     data = len(given).to_bytes(4, "big") + b"".join(framed(each) for pair in given for each in pair)
     if reason:
         return data, Part(data, RANDOM, "-", source("lumberjack"), "", {}, reason)
-    notes: dict[str, Any] = {}
+    odd: set[str] = set()
     body = rendered(
         Pairs((key.decode("utf-8", "surrogateescape"), item.decode("utf-8", "surrogateescape")) for key, item in given),
-        "",
-        notes,
+        odd,
     )
+    notes = {"notes": sorted(odd), "raw": base64(data)} if odd else {}
     first = {key: item.decode("utf-8", "replace") for key, item in reversed(given)}
     time = time if b"@timestamp" in first else None
     about = notes | ({} if time else NO_TIME)

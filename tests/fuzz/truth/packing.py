@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections import Counter, defaultdict
 from typing import Any
 
 import msgpack
@@ -28,23 +27,24 @@ def packed(value: Any) -> bytes:
     return msgpack.packb(value, unicode_errors="surrogateescape")
 
 
-def rendered(value: Any, path: str, notes: dict[str, Any]) -> Any:
-    """A value of msgpack, as its JSON is read; `notes` says what was changed, by JSON pointer."""
+def rendered(value: Any, notes: set[str]) -> Any:
+    """A value of msgpack, as its JSON is read; `notes` says why JSON cannot hold it exactly."""
     if isinstance(value, Pairs):
-        return _members(value, path, notes)
+        texts = [_key(each, notes) for each, _ in value]
+        if len(set(texts)) < len(texts):
+            notes.add("repeated_keys")
+        return Pairs((text, rendered(item, notes)) for text, (_, item) in zip(texts, value, strict=True))
     if isinstance(value, list):
-        return [rendered(each, f"{path}/{number}", notes) for number, each in enumerate(value)]
+        return [rendered(each, notes) for each in value]
     if isinstance(value, bytes):
         try:
-            text = value.decode()
+            return value.decode()
         except UnicodeDecodeError:
             return Pairs([("$bin", base64(value))])
-        notes.setdefault("bin", []).append(path)
-        return text
     if isinstance(value, str):
         raw = value.encode("utf-8", "surrogateescape")
         if (text := text_of(raw)) != value:
-            notes.setdefault("invalid_utf8", {})[path] = base64(raw)
+            notes.add("invalid_utf8")
         return text
     if isinstance(value, msgpack.Timestamp):
         return Pairs([("$ext", [-1, base64(value.to_bytes())])])
@@ -53,35 +53,22 @@ def rendered(value: Any, path: str, notes: dict[str, Any]) -> Any:
             return event_time(value)
         return Pairs([("$ext", [value.code, base64(value.data)])])
     if isinstance(value, float) and not math.isfinite(value):
+        notes.add("numbers")
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
 
 
-def _members(pairs: Pairs, path: str, notes: dict[str, Any]) -> Pairs:
-    texts = [_key(each, f"{path}~key{number}", notes) for number, (each, _) in enumerate(pairs)]
-    values: dict[str, list[Any]] = defaultdict(list)
-    counts = Counter(text for text, _ in texts)
-    for (text, change), (_, item) in zip(texts, pairs, strict=True):
-        own = f"{path}/{text.replace('~', '~0').replace('/', '~1')}"
-        if counts[text] > 1:
-            notes.setdefault("keys", {})[own] = "repeated"
-            own += f"/{len(values[text])}"
-        if change:
-            notes.setdefault("keys", {})[own] = change
-        values[text].append(rendered(item, own, notes))
-    return Pairs((text, each if counts[text] > 1 else each[0]) for text, each in values.items())
-
-
-def _key(value: Any, place: str, notes: dict[str, Any]) -> tuple[str, str]:
+def _key(value: Any, notes: set[str]) -> str:
     if isinstance(value, str):
-        return rendered(value, place, notes), ""
+        return str(rendered(value, notes))
     if isinstance(value, bytes):
         try:
-            return value.decode(), "binary"
+            return value.decode()
         except UnicodeDecodeError:
-            return f"$bin:{base64(value)}", "binary"
-    text = json.dumps(plain(rendered(value, "", {})), separators=(",", ":"))
-    return text, "integer" if type(value) is int else "other"
+            notes.add("other_keys")
+            return f"$bin:{base64(value)}"
+    notes.add("other_keys")
+    return json.dumps(plain(rendered(value, notes)), separators=(",", ":"))
 
 
 def event_time(given: msgpack.ExtType) -> str:

@@ -30,12 +30,12 @@ _GOES_ON: Final = Also(
 STREAMS: Final = (
     Mutant("a Forward message is answered when it arrives", _FORWARD, "        return self._pending.add(reply)", "        self._handshake_replies.append(reply or b\"\")\n        return self._pending.add(None)"),
     Mutant("who asks for no acknowledgement is not heard out", _FORWARD, "        self._unacknowledgeable |= reply is None\n", ""),
-    Mutant("a Forward message without a chunk is forgotten", _FORWARD, "        reply = None if asked.reply is None else acknowledgement(asked.reply)\n", "        if asked.reply is None:\n            return\n        reply = acknowledgement(asked.reply)\n"),
+    Mutant("a Forward message without a chunk is forgotten", _FORWARD, "        ticket = self._await(option.reply)\n", "        if option.reply is None:\n            return\n        ticket = self._await(option.reply)\n"),
     Mutant("a window is acknowledged before all of it is stored", _LUMBERJACK, "            if oldest.missing or oldest.storing:", "            if oldest.missing:", "lumberjack"),
     Mutant("a payload is acknowledged before it is stored", _COURIER, "            if self._pending.pop_whole() is not None:", "            if self._pending.entries.popitem(last=False):", "courier"),
     Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.stored(ticket, 0, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
     Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
-    Mutant("equal events of a message share an id", _ENTRIES, "b\"%b%08x\" % (ids.prefix, index)", "b\"%b%08x\" % (ids.prefix, 0)"),
+    Mutant("equal events of a message share an id", _ENTRIES, "event(ids(index), text, value, self.attributes", "event(ids(0), text, value, self.attributes"),
     Mutant("a hash of the content names a message", _CHUNKS, "return abs(int.from_bytes(decoded[:8], \"little\") - now) > NEAR", "return False"),
     Mutant("equal events of a payload share an id", _PAYLOADS, "left = self._payload.count - index", "left = 0", "courier"),
     Mutant("equal lines of a file share an id", _IDENTITY, 'begun + hashed_field(b"%d" % log.offset)', "begun", "lumberjack"),
@@ -62,6 +62,6 @@ STREAMS: Final = (
     Mutant("an entry between two pieces is lost", "headrace_courier.wire", "            self._pieces = [data[at:]]\n", "            self._pieces = []\n", "courier"),
     Mutant("a message is acknowledged before it is stored", _FORWARD, "        while pending.entries and (oldest := pending.pop_whole()) is not None:", "        while pending.entries and (oldest := pending.entries.popitem(last=False)[1]) is not None:"),
     Mutant("a message hears the answer of the one before", _FORWARD, "        return self._pending.add(reply)\n", '        self._said, before = reply, getattr(self, "_said", reply)\n        return self._pending.add(before)\n'),
-    Mutant("an event of a message is dropped", _ENTRIES, "            if event is not None:\n                yield event\n            else:\n                yield (yield", "            if event is not None and index != 2:\n                yield event\n            elif event is None:\n                yield (yield"),
+    Mutant("an event of a message is dropped", _ENTRIES, "                yield event or (yield", "                if event and index == 2:\n                    index, start = index + 1, end\n                    continue\n                yield event or (yield"),
     Mutant("two messages have the same ids", _MESSAGES, "ids = yield from message_ids(tag_bytes, self._option.chunk, self._origin.name, body,", 'ids = yield from message_ids(tag_bytes, b"0123456789abcdef", self._origin.name, body[:8],'),
 )  # fmt: skip

@@ -126,14 +126,22 @@ class Attribute(StrEnum):
     RESTARTS = "restarts"  # how many earlier starts of the device it had heard since it began itself
     BEHIND = "behind"  # true: it had heard a higher number of this start before
     TIME = "time"  # "received" if the client sent no time and the receive time replaces it
-    BIN = "bin"  # JSON pointers of the texts that came as binary
-    KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other
-    INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the bytes of a text that was read as Windows-1252
+    NOTES = "notes"  # why JSON cannot hold the event exactly, as a list of `Note`; then `raw` is there, too
+    RAW = "raw"  # base64 of the event as it was received (of Forward its entry, of Lumberjack 1 its pairs)
     RECORD = "record"  # true if the content is a whole record of an event that Kafka refused, as `encode` makes it
     REPUBLISHED = "republished"  # true on records that were sent again under another identity
     DEVICE = "device"  # the device's number
     HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]
     RECORD_KEY = "record_key"  # of a record with a `RecordFault`: its Kafka key as base64
+
+
+class Note(StrEnum):
+    """Why JSON cannot hold an event exactly: its value is what can be read of it, and the attribute `raw` has its bytes."""
+
+    REPEATED_KEYS = "repeated_keys"  # keys of a map are equal, as text; or it has too many to be compared
+    OTHER_KEYS = "other_keys"  # keys that are numbers, times and the like; they were written as text
+    INVALID_UTF8 = "invalid_utf8"  # texts that are not UTF-8; the bytes that are not were read as Windows-1252
+    NUMBERS = "numbers"  # NaN or an infinity, written as a text
 
 
 REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()

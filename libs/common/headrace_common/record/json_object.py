@@ -188,17 +188,15 @@ class JsonObject(Generic[T]):
         """Returns the event in bytes that were refused with `fault`, or the fault; yields between steps. Never raises.
 
         JSON with texts that are not UTF-8 is read as `windows_1252` says; anything else keeps its fault. `most`: bytes of the
-        event and its note.
+        event and of what was received, together.
         """
         if not isinstance(fault, NotUtf8Fault):
             return fault
-        event = yield from mended(raw, self._depth, most)
+        event = yield from mended(raw, most)
         if not isinstance(event, MendedJson):
             return Fault(*event)
         value = event.value
         fields = self.read(bytes(value)) if len(value) <= SHORT else (yield from self.steps(value))
-        if isinstance(fields, NotUtf8Fault):
-            return fault  # outside of its texts
         return fields if isinstance(fields, Fault) else WantedFields(fields, event)
 
     def _too_deep(self) -> Fault:

@@ -116,12 +116,6 @@ class Core(Protocol):
         They are at most `most`, each of at most `largest` bytes. It ends before the first that is not one of these.
         """
 
-    def message(self, data: bytes, limits: tuple[int, int, int], /) -> tuple[bytes, bytes, bytes | None, bytes] | None:
-        """Takes apart a message of Forward: the element of its tag, its entries, its chunk, and the chunk's element.
-
-        None if it is not exactly one plain message. `limits`: most bytes of its tag, its chunk and its option.
-        """
-
     def whole(
         self, data: bytes, known: Known, limits: tuple[int, int, int, int, int], /
     ) -> tuple[list[Part], int, bytes] | None:
@@ -155,10 +149,8 @@ class Python:
         """Returns no records."""
         return b"", start
 
-    def message(self, *_: object) -> None:
+    def whole(self, *_: object) -> None:
         """Returns None."""
-
-    whole = message
 
 
 PYTHON: Final[Core] = cast("Core", Python())

@@ -5,13 +5,20 @@ A slice is at most 1 MiB, so that the caller can let the event loop run in betwe
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Final, cast
+from functools import partial
+from typing import Any, Final, cast
 
 from isal import isal_zlib
 
 from headrace_common.operations.errors import ProtocolError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
 
 IsalError: Final = cast("type[Exception]", isal_zlib.error)
 
@@ -30,6 +37,18 @@ INPUT_WORK: Final = 16
 GZIP_WBITS: Final = 31
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZLIB_WBITS: Final = 15
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+ZSTD_WINDOW_LOG: Final = 23
+"""A zstd frame may ask for a window of up to 8 MiB, which RFC 8878, 3.1.1.1.2, has every reader support: levels up to 19. The
+window takes memory beyond the output, so larger ones are refused."""
+
+MEMBERS: Final = 256
+MEMBER_BYTES: Final = 48
+"""Gzip members or zstd frames that any payload may have, and bytes for each further one: less than what fluentd makes of a short
+event. Each takes 10 µs, and an empty one has 9 bytes."""
+
+_gzip = partial(isal_zlib.decompressobj, wbits=GZIP_WBITS)
+_zstd = partial(zstd.ZstdDecompressor, options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +64,30 @@ def inflate_gzip(data: bytes | memoryview, limits: InflateLimits) -> Iterator[by
     """Yields the content of all gzip members of `data`, in order (RFC 1952; zero padding after them is legal).
 
     Some slices are empty: a window of input may give no output. Raises `ProtocolError`: with `limit` set if a limit was exceeded,
-    without it if the data is corrupt or ends inside a member.
+    without it if the data is corrupt, ends inside a member, or has more members than any client sends.
     """
-    view = memoryview(data)
-    gauge = Gauge(len(data), limits)
-    position = 0
+    return _members(memoryview(data), _gzip, limits)
+
+
+def inflate_zstd(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
+    """Yields the content of all zstd frames of `data`, in order (RFC 8878; skippable frames are skipped).
+
+    Otherwise like `inflate_gzip`. A frame whose window exceeds 2 ** `ZSTD_WINDOW_LOG` bytes counts as corrupt.
+    """
+    return _members(memoryview(data), _zstd, limits)
+
+
+def _members(view: memoryview, make: Callable[[], Any], limits: InflateLimits) -> Iterator[bytes]:
+    gauge = Gauge(len(view), limits)
+    position = members = 0
     while position < len(view):
-        if view[position] == 0 and position:
+        if view[position] == 0 and position and make is _gzip:
             yield from _padding(view, position)
             return
-        position = yield from _member(view, position, GZIP_WBITS, gauge)
+        members += 1
+        if members > MEMBERS + len(view) // MEMBER_BYTES:
+            raise ProtocolError(f"more than {members - 1} compressed members in {len(view)} bytes")
+        position = yield from _member(view, position, make(), gauge)
 
 
 def _padding(view: memoryview, position: int) -> Iterator[bytes]:
@@ -78,7 +111,7 @@ def inflate_stream(data: bytes | memoryview, limits: InflateLimits) -> Iterator[
 
 
 def _only_stream(view: memoryview, wbits: int, limits: InflateLimits) -> Iterator[bytes]:
-    end = yield from _member(view, 0, wbits, Gauge(len(view), limits), LAST_WINDOW)
+    end = yield from _member(view, 0, isal_zlib.decompressobj(wbits=wbits), Gauge(len(view), limits), LAST_WINDOW)
     if end != len(view):
         raise ProtocolError(f"{len(view) - end} bytes follow the {'gzip' if wbits == GZIP_WBITS else 'zlib'} stream")
 
@@ -105,10 +138,9 @@ class Gauge:
 
 
 def _member(
-    view: memoryview, position: int, wbits: int, gauge: Gauge, window: int = FIRST_WINDOW
+    view: memoryview, position: int, decompressor: Any, gauge: Gauge, window: int = FIRST_WINDOW
 ) -> Generator[bytes, None, int]:
     """Inflates one stream from `position`. Returns the position after it."""
-    decompressor = isal_zlib.decompressobj(wbits=wbits)
     rest: bytes | memoryview = b""
     full = False  # the last slice filled its room: the decompressor may hold more output without new input
     while not decompressor.eof:
@@ -121,9 +153,9 @@ def _member(
         room = gauge.room()
         try:
             out = decompressor.decompress(rest, room)
-        except (IsalError, ValueError) as error:
+        except (IsalError, zstd.ZstdError, ValueError) as error:
             raise ProtocolError(f"does not inflate: {error}") from error
-        rest = decompressor.unconsumed_tail
+        rest = b"" if isinstance(decompressor, zstd.ZstdDecompressor) else decompressor.unconsumed_tail  # zstd keeps it
         full = len(out) == room
         gauge.count(len(out))
         yield out

@@ -16,6 +16,9 @@ MILLISECOND: Final = 1_000_000  # ns
 _NANOSECOND: Final = Decimal("1E-9")
 
 
+RIGHT: Final = "is no time: ext type 0 (EventTime), an integer or a float is one"
+
+
 class BadTimeError(ValueError):
     """A value that is not a valid time."""
 
@@ -28,7 +31,7 @@ def read_time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
     try:
         if type(value) is Ext:
             if value.code != 0:
-                raise BadTimeError(f"ext type {value.code} is no time")
+                raise BadTimeError(f"ext type {value.code} {RIGHT}")
             time = EventTime.decode(value.data)
             return event_time_text(time), time.nanoseconds % MILLISECOND == 0, True
         if value is None or (value == 0 and type(value) in (int, float, Decimal)):
@@ -41,8 +44,8 @@ def read_time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
     except BadTimeError:
         raise
     except ValueError as error:
-        raise BadTimeError(str(error)) from error
-    raise BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} is no time")
+        raise BadTimeError(f"{error}: {RIGHT}") from error
+    raise BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} {RIGHT}")
 
 
 def _fractional(exact: Decimal) -> tuple[bytes, bool, bool]:

@@ -50,12 +50,11 @@ def unpack(raw: Bytes) -> Any:
 
 
 def to_json(raw: bytes, depth: int = 64) -> bytes:
-    """Returns one short msgpack object as JSON text without notes, for attributes: each bin stays one.
+    """Returns one short msgpack object as JSON text without notes, for attributes.
 
     Raises ValueError if it is not exactly one object, `TooDeepError` if it is too deep.
     """
-    unpack(raw)
-    return bytes(finish(Transcoder(depth, UNLIMITED, write_ext, texts=False).write(raw)))
+    return bytes(finish(Transcoder(depth, UNLIMITED, write_ext).write(raw)))
 
 
 def write_ext(out: bytearray, code: int, data: Bytes, raw: Bytes) -> None:

@@ -1,50 +1,71 @@
-"""Where the events of a connection come from: its client, and the tags that it has sent last."""
+"""Where the events of a connection come from: its client, and the tag that it has sent last."""
 
 from __future__ import annotations
 
+from base64 import b64encode
+from typing import Any
+
+import orjson
 from headrace_common.record import native
 from headrace_common.record.event import Envelope, hashed_field
 
+from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.ids import PROTOCOL
-from headrace_forward.entries.tag import read_tag
+from headrace_forward.entries.values import bin_or_text, to_json, unpack
 
 
 class Origin:
-    """The origin of a connection's events. Keeps the envelope of the last tag, as most connections use one tag.
+    """The origin of a connection's events. Keeps what it knows of the last tag, as most connections use one.
 
     `name`: the client's, from its certificate or its login, or empty.
     """
 
-    __slots__ = ("_envelope", "_plain", "_tag", "known", "name", "source")
+    __slots__ = ("_envelope", "_raw", "_subject", "_tag", "known", "name", "source")
 
     def __init__(self, source: str, name: bytes = b"") -> None:
         self.source = source
         self.name = name
-        self._tag: str | None = None
+        self._raw = b""
+        self._tag: tuple[str, bytes, dict[str, Any]]
+        self._subject: str | None = None
         self._envelope: Envelope
-        self._plain: tuple[bytes, str, bytes] | None = None  # the last tag of `plain_tag`: element, text, content
         self.known: native.Known | None = None
-        """The tag of messages whose events are all made by the native core."""
+        """The tag of messages whose events may all be made by the native core: one that has come before, and is a text."""
 
-    def plain_tag(self, raw: bytes, most: int) -> tuple[str, bytes] | None:
-        """Returns (text, content) of a tag element, if it is a text of at most `most` bytes, and not empty."""
-        if self._plain is None or self._plain[0] != raw:
-            tag, tag_bytes, attributes = read_tag(raw)
-            if not tag or attributes or len(tag_bytes) > most:
-                return None
-            self._plain = (raw, tag, tag_bytes)
-        return self._plain[1:]
+    def tag(self, raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
+        """Returns what `read_tag` does."""
+        if raw != self._raw or not raw:
+            self._raw, self._tag = raw, read_tag(raw)
+            subject, content, attributes = self._tag
+            if subject and not attributes:
+                begun = hashed_field(PROTOCOL.encode()) + hashed_field(content)
+                client = hashed_field(self.name) if self.name else b""
+                self.known = (raw, self.envelope(subject).pieces, begun, client)
+        return self._tag
 
-    def know(self, raw: bytes) -> None:
-        """Makes a tag element `known`, if the message before had it, too."""
-        if self._plain is not None and self._plain[0] == raw:
-            _, tag, tag_bytes = self._plain
-            begun = hashed_field(PROTOCOL.encode()) + hashed_field(tag_bytes)
-            client = hashed_field(self.name) if self.name else b""
-            self.known = (raw, self.envelope(tag).pieces, begun, client)
-
-    def envelope(self, tag: str) -> Envelope:
+    def envelope(self, subject: str) -> Envelope:
         """Returns the envelope of JSON events with this tag, which may be empty."""
-        if tag != self._tag:
-            self._tag, self._envelope = tag, Envelope(PROTOCOL, self.source, tag)
+        if subject != self._subject:
+            self._subject, self._envelope = subject, Envelope(PROTOCOL, self.source, subject)
         return self._envelope
+
+
+def read_tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
+    """Returns (subject, bytes for the id, attributes). A tag that is empty or not text becomes ``-``, and its original is kept.
+
+    Never raises: the reject of a whole message needs it too.
+    """
+    try:
+        value = unpack(raw)
+    except ValueError:
+        value = None
+    if isinstance(value, str | bytes):
+        content = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+        text = bin_or_text(content)
+        if isinstance(text, str) and text:
+            return text, content, {}
+        return "", content, {ForwardAttribute.TAG.value: text}
+    try:
+        return "", raw, {ForwardAttribute.TAG.value: orjson.Fragment(to_json(raw))}
+    except ValueError:
+        return "", raw, {ForwardAttribute.TAG.value: {"$bin": b64encode(raw).decode()}}
