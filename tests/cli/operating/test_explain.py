@@ -11,14 +11,15 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs.explain import explain
 from headrace_courier import wire as courier
-from headrace_forward import wire as forward
 from headrace_logjam import wire as logjam
 from headrace_lumberjack import wire as lumberjack
+
+from tests.forward.driving import encode
 
 SEGMENT = Path(__file__).parents[2] / "segment/vectors/original/conv01_block.bin"
 FRAMES = [b"shop-production", b"logs.shop", b'{"n":0}', logjam.encode_meta(logjam.Meta())]
 BEATS = lumberjack.encode([{"n": n} for n in range(3)])
-CHUNK = forward.encode("t", [(1, {"n": 0}), (2, {"n": 1})], chunk="c")
+CHUNK = encode("t", [(1, {"n": 0}), (2, {"n": 1})], chunk="c")
 
 
 @pytest.mark.parametrize(
