@@ -14,7 +14,7 @@ from headrace_common.operations.tasks import LATE, Tasks
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import Runtime
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.questions import ChangeSegment, LimitExceeded, OpenSession, OutcomeUnknown
+from headrace_segment.questions import ChangeSegment, OpenSession, OutcomeUnknown
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.segments import LOOK, STUCK_TIME, Segments
@@ -30,7 +30,6 @@ from headrace_segment.store.records import (
     Seal,
     decode,
 )
-from typing_extensions import override
 
 from tests.common.slowly import SlowLoop, slowly
 from tests.segment.instant import Hears
@@ -70,7 +69,6 @@ class Bench:
             ServedSessions(lambda: next(ids).to_bytes(16, "big")),
             RecentBlocks(0),
             log,
-            went_live=self.segments._went_live,
         )
         self.produced = Produced()
         self.segments._partitions = [self.partition]
@@ -79,19 +77,16 @@ class Bench:
     def goes_live(self) -> list[Any]:
         """What is produced then."""
         self.partition.live.set()
-        self.partition._went_live(0)
         return self.produced.records
 
 
-async def test_what_is_asked_early_is_appended_in_order_as_soon_as_the_partition_is_live() -> None:
+async def test_who_asks_while_the_log_is_not_read_ends_and_comes_again() -> None:
     bench, caller = Bench(), Hears("a")
     bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
-    bench.segments.ask(ChangeSegment(2, "s", Seal(b"")), caller)
-    bench.segments.ask(OpenSession(3, "s", W1, Numbering.EVENTS), caller)
-    assert bench.produced.records == []
-    assert [type(record) for record in bench.goes_live()] == [Create, Seal, Open]
-    bench.segments.ask(ChangeSegment(4, "s", Seal(b"")), caller)
-    assert len(bench.produced.records) == 4
+    assert caller.takes() == ["log", (1, OutcomeUnknown())]
+    assert bench.goes_live() == []
+    bench.segments.ask(ChangeSegment(2, "s", Create(b"")), caller)
+    assert len(bench.produced.records) == 1
     assert caller.heard == []
 
 
@@ -118,15 +113,6 @@ async def test_partitions_that_were_added_are_noticed_at_the_start() -> None:
     problem = await bench.segments._misplaced()
     assert problem is not None
     assert f"segment {name} lies in partition 0, and of 2 its name chooses 1" in problem
-
-
-async def test_who_has_gone_meanwhile_is_not_appended() -> None:
-    bench, gone, other = Bench(), Hears("gone"), Hears("other")
-    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), gone)
-    bench.segments.ask(ChangeSegment(1, "s", Seal(b"")), other)
-    bench.segments.ended(gone)
-    assert gone.heard == [(1, OutcomeUnknown())]
-    assert [type(record) for record in bench.goes_live()] == [Seal]
 
 
 async def test_the_limits_of_segments_and_writers() -> None:
@@ -161,38 +147,6 @@ async def test_an_opening_that_is_refused_is_no_block() -> None:
         assert blocks._value.get() == count
 
 
-class Leaves(Hears):
-    """Ends when it hears anything."""
-
-    bench: Bench
-
-    @override
-    def answered(self, ticket: int, answer: object) -> None:
-        super().answered(ticket, answer)
-        self.bench.segments.ended(self)
-
-
-async def test_who_leaves_at_the_first_answer_is_not_appended_any_more() -> None:
-    bench, caller = Bench(segments=1), Leaves("a")
-    caller.bench = bench
-    bench.partition.fold.apply(0, b"there", Create(bytes(16)).encode(), 1)
-    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
-    bench.segments.ask(ChangeSegment(2, "there", Seal(b"")), caller)
-    assert bench.goes_live() == []
-    assert caller.heard == [(1, LimitExceeded("SEGMENT__SEGMENTS")), (2, OutcomeUnknown())]
-
-
-async def test_who_has_waited_for_too_long_hears_so() -> None:
-    bench, caller = Bench(), Hears("a")
-    bench.segments.ask(ChangeSegment(1, "s", Create(b"")), caller)
-    asked = bench.segments._clock()
-    bench.segments._end_early(asked - 1)
-    assert caller.heard == []
-    bench.segments._end_early(asked + 1)
-    assert caller.heard == ["ack_deadline", (1, OutcomeUnknown())]
-    assert bench.goes_live() == []
-
-
 def test_a_process_that_stood_still_hears_first_what_came_meanwhile() -> None:
     """Kafka's answers may have arrived, and readers have taken nothing because nothing was sent to them."""
     slowly(_stands_still)
@@ -203,10 +157,9 @@ async def _stands_still(loop: SlowLoop) -> None:
     replica: Any = SimpleNamespace(
         _clock=loop.time,
         _settings=SimpleNamespace(kafka=SimpleNamespace(ack_deadline=300)),
-        _end_early=lambda before: looks.append(loop.now),
-        _producer=SimpleNamespace(overdue=lambda before: None, recount=lambda: None),
+        _producer=object(),
         _partitions=[],
-        _count=lambda: None,
+        _count=lambda: looks.append(loop.now),
     )
     watching = asyncio.create_task(Segments._watch(replica))
     await asyncio.sleep(2.5 * LOOK)

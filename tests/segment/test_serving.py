@@ -151,22 +151,6 @@ def test_a_lost_producer_ends_every_session_and_change(bench: Bench) -> None:
     assert me.takes() == []
 
 
-def test_a_record_that_is_too_large_ends_its_session_or_change_alone(bench: Bench) -> None:
-    me, other, changes = Hears(ME), Hears(OTHER), Hears("changes")
-    session = bench.opened(me)
-    bench.append(me, session, 0, b"one")
-    bench.open(other)
-    request = bench.change(2, Seal(b""), changes).request
-    bench.serving.not_produced(None)
-    assert me.takes() == changes.takes() == []
-    bench.serving.not_produced(session)
-    assert me.takes() == ["too_large", (1, OutcomeUnknown())]
-    bench.serving.not_produced(request)
-    assert changes.takes() == ["too_large", (2, OutcomeUnknown())]
-    assert other.takes() == []
-    assert len(bench.serving) == 1
-
-
 def test_who_waits_too_long_is_ended_and_its_record_may_still_land(bench: Bench) -> None:
     me, other, changes = Hears(ME), Hears(OTHER), Hears("changes")
     late = [

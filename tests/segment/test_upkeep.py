@@ -42,7 +42,6 @@ class Bench(Front):
             structlog.get_logger(),
             lambda *heard: None,
             lambda lost: None,
-            lambda *refused: None,
         )
         self.segments._producer = self.producer
         self.now = NOW

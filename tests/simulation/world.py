@@ -26,7 +26,7 @@ from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
 from headrace_common.publishing.in_flight import AGAIN
 from headrace_common.service import service as services
-from headrace_segment.replica import log_reader, producing, snapshot_topic, tail, upkeep
+from headrace_segment.replica import log_reader, partition, snapshot_topic, upkeep
 
 from tests.constants import constants, parted
 from tests.simulation import devices, libzmq, producers, secured
@@ -303,14 +303,13 @@ class World:
             ),
             (RateLimited.__init__, "__kwdefaults__", {**_LIMITED, "clock": lambda: self.loop.now}),
             (topics, "describe", self.broker.describe),
-            (producing, "describe", self.broker.describe),
             (producer, "make_client", self.broker.make_client),
             (sockets, "bound_socket", self.network.bound),
             (Stoppable, "__hash__", numbered),  # a set of them has the same order each time
             (sockets, "address_of", lambda _: "simulated"),
             *(secured.IN_PLACE if self.scenario.secured else ()),
             (asyncio.Event, "__hash__", numbered),
-            *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic, tail)),
+            *((module, "make_consumer", self.consumer) for module in (log_reader, partition, snapshot_topic)),
             (upkeep, "LOOK", 1.0),
             (upkeep, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
         ):

@@ -174,12 +174,6 @@ class ServedSessions:
             self._drop(list(self._by_caller[caller]), "ack_deadline")
         self._drop_changes([request for request, each in self._changes.items() if each.since < before], "ack_deadline")
 
-    def not_produced(self, session: bytes | None) -> None:
-        """Ends a session, or a request, whose record cannot be appended. Its other records under way may still land."""
-        if (served := self._by_id.get(session or b"")) is not None:
-            self._drop([served], "too_large")
-        self._drop_changes([request for request in self._changes if request == session], "too_large")
-
     def producer_lost(self) -> None:
         """Ends all sessions: it is unknown which records under way are stored, and none is produced again."""
         self._drop(list(self._by_id.values()), "producer")

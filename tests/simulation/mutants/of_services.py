@@ -10,7 +10,6 @@ from tests.simulation.mutants.mutant import Mutant
 _BLOCKS: Final = "headrace_segment.events"
 _CONSUMER: Final = "headrace_logjam.devices.consumer"
 _CONVERSATION: Final = "headrace_segment.session.conversation"
-_EARLY: Final = "headrace_segment.store.early"
 _EVENTS: Final = "headrace_logjam.events"
 _FOLD: Final = "headrace_segment.store.fold"
 _GAPS: Final = "headrace_logjam.devices.gaps"
@@ -31,7 +30,6 @@ _TODAY: Final = "headrace_segment.session.today"
 SERVICES: Final = (
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
     Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, Appended(question.segment, question.writer, question.session, question.after, 0))\n", "segment"),
-    Mutant("own records are folded over others'", _EARLY, "    if fold.next_offset != first:\n        return None\n", "    if fold.next_offset > first:\n        return None\n    fold.next_offset = first\n", "segment"),
     Mutant("a producer is answered when its message arrives", _PRODUCERS, "        self._questions.setdefault(route, deque()).append(question)\n        return question", "        self._questions.setdefault(route, deque()).append(question)\n        question.answer = ACCEPTED\n        self._due.append(route)\n        return question", "producers"),
     Mutant("a message that is no event is accepted", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "ACCEPTED", "producers"),
     Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
@@ -66,7 +64,6 @@ SERVICES: Final = (
     Mutant("a snapshot forgets truncations", _SNAPSHOTS, "pack(_SEGMENT, name, segment.start,", "pack(_SEGMENT, name, 0,", "segment"),
     Mutant("a snapshot forgets writers", _SNAPSHOTS, "segment.writers.items():", "list(segment.writers.items())[:1]:", "segment"),
     Mutant("a snapshot forgets the era", _SNAPSHOTS, "        yield pack(_ERA, fold.era)", "        yield pack(_ERA, 0)", "segment"),
-    Mutant("a snapshot forgets refused blocks", _SNAPSHOTS, "            yield pack(_REFUSED, refused[at : at + LONGS].tolist())", "            yield pack(_REFUSED, [])", "segment"),
     Mutant("a snapshot forgets where blocks are", _SNAPSHOTS, "range(0, len(index.offsets), LONGS)", "range(0, 0, LONGS)", "segment"),
     Mutant("a snapshot is of one record less", _SNAPSHOTS, "return _restore(offset, values)", "return _restore(offset + 1, values)", "segment"),
     Mutant("a read takes refused blocks", _READING, "or self._is_refused(log_offset)", "or False", "segment"),
@@ -79,7 +76,7 @@ SERVICES: Final = (
     Mutant("a block does not wait for its events", _CONVERSATION, "        if not whole:\n            return\n        while not self._abandoned and (oldest := writer.publishing.pop_whole())", "        if not whole:\n            return\n        while not self._abandoned and writer.publishing.entries and (oldest := writer.publishing.entries.popitem(last=False)[1])", "segment"),
     Mutant("an answer of today's dialect has the level before", _TODAY, "said.DataAppended(writer.id, stored.level, previous, request, stored.length)", "said.DataAppended(writer.id, writer.sent, previous, request, stored.length)", "segment"),
     Mutant("an answer of the original dialect has the level that is sent", _ORIGINAL, "        self._replies.append(DataAppended(writer.id, writer.level))", "        self._replies.append(DataAppended(writer.id, writer.sent))", "segment"),
-    Mutant("what a failed batch held is produced again", _PRODUCING, "            await self._give_up(where.partition, queue, error)\n            return\n", "            await self._give_up(where.partition, queue, error)\n            for key, value in own:\n                self.put(where.partition, key, value)\n            return\n", "segment"),
+    Mutant("what a failed batch held is produced again", _PRODUCING, "            await self._give_up(where.partition, queue, error)\n            return\n", "            await self._give_up(where.partition, queue, error)\n            await self._producer.store(where, batch, self._clock() + 60)\n            return\n", "segment"),
     Mutant("a block lacks its last event on the topic", _BLOCKS, "        if made:\n            yield made", "        if made:\n            yield made if len(made) < 3 else made[:-1]", "segment"),
     Mutant("an event has its block's last level", _BLOCKS, "            about = about_writer % level\n", "            about = about_writer % run.after\n", "segment"),
     Mutant("a message is stored with the next one's number", _SUBSCRIPTION, "meta.device, meta.sequence, meta.created_ms, start", "meta.device, meta.sequence + 1, meta.created_ms, start", "logjam"),

@@ -1,29 +1,25 @@
-"""One partition of the log as this replica sees it: it reads the log to its end and on, and hands each record to the fold. Where
-its own records are next, its producer brings them.
+"""One partition of the log as this replica sees it: it reads the log to its end and on, and hands each record to the fold.
 
-Questions that come before the partition is `live` wait; if it cannot become live, or its records' outcome is unknown, their
-callers are answered so in time.
+It is `live` while all that the log had is read, and the next records come.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from aiokafka import ConsumerRecord
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.barrier import EndBarrier
-from headrace_common.kafka.client import explain
+from headrace_common.kafka.client import explain, make_consumer, start_at
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import KafkaSettings
 
+from headrace_segment.replica.barrier import EndBarrier
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
-from headrace_segment.replica.tail import Tail
 from headrace_segment.serving import ServedSessions
-from headrace_segment.store.early import OwnRecord, fold_early
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Appended, Changed, Outcome
 from headrace_segment.store.recent import RecentBlocks
@@ -35,11 +31,16 @@ FIRST_MS: Final = 50
 
 RETRY: Final = 1.0
 
+SLICE: Final = 300
+"""Records that are handed to the fold before the event loop turns."""
+
+FETCH_BYTES: Final = 4 << 20
+FETCH_WAIT: Final = 5.0
+"""Seconds that Kafka holds a fetch at the log's end, unless a record comes: each partition asks as often in a quiet log."""
+
 
 class Partition:
-    """Calls `heard` with the segments of the last few records, `judged` with each outcome, and `went_live` whenever it becomes
-    live.
-    """
+    """Calls `heard` with the segments of the last few records, and `judged` with each outcome."""
 
     def __init__(
         self,
@@ -51,7 +52,6 @@ class Partition:
         log: Log,
         heard: Callable[[set[str]], None] = lambda names: None,
         judged: Callable[[Outcome], None] = lambda outcome: None,
-        went_live: Callable[[int], None] = lambda number: None,
     ) -> None:
         self.number = number
         self.serving = serving
@@ -70,10 +70,8 @@ class Partition:
         self._log = log
         self._heard = heard
         self._judged = judged
-        self._went_live = went_live
         self._where = TopicPartition(settings.segments_topic, number)
         self._barrier = EndBarrier(self._end)
-        self._tail: Tail | None = None
         self._own_end = 0
         """The offset after our records that Kafka has stored since the log was read: the next ones lie there or later."""
         self._is_shorter = False
@@ -91,10 +89,7 @@ class Partition:
                 return
 
     async def _end(self) -> int:
-        end = await self._reader.end_offset(self.number)
-        if end > self.fold.next_offset and self._tail is not None:
-            self._tail.look()  # a reader waits for the records between
-        return end
+        return await self._reader.end_offset(self.number)
 
     async def offset_at(self, time_ms: int) -> int:
         """Returns the offset of the first record at this time (Unix, ms) or later, or where it would be. Raises `KafkaError`."""
@@ -136,62 +131,47 @@ class Partition:
             await asyncio.sleep(RETRY)
 
     async def _read_on(self) -> None:
-        tail = Tail(self._settings, self._where, lambda: self.fold.next_offset)
-        await tail.start()
+        consumer = self._consumer()
+        await start_at(consumer, self._where)
+        consumer.seek(self._where, self.fold.next_offset)
+        consumer.resume(self._where)
         self._own_end, self._is_shorter = 0, False
-        self._tail = tail
         try:
             end = await self._reader.end_offset(self.number)
             while True:
-                records = await tail.records(POLL_MS if self.live.is_set() else FIRST_MS)
+                wait_ms = POLL_MS if self.live.is_set() else FIRST_MS
+                found = await consumer.getmany(self._where, timeout_ms=wait_ms, max_records=SLICE)
                 if self._is_shorter:
                     return
-                if records:
+                if records := found.get(self._where):
                     async with self.still:
                         self._take(records)
                     await asyncio.sleep(0)
                 if not self.live.is_set() and self.fold.next_offset >= end:
                     self.problem = None
                     self.live.set()
-                    self._went_live(self.number)
         finally:
-            self._tail = None
-            await tail.close()
+            await consumer.stop()
 
-    def stored(self, first: int, own: Sequence[OwnRecord], time_ms: int) -> None:
-        """Folds a batch of ours that Kafka has stored from offset `first` on. See `headrace_segment.store.early`."""
-        if self._tail is None:
-            return
-        if first < self._own_end:
+    def _consumer(self) -> AIOKafkaConsumer:
+        """Makes a consumer for this partition alone: with one for all, each would wait for the fetch of the others."""
+        wait_ms = int(min(FETCH_WAIT, self._settings.request_timeout / 2) * 1000)
+        return make_consumer(self._settings, max_partition_fetch_bytes=FETCH_BYTES, fetch_max_wait_ms=wait_ms)
+
+    def stored(self, first: int, count: int) -> None:
+        """Learns that Kafka has stored `count` records of ours from offset `first` on."""
+        if first < self._own_end and not self._is_shorter:
             self._is_shorter = True
             self._stopped("the log lost records that were stored: it is read again")
-            return
-        self._own_end = first + len(own)
-        outcomes = None
-        if self.live.is_set() and not self.still.locked():
-            outcomes = fold_early(self.fold, first, own, time_ms)
-        if outcomes is None:
-            self._tail.look()
-            return
-        self._tail.rest()
-        self._became(zip((value for _, value in own), outcomes, strict=True), time_ms)
+        self._own_end = first + count
 
-    def _take(self, records: list[ConsumerRecord[bytes, bytes]]) -> None:
-        apply, known = self.fold.apply, self.fold.next_offset
-        pairs = (
-            (record.value, apply(record.offset, record.key, record.value, record.timestamp))
-            for record in records
-            if record.offset >= known
-        )
-        self._became(pairs, records[-1].timestamp)
-
-    def _became(self, pairs: Iterable[tuple[bytes | None, Outcome]], time_ms: int) -> None:
-        """Takes the outcomes of the log's next records, by their values."""
+    def _take(self, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
         about = set()
         live = self.live.is_set()
-        for value, outcome in pairs:
+        for record in records:
+            outcome = self.fold.apply(record.offset, record.key, record.value, record.timestamp)
             if type(outcome) is Appended:
-                data = (value or b"")[BLOCK_OVERHEAD:]
+                data = (record.value or b"")[BLOCK_OVERHEAD:]
                 self.recent.add(outcome.segment, outcome.length - len(data), data)
             elif isinstance(outcome, Changed) and isinstance(outcome.record, Delete):
                 self.recent.drop(outcome.segment)
@@ -199,7 +179,7 @@ class Partition:
             if live:
                 self.serving.read_back(outcome)
                 self._judged(outcome)
-        self.log_time = max(self.log_time, time_ms)
+        self.log_time = max(self.log_time, records[-1].timestamp)
         self._barrier.advance(self.fold.next_offset)
         if live:
             self._heard(about)

@@ -7,26 +7,21 @@ that wait for its partition are dropped, and the sessions there end. Kafka itsel
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import Topic, describe
+from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import Producer
-from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
-from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.kafka.record_batch import KeyedBatch
+from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.delivery import PartitionRefusal
-
-from headrace_segment.replica.tail import SLICE
-from headrace_segment.replica.topics import needed_bytes
-from headrace_segment.store.early import OwnRecord
 
 FAILED_TIME: Final = 30.0
 """Seconds after a failure in which readiness tells it, if nothing was stored since. Then clients may try again."""
@@ -56,10 +51,8 @@ class _Queue:
 class LogProducer:
     """The producer of the segments topic. Make it inside a running event loop, open it, and run `pump` for each partition.
 
-    Calls `stored` with successive records that Kafka has stored, up to `SLICE` at once: their partition, the first one's offset,
-    their keys and values, and their time in the log (Unix, ms). Calls `lost` with a partition when the outcome of what was
-    produced for it is unknown. Calls `refused` with the partition and session of a record that is larger than the topic takes by
-    now. Neither this record nor the later ones of its session were produced; others go on.
+    Calls `stored` with the partition of successive records that Kafka has stored, the first one's offset, and how many. Calls
+    `lost` with a partition when the outcome of what was produced for it is unknown.
     """
 
     def __init__(
@@ -68,15 +61,13 @@ class LogProducer:
         topic: Topic,
         metrics: ReceiverMetrics,
         log: Log,
-        stored: Callable[[int, int, Sequence[OwnRecord], int], None],
+        stored: Callable[[int, int, int], None],
         lost: Callable[[int], None],
-        refused: Callable[[int, bytes | None], None],
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._limited = RateLimited(log)
         self._failed: PartitionRefusal | None = None
-        self._refused = refused
         self._stored = stored
         self._lost = lost
         self._clock = asyncio.get_running_loop().time
@@ -90,11 +81,6 @@ class LogProducer:
     async def close(self) -> None:
         """Closes the connections. Records under way may still land."""
         await self._producer.close()
-
-    async def _look(self) -> None:
-        """Looks at the topic's limits again, if Kafka answers."""
-        with contextlib.suppress(DeliveryError, ConfigError):
-            _, _, self._topic = await describe(self._settings, (self._settings.segments_topic,))
 
     def put(self, partition: int, key: bytes, value: bytes, session: bytes | None = None) -> None:
         """Appends a record after those that were put before. A reader of the log learns its outcome."""
@@ -134,41 +120,15 @@ class LogProducer:
                 await asyncio.wait({turn})  # records that are put meanwhile go with it
             if not queue.records:
                 queue.filled.clear()
-            elif self._is_too_large(queue.records[0]):
-                await self._refuse(partition, queue)
             else:
                 await self._send(where, queue)
 
-    def _is_too_large(self, record: _Record) -> bool:
-        """Returns whether Kafka would refuse the record for its size; False if its limit is unknown."""
-        most = self._topic.max_message_bytes
-        if not self._topic.configuration or needed_bytes(len(record.value), len(record.key)) <= most:
-            return False
-        alone = KeyedBatch(UNLIMITED)
-        alone.add(record.key, record.value, 0)
-        return alone.seal() > most  # compressed, as Kafka counts
-
-    async def _refuse(self, partition: int, queue: _Queue) -> None:
-        """Drops the first record, if it is too large for the topic as that is now."""
-        await self._look()
-        if queue.records and self._is_too_large(queue.records[0]):  # others may have been dropped meanwhile
-            record = queue.records.popleft()
-            self.forget(partition, lambda session: session != record.session)
-            self._limited.warning(
-                "a block is larger than the segments topic takes",
-                segment=record.key.decode(),
-                bytes=len(record.value),
-                limit=self._topic.max_message_bytes,
-            )
-            self._refused(partition, record.session)
-
     async def _send(self, where: TopicPartition, queue: _Queue) -> None:
         """Produces one batch. From here on its records are either stored, or in doubt for ever."""
-        batch, own = KeyedBatch(self._topic.batch_bytes(self._settings.batch_bytes)), []
+        batch = KeyedBatch(self._topic.batch_bytes(self._settings.batch_bytes))
         now_ms = time.time_ns() // 1_000_000
         while queue.records and batch.add(queue.records[0].key, queue.records[0].value, now_ms):
-            first = queue.records.popleft()
-            own.append((first.key, first.value))
+            queue.records.popleft()
         queue.since = self._clock()
         try:
             place = await self._producer.store(where, batch, queue.since + self._settings.ack_deadline)
@@ -178,13 +138,8 @@ class LogProducer:
         finally:
             queue.since = None
         self._failed = None
-        if place.offset < 0:  # Kafka has stored it, and does not know the offset any more
-            return
-        time_ms = now_ms if place.time_ms < 0 else place.time_ms
-        for at in range(0, len(own), SLICE):
-            self._stored(where.partition, place.offset + at, own[at : at + SLICE], time_ms)
-            if at + SLICE < len(own):
-                await asyncio.sleep(0)
+        if place.offset >= 0:  # else Kafka has stored it, and does not know the offset any more
+            self._stored(where.partition, place.offset, batch.record_count())
 
     async def _give_up(self, partition: int, queue: _Queue, error: DeliveryError) -> None:
         """Ends the sessions of a partition: the records that wait there were not produced, and never will be."""
@@ -192,6 +147,4 @@ class LogProducer:
         self._limited.warning("blocks were given up", partition=partition, problem=str(error))
         queue.records.clear()
         self._lost(partition)
-        if error.policy is DeliveryPolicy.POISON:
-            await self._look()
         await asyncio.sleep(PAUSE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -61,7 +60,6 @@ class Segments(Backend, OwnParts):
         self._reader = LogReader(runtime.settings.kafka)
         self._partitions: list[Partition] = []
         self._producer: LogProducer | None = None
-        self._early: dict[int, deque[tuple[Appending, Caller, float]]] = {}
         self._problem: str | None = "starting"
         section = runtime.settings.segment
         self._readers = Readers(
@@ -97,9 +95,8 @@ class Segments(Backend, OwnParts):
             topic,
             runtime.metrics,
             runtime.log,
-            lambda number, first, own, time_ms: self._partitions[number].stored(first, own, time_ms),
+            lambda number, first, count: self._partitions[number].stored(first, count),
             lambda number: self._partitions[number].serving.producer_lost(),
-            lambda number, session: self._partitions[number].serving.not_produced(session),
         )
         while True:
             try:
@@ -118,7 +115,6 @@ class Segments(Backend, OwnParts):
                 runtime.log,
                 self._readers.heard,
                 self._judged,
-                self._went_live,
             )
             self._partitions.append(partition)
             runtime.tasks.start(partition.follow(), f"segments {number}")
@@ -221,12 +217,11 @@ class Segments(Backend, OwnParts):
             return
         assert isinstance(question, Appending)
         partition = self._of(question.segment)
-        if partition.live.is_set():
-            self._append(partition, question, caller, self._clock())
-        else:
-            self._early.setdefault(partition.number, deque()).append((question, caller, self._clock()))
-
-    def _append(self, partition: Partition, question: Appending, caller: Caller, since: float) -> None:
+        if not partition.live.is_set():  # the client comes again
+            caller.end("log")
+            caller.answered(question.ticket, OutcomeUnknown())
+            return
+        since = self._clock()
         exceeded = self._limit(partition, question)
         if exceeded is not None:
             caller.answered(question.ticket, LimitExceeded(exceeded))
@@ -267,11 +262,6 @@ class Segments(Backend, OwnParts):
     @override
     def ended(self, caller: Caller) -> None:
         self._readers.ended(caller)
-        for number, waiting in list(self._early.items()):
-            self._early[number] = deque(each for each in waiting if each[1] is not caller)
-            for question, other, _ in waiting:
-                if other is caller:
-                    caller.answered(question.ticket, OutcomeUnknown())
         for partition in self._partitions:
             partition.serving.ended(caller)
 
@@ -283,12 +273,6 @@ class Segments(Backend, OwnParts):
         elif isinstance(outcome, Refused) and outcome.after is not None:
             self._metrics.blocks.labels(outcome.why.name.lower()).inc()
 
-    def _went_live(self, number: int) -> None:
-        """Appends the questions that came before."""
-        while early := self._early.get(number):  # an answer may end its caller, and take out its other questions
-            question, caller, since = early.popleft()
-            self._append(self._partitions[number], question, caller, since)
-
     async def _watch(self) -> None:
         """Ends conversations that have waited for too long, and counts."""
         late = False
@@ -299,21 +283,11 @@ class Segments(Backend, OwnParts):
             if late:  # it takes what came meanwhile first
                 continue
             before = self._clock() - self._settings.kafka.ack_deadline
-            self._end_early(before)
             assert self._producer is not None
             for partition in self._partitions:
                 partition.serving.overdue(before)
                 self._producer.forget(partition.number, partition.serving.serves)
             self._count()
-
-    def _end_early(self, before: float) -> None:
-        """Ends conversations that have waited since before then for a partition to become live."""
-        for number, waiting in list(self._early.items()):
-            self._early[number] = deque(each for each in waiting if each[2] >= before)
-            for question, caller, since in waiting:
-                if since < before:
-                    caller.end("ack_deadline")
-                    caller.answered(question.ticket, OutcomeUnknown())
 
     def _count(self) -> None:
         metrics = self._metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_common.kafka.barrier import EndBarrier
+from headrace_segment.replica.barrier import EndBarrier
 
 from tests.common.kafkaless import until
 from tests.common.slowly import SlowLoop
