@@ -186,19 +186,20 @@ async def test_an_event_of_the_largest_size_is_stored_and_one_byte_more_is_quara
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)
-async def test_more_connections_than_allowed_are_closed_at_once(dialect: Dialect, strict: Receiver) -> None:
+async def test_where_all_places_are_taken_the_longest_idle_makes_way(dialect: Dialect, strict: Receiver) -> None:
     await strict.shows(0, "connections")
     clients = [await ContractClient.connect(dialect, strict.address) for _ in range(CONNECTIONS)]
     try:
         for client in clients:
             await client.receives(await client.send(values(1)))
-        async with await ContractClient.connect(dialect, strict.address) as one_more:
-            await one_more.sees_end()
+        async with await ContractClient.connect(dialect, strict.address) as newcomer:
+            await newcomer.receives(await newcomer.send(values(1)))
+            await clients[0].sees_end()
+            for client in clients[1:]:
+                await client.receives(await client.send(values(1)))
         assert await strict.metric("limit_hits_total", limit="LIMITS__CONNECTIONS") == 1
-        (line,) = strict.lines("too many connections")
+        (line,) = strict.lines("idle connection made way")
         assert line["limit"] == "LIMITS__CONNECTIONS"
-        for client in clients:
-            await client.receives(await client.send(values(1)))
     finally:
         for client in clients:
             await client.__aexit__()
