@@ -62,7 +62,7 @@ class Lake:
         self.fence.write(EVENTS, self._rows(EVENTS, number, day), version)
         lines = ", ".join(
             f"(1L, {number}L, 't', 'id', {partition}, {number * PER_BATCH}L, {(number + 1) * PER_BATCH}L, {PER_BATCH}L,"
-            f" {PER_BATCH}L, 0L, 0L, 0L, timestamp'{day} 12:00:00Z', {2 * number + partition + 1}L)"
+            f" timestamp'{day} 12:00:00Z', null, {2 * number + partition + 1}L)"
             for partition in (0, 1)
         )
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
@@ -364,9 +364,10 @@ def test_a_vacuum_ends_when_the_job_does_and_is_due_again(lake: Lake, monkeypatc
     before = table.properties[VACUUMED_AT]
     sql = SparkSession.sql
 
-    def endless(spark: SparkSession, text: str) -> None:
-        assert text.startswith("VACUUM")
-        sql(spark, "select sum(hash(id)) from range(10000000000000)").collect()
+    def endless(spark: SparkSession, text: str) -> Any:
+        if not text.startswith("VACUUM"):
+            return sql(spark, text)
+        return sql(spark, "select sum(hash(id)) from range(10000000000000)").collect()
 
     with monkeypatch.context() as patch:
         patch.setattr(SparkSession, "sql", endless)
