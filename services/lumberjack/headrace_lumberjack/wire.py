@@ -148,7 +148,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
 
     @override
     def messages(self) -> Steps:
-        data, at, need = b"", 0, KIND
+        data, at, need = b"", 0, 1
         while True:
             if len(data) - at < need:
                 self.unread(data[at:])
@@ -156,9 +156,12 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
                 self.begins()
                 data = yield AtLeast(need)
             self.begins(data, at)
-            version, kind = data[at], data[at + 1]
+            version, need = data[at], KIND
             if version not in (V1, V2):
                 raise ProtocolError("neither version 1 nor version 2 of Lumberjack")
+            if len(data) - at < need:
+                continue
+            kind = data[at + 1]
             if kind in (D, J):
                 if kind == D and version == V2:
                     raise ProtocolError("a D frame is not of version 2")
@@ -180,7 +183,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
                 if len(data) - at < need:
                     continue
                 yield from self._content(memoryview(data)[at + HEADER : at + need])
-            at, need = at + need, KIND
+            at, need = at + need, 1
 
     # Windows
 
@@ -220,7 +223,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
         self.window.left -= len(run)
         yield Cost(FRAME_WORK * len(run))
         yield run
-        return data, end, KIND
+        return data, end, 1
 
     def _run(self, data: bytes, first: int) -> tuple[FrameRun | None, int]:
         """Returns the complete frames like that at `first`, as many as the window has left, and their end. If that one is not
