@@ -33,10 +33,12 @@ def session_of(protocol: str) -> Any:
     made = resolve_name(f"headrace_{protocol}.{_CLASSES[protocol]}")
     if protocol == "logjam":
         return made(given.limits, answer_time=60.0, answers=True)
-    peer, limits, section = Peer("127.0.0.1", 0, "client"), given.limits, getattr(given, protocol)
+    peer, limits = Peer("127.0.0.1", 0, "client"), given.limits
+    if protocol == "courier":
+        return made(peer, limits)
     if protocol == "segment":
-        return made(peer, resolve_name("headrace_segment.settings:limits_of")(limits, section))
-    return made(peer, limits, section)
+        return made(peer, resolve_name("headrace_segment.settings:limits_of")(limits, given.segment))
+    return made(peer, limits, getattr(given, protocol))
 
 
 def heard(session: Any, data: Any, now_ms: int) -> Iterator[tuple[str, Any]]:
