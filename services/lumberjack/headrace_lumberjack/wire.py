@@ -275,16 +275,16 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
 
     def _pairs(self) -> Generator[Any, bytes, bytes]:
         """Returns a D frame that is taken as it comes: nothing says how long it is, and no pair is looked at twice."""
-        parts = [(yield DATA_HEADER)]
+        frame = bytearray((yield DATA_HEADER))
         self.held = DATA_HEADER
-        for _ in range(self._pair_count(parts[0], 0)):
+        for _ in range(self._pair_count(frame, 0)):
             for name in ("KEY", "VALUE"):
-                length = yield 4
-                parts += (length, (yield self._text_bytes(name, number_at(length, 0), self.held)))
-                self.held += 4 + len(parts[-1])
-        return b"".join(parts)
+                frame += yield 4
+                frame += yield self._text_bytes(name, number_at(frame, self.held), self.held)
+                self.held = len(frame)
+        return bytes(frame)
 
-    def _pair_count(self, data: bytes, first: int) -> int:
+    def _pair_count(self, data: Bytes, first: int) -> int:
         count = number_at(data, first + HEADER)
         if count > self._limits.pairs:
             raise ProtocolError(f"an event of {count} pairs", limit="LUMBERJACK__PAIRS")
