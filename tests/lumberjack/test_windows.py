@@ -94,6 +94,7 @@ BEYOND = "data beyond the window"
         (window(3) + v2(1) + compressed(v2(2) + b"GET"), "neither version", [], 1, 23),
         (window(2), "the stream ends inside a window", [], 0, 0),
         (window(1) + v2(1) + window(2) + v2(1), "the stream ends inside a window", [1], 2, 23),
+        (window(1) + v2(1) + window(2) + v2(1) + b"2", "the stream ends inside a frame", [1], 2, 23),
         (window(1) + v2(1) + b"2", "the stream ends inside a frame", [1], 1, 23),
         (window(1, V1) + v1(1) + v1(2)[:-1], "the stream ends inside a frame", [1], 1, 29),
     ],

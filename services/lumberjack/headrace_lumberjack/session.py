@@ -181,11 +181,11 @@ class LumberjackSession(ByteSession):
 
     @override
     def eof(self) -> None:
-        if self._decoder.partial_bytes():
-            raise self._decoder.fault("the stream ends inside a frame")
-        if self._decoder.window.left:
-            error = self._decoder.fault("the stream ends inside a window")
-            error.offset = self._decoder.window.began
+        window, partial = self._decoder.window, self._decoder.partial_bytes()
+        if partial or window.left:
+            error = self._decoder.fault(f"the stream ends inside a {'frame' if partial else 'window'}")
+            if window.left:  # all of it is missing to its client
+                error.offset = window.began
             raise error
 
     @override
