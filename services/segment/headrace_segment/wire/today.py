@@ -70,30 +70,33 @@ class TodayDecoder(MessageParser[Any]):
     def messages(self) -> Steps:
         while True:
             self.begins()
-            kind, length = yield from self._header(None, "")
-            if kind in _NEVER_ALONE:
-                raise ProtocolError(f"a message of type {kind} from a client")
+            yield from self._request()  # a generator of its own: nothing of the last request is kept while nothing comes
+
+    def _request(self) -> Steps:
+        kind, length = yield from self._header(None, "")
+        if kind in _NEVER_ALONE:
+            raise ProtocolError(f"a message of type {kind} from a client")
+        self._fits(length)
+        body = yield length
+        if kind == Kind.BEGIN_APPEND_BLOCK:
+            self.held = len(body)
+            if len(body) < said.WRITER_BYTES:
+                raise ProtocolError("an AppendBlock without a writer")
+            _, length = yield from self._header({Kind.END_APPEND_BLOCK}, "in a block")
             self._fits(length)
-            body = yield length
-            if kind == Kind.BEGIN_APPEND_BLOCK:
-                self.held = len(body)
-                if len(body) < said.WRITER_BYTES:
-                    raise ProtocolError("an AppendBlock without a writer")
-                _, length = yield from self._header({Kind.END_APPEND_BLOCK}, "in a block")
-                self._fits(length)
-                yield self._append(_end_fields((yield length)), body)
-            elif kind == Kind.END_APPEND_BLOCK:
-                yield self._append(_end_fields(body), None)
-            elif kind in _SERVED:
-                request = MESSAGES.decode(kind, body)
-                if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
-                    raise ProtocolError("a negative offset")
-                yield request
-                if kind in _AWAITED:
-                    yield TURN
-            elif kind != Kind.PADDING:
-                number = body[-_REQUEST:] if kind in _NUMBERED_LAST else body[:_REQUEST]
-                yield Unsupported(int.from_bytes(number, "big", signed=True) if len(body) >= _REQUEST else 0, kind)
+            yield self._append(_end_fields((yield length)), body)
+        elif kind == Kind.END_APPEND_BLOCK:
+            yield self._append(_end_fields(body), None)
+        elif kind in _SERVED:
+            request = MESSAGES.decode(kind, body)
+            if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
+                raise ProtocolError("a negative offset")
+            yield request
+            if kind in _AWAITED:
+                yield TURN
+        elif kind != Kind.PADDING:
+            number = body[-_REQUEST:] if kind in _NUMBERED_LAST else body[:_REQUEST]
+            yield Unsupported(int.from_bytes(number, "big", signed=True) if len(body) >= _REQUEST else 0, kind)
 
     def _append(self, end: tuple[bytes, int, bytes, int, int, int], block: bytes | None) -> Append:
         """Returns a block. Without an AppendBlock all of it is in the end's data, and its number of whole bytes is ignored:
