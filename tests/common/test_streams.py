@@ -144,7 +144,7 @@ WRONG: dict[str, tuple[Callable[[], ByteSession], bytes]] = {
     "lumberjack": (lumberjack.session, b"\xff"),
     "lumberjack-bomb": (
         lambda: lumberjack.session(inflated_bytes=4 * MIB),
-        window(1, V1) + compressed(BOMB, 9, V1),
+        window(1) + compressed(json_frame(1, BOMB), 9),
     ),
     "courier": (courier.session, b"\xff" * 8),
     "courier-bomb": (

@@ -65,7 +65,7 @@ async def test_a_window_that_takes_many_turns_is_acknowledged_though_its_client_
 
 async def test_a_bomb_closes_its_connection_and_is_bounded(receiver: Receiver) -> None:
     before = psutil.Process(receiver.pid).memory_info().rss
-    bomb = window(1) + compressed(bytes(150 * MIB), 9)
+    bomb = window(150) + compressed(json_frame(1, bytes(MIB)) * 150, 9)
     highest = before
     async with await ContractClient.connect(DIALECT, receiver.address) as other:
         async with await ContractClient.connect(DIALECT, receiver.address) as client:
