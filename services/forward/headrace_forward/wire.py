@@ -128,6 +128,7 @@ class ForwardDecoder(Parser[ForwardMessage]):
                 yield (yield from self._message(piece))
             else:
                 raise ProtocolError("neither a message nor a heartbeat")
+            del piece, rest  # not kept while nothing comes
 
     def _message(self, piece: bytes) -> Generator[Any, bytes, ForwardMessage]:
         """Returns the message that begins with `piece`."""
