@@ -145,7 +145,7 @@ class ForwardDecoder(Parser[ForwardMessage]):
             except (msgpack.FormatError, msgpack.BufferFull, ValueError) as error:
                 raise ProtocolError(f"not msgpack: {type(error).__name__} {error}".strip()) from None
             self.held = 3 * len(raw)  # the unpacker's copy has up to twice its bytes
-            if len(raw) > self._frame_bytes:
+            if max(len(raw), _least(raw)) > self._frame_bytes:
                 raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
             piece = yield UpTo(PIECE)
             raw += piece
@@ -168,6 +168,18 @@ class ForwardDecoder(Parser[ForwardMessage]):
             raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH") from None
         except msgspec.MsgspecError as error:  # an ext of 4 GiB, which msgpack takes for empty
             raise ProtocolError(f"not msgpack: {error}") from None
+
+
+def _least(message: bytearray) -> int:
+    """Returns how long an incomplete message is at least, as its tag and its packed entries announce it."""
+    at = 1 + ARRAY_HEADER.get(message[0], 0)
+    for _ in range(2):
+        if at >= len(message) or KINDS[message[at]] not in TEXTS:
+            break
+        width = HEADER.get(message[at], 0)
+        size = int.from_bytes(message[at + 1 : at + 1 + width], "big") if width else message[at] & 0x1F
+        at += 1 + width + size
+    return at
 
 
 def heartbeat(data: bytes) -> bytes:
