@@ -98,7 +98,7 @@ def seen(event: bytes) -> Seen:
     return Seen(dict(pairs), value)
 
 
-def parts_of(frame: Frame, *, grows: bool = False, pauses: bool = True) -> list[Seen | Reject]:
+def parts_of(frame: Frame, *, grows: bool = False) -> list[Seen | Reject]:
     """A frame's parts. All growth comes before the first of them; there is none unless it `grows`. Built at once, they are the
     same; laid out in a batch, its events up to a reject are what they were.
     """
@@ -107,7 +107,6 @@ def parts_of(frame: Frame, *, grows: bool = False, pauses: bool = True) -> list[
     made: list[Part] = []
     for part in frame.parts():
         if isinstance(part, Pause):
-            assert pauses
             assert part.grown == 0 or (grows and not parts)
         else:
             made.append(part)

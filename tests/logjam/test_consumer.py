@@ -53,7 +53,7 @@ class Consumer:
     def parts(self, *messages: list[bytes]) -> list[Seen | Reject]:
         found: list[Seen | Reject] = []
         for frame in self.send(*messages):
-            made = parts_of(frame, pauses=False)
+            made = parts_of(frame)
             self.session.stored(frame.ticket, len(made), True)
             found += made
         assert self.session.status().idle
