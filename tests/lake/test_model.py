@@ -224,7 +224,7 @@ SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], in
     woken_while_another_accepts_a_loss: (
         Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 92,
     ),
-    erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 38),
+    erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 53),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
 
