@@ -296,3 +296,32 @@ async def test_a_handshake_has_its_time_and_who_just_leaves_is_nothing() -> None
         assert not any(map(receiver.refused, ("access", "handshake", "connections")))
         await (await Client.come(port, GREETING)).ended()
         await seen(lambda: receiver.refused("handshake") == 1)
+
+
+async def test_a_refusal_counts_also_if_its_end_is_read_later() -> None:
+    """libzmq reports a refusal and the connection's end one after the other."""
+    async with house() as receiver:
+        port, door = receiver.listen(zmq.PULL, curve=CurvePair.of(""))
+        changed, events = receiver.doors._read, door.events
+
+        class OneAtATime:
+            """Gives one event, and then none."""
+
+            closed = False
+
+            def recv_multipart(self, flags: int) -> list[bytes]:
+                if self.closed:
+                    raise zmq.Again
+                self.closed = True
+                return events.recv_multipart(flags)
+
+        receiver.doors._loop.remove_reader(events.fileno())
+        client = await Client.come(port, GREETING + READY)
+        await client.ended()
+        async with asyncio.timeout(PATIENCE):
+            while not receiver.refused("handshake"):
+                door.events = cast("Any", OneAtATime())
+                with contextlib.suppress(zmq.Again):
+                    changed(door)
+                await asyncio.sleep(0.005)
+        door.events = events

@@ -200,6 +200,8 @@ class Door:
         self.events = events
         self.empty = empty
         self.peers: dict[int, Peer] = {}
+        self.refusal: ClientRefusal | None = None
+        """Why the connection was refused whose end libzmq reports next."""
         self.changed = changed
         """Reads the events."""
 
@@ -241,7 +243,6 @@ class Doors:
                 self._ended(door, number, "drain")
 
     def _read(self, door: Door) -> None:
-        refusal: ClientRefusal | None = None  # libzmq reports the end of the same connection next
         while not door.events.closed:
             try:
                 event = parse_monitor_message(door.events.recv_multipart(zmq.NOBLOCK))
@@ -253,11 +254,11 @@ class Doors:
                 self._receiver.metrics.connections_opened.inc()
             elif kind != zmq.EVENT_DISCONNECTED:
                 left = kind == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and number != errno.EAGAIN
-                refusal = None if left else _EVENTS[kind]
+                door.refusal = None if left else _EVENTS[kind]
             elif number in door.peers:
-                if refusal is not None and not door.peers[number].left:
-                    self._refused(door.peers[number], refusal)
-                refusal = None
+                if door.refusal is not None and not door.peers[number].left:
+                    self._refused(door.peers[number], door.refusal)
+                door.refusal = None
                 self._ended(door, number, "peer")
         self._make_room(door)
 
