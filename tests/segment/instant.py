@@ -143,14 +143,15 @@ class Conversation(driving.Outcome):
     def comparable(self) -> Any:
         """A KeepAlive overtakes what waits, a writer's levels are merged as they come, writers do not wait for each other.
 
-        What a read finds depends on how many of the
-        blocks behind it are stored by then. A refusal does not wait for blocks that are under way, and those that are refused
+        What a read finds depends on how much of what is behind it is done by then: a read waits for the one before it, and
+        nothing for a read. A refusal does not wait for blocks that are under way, and those that are refused
         one after the other may hear it together; which of them were published depends on when the first refusal was heard. A
         fault that shows only when a block has its turn is at no known offset.
         """
         own: dict[Any, list[Any]] = {}
         refusals: set[str] = set()
-        for reply in self.said():
+        for answer in self.said():
+            reply = as_read(answer)
             if type(reply).__name__ in ("NoSuchSegment", "SegmentIsSealed", "InvalidEventNumber"):
                 refusals.add(repr(reply))
                 continue
@@ -182,6 +183,15 @@ def of_writer(part: Seen | Reject) -> Any:
     if isinstance(part, Seen):
         return part.subject, part.attributes["writer"]
     return part.subject, orjson.loads(part.attributes or b"{}")["writer"]
+
+
+def as_read(reply: Any) -> Any:
+    """A refused read as one that has found nothing: its segment may have been truncated or deleted behind it."""
+    refused = (
+        (isinstance(reply, today.NoSuchSegment) and reply.offset >= 0)  # -1 to others
+        or (isinstance(reply, today.SegmentIsTruncated) and reply.offset < reply.start)  # a truncation: beyond the end
+    )
+    return today.SegmentRead(reply.segment, reply.offset, False, False, b"", reply.request) if refused else reply
 
 
 def found_later(reply: Any) -> Any:

@@ -258,7 +258,7 @@ def test_what_changes_a_segment_waits_for_the_appends_before_it_and_appends_for_
     assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
     slow.store()
     slow.answer()  # the block is refused, and then the reads go
-    assert [type(question) for question in slow.questions] == [ask.DescribeSegment, ask.ReadBytes]
+    assert [type(question) for question in slow.questions] == [ask.ReadBytes, ask.DescribeSegment]
 
 
 def test_create_append_read_and_delete_in_one_breath() -> None:
@@ -276,6 +276,15 @@ def test_create_append_read_and_delete_in_one_breath() -> None:
         said.SegmentInfo(REQUEST, "a", True, False, False, talk.store.fold.segments["a"].modified, 9, 0),
     ]
     assert talk.outcome.idle
+
+
+def test_a_read_is_asked_before_the_change_behind_it() -> None:
+    """Also if both have waited for a block."""
+    _, slow = begun()
+    slow.hear(append(1, b"x"), read(), delete())
+    slow.store()
+    slow.answer()
+    assert [type(question) for question in slow.questions] == [ask.ReadBytes, ask.ChangeSegment]
 
 
 def test_a_read_at_the_tail_keeps_nobody_waiting() -> None:

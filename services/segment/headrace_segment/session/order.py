@@ -64,8 +64,12 @@ class SegmentOrder(Generic[B]):
             asked = self._held.popleft()
             if isinstance(asked.question, ReadBytes):
                 self._reads.append(asked)
+                yield from self._next_read()
             else:
                 yield asked
+        yield from self._next_read()
+
+    def _next_read(self) -> Iterator[OpenQuestion[B]]:
         if self._reads and not self.reading:
             self.reading = True
             yield self._reads.popleft()
