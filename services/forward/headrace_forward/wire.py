@@ -144,7 +144,7 @@ class ForwardDecoder(Parser[ForwardMessage]):
                 raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH") from None
             except (msgpack.FormatError, msgpack.BufferFull, ValueError) as error:
                 raise ProtocolError(f"not msgpack: {type(error).__name__} {error}".strip()) from None
-            self.held = 3 * len(raw)  # the unpacker's copy has up to twice its bytes
+            self.held = 2 * len(raw)  # with the unpacker's copy
             if max(len(raw), _least(raw)) > self._frame_bytes:
                 raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
             piece = yield UpTo(PIECE)
