@@ -20,7 +20,7 @@ from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.halt import HaltError
 
 _BATCHES: Final = "batches"
-_TABLES: Final = ("events", "quarantine", "gaps", "erasures")
+_TABLES: Final = ("events", "quarantine", "duplicates", "gaps", "erasures")
 
 
 class Follower(Health):
