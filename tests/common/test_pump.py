@@ -23,7 +23,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing import pump
-from headrace_common.publishing.batch import LONG_BATCH, Batch
+from headrace_common.publishing.batch import LONG_BATCH, Batch, Cycle
 from headrace_common.publishing.delivery import Refusal
 from headrace_common.publishing.in_flight import AT_ONCE, NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.pump import Pump
@@ -685,6 +685,24 @@ class TestBroken:
         bench.delivery.script = script
         task = asyncio.create_task(bench.pump.run())
         bench.submit(event(0))
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(task, 5)
+        assert bench.listener.heard == [("abandoned", 0)]
+
+    @pytest.mark.parametrize("small", [False, True])
+    async def test_a_bug_in_a_slice_of_the_pump_ends_it_as_well(
+        self, small: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Slices run outside of its task: their frames waited for their deadlines, and the next ones after them."""
+
+        def add_some(cycle: Cycle, owner: InFlightFrame) -> bool:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(Cycle, "add_some", add_some)
+        bench = Bench()
+        task = asyncio.create_task(bench.pump.run())
+        frame = FakeFrame([event(0)], small=small)
+        bench.pump.submit(InFlightFrame(frame, bench.listener, bench.clock(), bench.clock() + 100))
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(task, 5)
         assert bench.listener.heard == [("abandoned", 0)]

@@ -61,8 +61,9 @@ class Pump:
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         self._queue = FrameQueue(scheduler)
-        self._small = _Making(Lane.SMALL, self._make_small)
-        self._long = _Making(Lane.LONG, self._make_long)
+        self._small = _Making(Lane.SMALL, self._make_small, self._fails)
+        self._long = _Making(Lane.LONG, self._make_long, self._fails)
+        self._failure: Exception | None = None  # a bug in a slice
         self._cycle: Cycle | None = None  # that collects records
         self._pending = Pending(partial(self._abandon, error=DeliveryError(OVERDUE, DeliveryPolicy.RETRY)))
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
@@ -130,12 +131,14 @@ class Pump:
         cycle = self._cycle = Cycle(Batch(self.where.topic, self.where.partition, limit), limit)
         self._turn = None
         self._ask()
-        while not (cycle.full or (cycle.whole and self._may_leave())):
+        while self._failure is None and not (cycle.full or (cycle.whole and self._may_leave())):
             if cycle.frames and not (cycle.whole or self._queue):  # all of them were abandoned meanwhile
                 break
             self._changed = self._loop.create_future()
             await self._changed
         self._cycle = None
+        if self._failure is not None:
+            raise self._failure
         return cycle
 
     def _ask(self) -> None:
@@ -194,6 +197,11 @@ class Pump:
     def _made(self) -> None:
         """Lets the cycle leave, or collect more."""
         self._ask()
+        self._wake()
+
+    def _fails(self, error: Exception) -> None:
+        """Ends the pump's run: a slice has failed, and no other would come."""
+        self._failure = error
         self._wake()
 
     def _may_grow(self, frame: InFlightFrame) -> bool:
@@ -341,13 +349,17 @@ class Pump:
 
 
 class _Making(Worker):
-    """Makes the records of a pump's frames."""
+    """Makes the records of a pump's frames. `fails` learns what it raises: slices run outside of the pump's task."""
 
-    def __init__(self, lane: Lane, make: Callable[[float], None]) -> None:
+    def __init__(self, lane: Lane, make: Callable[[float], None], fails: Callable[[Exception], None]) -> None:
         self.lane = lane
         self.account = Account()
         self._make = make
+        self._fails = fails
 
     @override
     def work(self, until: float) -> None:
-        self._make(until)
+        try:
+            self._make(until)
+        except Exception as error:
+            self._fails(error)
