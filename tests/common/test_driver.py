@@ -11,13 +11,15 @@ import pytest
 from headrace_common.connection.backend import Backend, Caller
 from headrace_common.connection.driver import FAULT, Driver, End, Transport
 from headrace_common.connection.receiver_state import COLLECTED, Stoppable
+from headrace_common.fairness.budget import FEW
+from headrace_common.fairness.scheduler import Lane
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.closed import CLOSED_SESSION
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
-from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state
+from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state, until
 
 PEER = Peer("192.0.2.7", 1, "192.0.2.7")
 
@@ -136,6 +138,16 @@ class Bench:
 @pytest.fixture
 async def bench() -> Bench:
     return Bench()
+
+
+async def test_what_is_parsed_as_little_costs_nothing_though_more_has_come_meanwhile(bench: Bench) -> None:
+    """No time was read when it began: it was charged the process's whole processor time, and its next frames came last."""
+    before = bench.driver.account.used
+    bench.driver.ask_slice()
+    bench.budget.hold(bench.driver, 10 * FEW)
+    assert bench.driver.lane is Lane.LONG
+    await until(lambda: "digest" in bench.transport.said)
+    assert bench.driver.account.used == before
 
 
 async def test_what_a_question_holds_stays_in_the_budgets_until_it_is_answered(bench: Bench) -> None:

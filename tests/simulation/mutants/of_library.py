@@ -81,7 +81,7 @@ LIBRARY: Final = (
     Mutant("the end of input is not handed on", _TCP, "        elif self._life.phase <= LINGERING and not self.incoming.is_behind():\n            self._input_ends()\n        return", "        return"),
     Mutant("who has finished sending by TLS is cut off", _SECURED, "                if not connection.eof_received():\n                    self.close()", "                connection.eof_received()\n                self.close()"),
     Mutant("what nobody waits for is given up when Kafka refuses it", _PUMP, "keeps = error.policy is DeliveryPolicy.CLOCK or cycle.batch is not None", "keeps = False", "producers"),
-    Mutant("small frames wait for long ones", _SCHEDULER, "                self._lane = _after(self._lane)\n                self._left", "                self._lane = Lane.LONG\n                self._left", "lumberjack"),
+    Mutant("small frames wait for long ones", _SCHEDULER, "                self.lane = _after(self.lane)\n                self._left", "                self.lane = Lane.LONG\n                self._left", "lumberjack"),
     Mutant("quarantine's refusal counts as stored", _PUMP, '            if refused:\n                return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)\n', ""),
     Mutant("a failed batch of rejects counts as stored", _PUMP, "                cycle.rejects_in_doubt = True  # batches before this one are stored, and all of them are built again\n                return failure\n", "                refused = []\n"),
     Mutant("of all rejects the first is stored", _PUMP, "batches(cycle.rejects, empty", "batches(cycle.rejects[:1], empty"),

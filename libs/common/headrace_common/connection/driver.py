@@ -284,10 +284,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     @override
     def work(self, until: float) -> None:
-        is_long = self.lane is Lane.LONG
+        scheduler = self._receiver.scheduler
         self._transport.digest()
-        if is_long:
-            self._receiver.scheduler.charge(self.account, done=True)
+        if scheduler.lane is Lane.LONG:  # whatever `lane` says now: more bytes may have come since it asked
+            scheduler.charge(self.account, done=True)
 
     @override
     def pace(self) -> None:

@@ -117,7 +117,8 @@ class Scheduler:
         self._numbers = itertools.count()
         self._lines: tuple[deque[Entry], deque[Entry]] = deque(), deque()
         self._heap: list[Entry] = []
-        self._lane = Lane.SMALL
+        self.lane = Lane.SMALL
+        """The lane that is served, or is next."""
         self._left = TIME_SLICE  # seconds of the slice left before the loop must run
         self._rest = 0  # turns of the loop before the next slice
         self._rest_until = 0.0
@@ -175,7 +176,7 @@ class Scheduler:
             spent = self._cpu() - began
             self._left -= spent
             if self._left <= 0 or self._clock() >= self.until:
-                self._lane = _after(self._lane)
+                self.lane = _after(self.lane)
                 self._left, self._rest = TIME_SLICE, REST
                 if spent >= LONG:
                     self._rest_until = self._clock() + min(spent * LONG_REST, MOST_REST)
@@ -186,18 +187,18 @@ class Scheduler:
         """Lets workers work until the slice is over or none waits: those of the lane whose turn it is first."""
         for _ in Lane:
             while (worker := self._next()) is not None:
-                self._began = self._cpu() if self._lane is Lane.LONG else 0.0
+                self._began = self._cpu() if self.lane is Lane.LONG else 0.0
                 worker.work(self.until)
                 if self._clock() >= self.until:
                     return
-            self._lane = _after(self._lane)
+            self.lane = _after(self.lane)
 
     def _next(self) -> Worker | None:
         """Removes and returns the next worker of the lane whose turn it is."""
-        is_long = self._lane is Lane.LONG
-        waiting = self._heap if is_long else self._lines[self._lane]
+        is_long = self.lane is Lane.LONG
+        waiting = self._heap if is_long else self._lines[self.lane]
         while waiting:
-            entry = heapq.heappop(self._heap) if is_long else self._lines[self._lane].popleft()
+            entry = heapq.heappop(self._heap) if is_long else self._lines[self.lane].popleft()
             worker = entry[-1]
             if worker.entry is entry:  # else it has left, or waits elsewhere
                 worker.entry = None
