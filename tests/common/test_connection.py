@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
-from headrace_common.connection.driver import READ_AHEAD, Driver
+from headrace_common.connection.driver import READ_AHEAD, Driver, End
 from headrace_common.connection.flow import RECHECK
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
@@ -534,7 +534,7 @@ class TestDeafPeer:
         transport.deaf = True
         connection.data_received(data("a"))
         connection.pause_writing()
-        connection.driver.cut("deaf")
+        connection.close("deaf", End.AT_ONCE)
         made.stored()
         assert transport.aborted
         assert made.closed("deaf")

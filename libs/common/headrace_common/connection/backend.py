@@ -27,14 +27,6 @@ class Caller(ABC):
     def end(self, why: str) -> None:
         """Ends the conversation; pending frames are still acknowledged. `why` is the metric's label."""
 
-    def unread(self) -> int:
-        """Returns how many bytes of ours the peer has not taken yet, in our buffers and in the system's."""
-        return 0
-
-    def cut(self, why: str) -> None:
-        """Ends the connection at once, with all that has not left. `why` is the metric's label."""
-        self.end(why)
-
 
 class Backend(ABC):
     """A service's own state, which its sessions question. Must not block or raise."""

@@ -78,8 +78,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._closed = closed
         self._transport = transport
         self._clock = clock
-        self.unread_bytes: Callable[[], int] = int
-        """Returns how many bytes of ours the peer has not taken yet."""
         self._pump = receiver.publisher.enter()
         self.under_way: dict[Ticket, tuple[int, bool, float]] = {}
         """Of each frame that is neither stored nor abandoned: its bytes, whether it asked to be told, when it arrived."""
@@ -256,14 +254,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def end(self, why: str) -> None:
         if self.session is not self._closed:
             self.guard(lambda: self._transport.close(why))
-
-    @override
-    def unread(self) -> int:
-        return self.unread_bytes()
-
-    @override
-    def cut(self, why: str) -> None:
-        self._transport.close(why, End.AT_ONCE)
 
     def tick(self, now: float) -> None:
         """Tells the session the time; it may then hand out frames."""

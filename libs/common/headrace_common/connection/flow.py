@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import sys
-import termios
 from collections.abc import Callable
 from math import inf
 from typing import Final, cast
@@ -176,14 +172,6 @@ class Outgoing:
     def _flush_again(self) -> None:
         self._waits = False
         self._driver.guard(self._again)
-
-    def unread(self) -> int:
-        """Returns how many bytes the peer has not taken yet, in our buffers and in the system's."""
-        queued = 0
-        with contextlib.suppress(OSError, ValueError):  # the socket is gone
-            socket = self.transport.get_extra_info("socket").fileno()
-            queued = int.from_bytes(fcntl.ioctl(socket, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-        return self.transport.get_write_buffer_size() + queued
 
 
 class Lifetime:

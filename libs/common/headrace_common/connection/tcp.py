@@ -46,7 +46,6 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self.driver: Driver[ByteSession] = Driver(receiver, peer, session, CLOSED_SESSION, self, self._loop.time)
         self.incoming = Incoming(self.driver)
         self._outgoing = Outgoing(self.driver, self._flush)
-        self.driver.unread_bytes = self._outgoing.unread
         self._life = Lifetime(receiver, self.driver, self.incoming, self._tick)
         self._why = "peer"
         self._peer_done = self._lost = self._heard = False
