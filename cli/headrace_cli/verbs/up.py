@@ -85,7 +85,7 @@ def show_addresses(state: StateFolder, record: dict[str, Any]) -> None:
         addresses = " ".join(part["listeners"].values()) or part["address"]
         table.add_row(name, addresses, f"http://{part['ops']}/" if part["ops"] else "")
     hints = [
-        service.hint.replace("{transport}", "tcp").format(listen=record["services"][service.name]["address"])
+        service.hint.format(listen=record["services"][service.name]["address"])
         for service in select_receivers(tuple(record["services"]))
     ]
     console.OUT.print()

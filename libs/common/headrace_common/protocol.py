@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # they import aiokafka, and the command line reads this modul
 S = TypeVar("S", bound=ServiceSettings)
 
 _NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
-"""It is part of variables, types of CloudEvents, process names (``name-2``) and names in Kubernetes."""
+"""It is part of variables, types of CloudEvents and names in Kubernetes."""
 
 _TAKEN: Final = (*SECTIONS, "live")
 
@@ -47,9 +47,7 @@ class Port:
 class Protocol(Generic[S]):
     """A protocol and its receiver.
 
-    `hint` shows a user how to send to it; ``{listen}`` is its address, ``{transport}`` tcp or tls. When the stack speaks TLS,
-    `tls_hint` follows; ``{ca}`` is the file of the stack's own authority. `curve`: it speaks CURVE where others speak TLS;
-    ``{keys}`` is the folder of the keys.
+    `hint` shows a user how to send to it; ``{listen}`` is its address. `curve`: it speaks CURVE where others speak TLS.
     """
 
     name: str
@@ -90,10 +88,7 @@ class Protocol(Generic[S]):
     """
 
     hint: str
-    tls_hint: str = ""
     curve: bool = False
-    shares: bool = True
-    """Whether several processes can listen on its ports."""
 
     def own_metrics(self) -> list[MetricDeclaration]:
         """Returns the metrics that its receiver alone has, for the documentation and for what checks queries."""

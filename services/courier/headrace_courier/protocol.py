@@ -40,6 +40,5 @@ PROTOCOL: Final = Protocol(
     build=build,
     client="headrace_courier.client:CourierClient",
     again="headrace_courier.again:read",
-    hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
-    tls_hint=", and in it ssl ca: {ca}",
+    hint='log-courier: network: {{ transport: tcp, servers: [ "{listen}" ] }}',
 )

@@ -40,5 +40,4 @@ PROTOCOL: Final = Protocol(
     client="headrace_forward.client:ForwardClient",
     again="headrace_forward.again:read",
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
-    tls_hint=" -p tls=on -p tls.ca_file={ca}",
 )

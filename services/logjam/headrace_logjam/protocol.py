@@ -51,7 +51,5 @@ PROTOCOL: Final = Protocol(
     client="headrace_logjam.client:LogjamClient",
     again="headrace_logjam.again:read",
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
-    tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
     curve=True,
-    shares=False,
 )

@@ -39,5 +39,4 @@ PROTOCOL: Final = Protocol(
     client="headrace_lumberjack.client:LumberjackClient",
     again="headrace_lumberjack.again:read",
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
-    tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
 )

@@ -56,5 +56,4 @@ PROTOCOL: Final = Protocol(
     client="headrace_segment.client:SegmentClient",
     again="headrace_segment.again:read",
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
-    tls_hint=", over TLS with {ca}",
 )
