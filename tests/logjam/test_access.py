@@ -16,6 +16,7 @@ import zmq.asyncio
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KafkaSettings, environment, load
+from headrace_logjam import access
 from headrace_logjam.access import DOMAIN, Access, CurvePair
 from headrace_logjam.settings import LogjamSettings
 
@@ -48,8 +49,8 @@ async def test_who_may_come_and_how_it_is_called(
     context: zmq.asyncio.Context, allow: str, keys: bool, client: int | None, source: str | None
 ) -> None:
     pair, pairs = CurvePair.of(""), [CurvePair.of("") for _ in range(2)]
-    access = Access(cast("Any", context), networks(allow), {"shop-1": pairs[0].public.decode()} if keys else {})
-    access.start()
+    guard = Access(cast("Any", context), networks(allow), {"shop-1": pairs[0].public.decode()} if keys else {})
+    guard.start()
     server, visitor = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     server.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
     if keys:
@@ -65,7 +66,36 @@ async def test_who_may_come_and_how_it_is_called(
     else:
         frame = await asyncio.wait_for(server.recv(copy=False), PATIENCE)
         assert frame.get("User-Id" if keys else "Peer-Address") == source
-    access.stop()
+    guard.stop()
+
+
+async def test_a_bug_while_one_is_judged_shuts_out_that_one_alone(
+    context: zmq.asyncio.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the task that answers libzmq: nobody came in any more, and nothing said so."""
+    judged = 0
+
+    def judges(address: str, among: object) -> bool:
+        nonlocal judged
+        judged += 1
+        if judged == 1:
+            raise ZeroDivisionError
+        return True
+
+    monkeypatch.setattr(access, "within", judges)
+    guard = Access(cast("Any", context), networks("127.0.0.0/8"), {})
+    guard.start()
+    server = context.socket(zmq.PULL)
+    server.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
+    address = f"tcp://{HOST}:{server.bind_to_random_port(f'tcp://{HOST}')}"
+    for number in range(2):
+        visitor = context.socket(zmq.PUSH)
+        visitor.setsockopt(zmq.LINGER, 0)
+        visitor.connect(address)
+        await visitor.send(b"%d" % number)
+        await until(lambda number=number: judged > number, "it was judged")
+    assert await asyncio.wait_for(server.recv(), PATIENCE) == b"1"
+    guard.stop()
 
 
 @pytest.fixture(scope="module")
