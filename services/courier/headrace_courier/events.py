@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import orjson
 from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part, Reject, deterministic_id, id_fields
@@ -64,7 +63,7 @@ class CourierFrame(JsonFrame[CourierFields]):
 
     def __init__(self, payload: Payload, ticket: Ticket, received_ms: int, maker: CourierMaker) -> None:
         self._payload = payload
-        about, received = self._about({}), self._about({Attribute.TIME.value: "received"})
+        about, received = self._about(), self._about(b',"%b":"received"' % Attribute.TIME.encode())
         size = payload.size + OVERHEAD
         super().__init__(maker, ticket, received_ms, size, len(payload.entries), about, received)
 
@@ -100,7 +99,7 @@ class CourierFrame(JsonFrame[CourierFields]):
 
     @override
     def reject(self, index: int, fault: Fault, raw: Bytes) -> Reject:
-        about = self._about({Attribute.INDEX.value: index})
+        about = self._about(b',"%b":%d' % (Attribute.INDEX.encode(), index))
         return self.maker.envelope().reject(*fault, bytes(raw), self._id(index, raw), about)
 
     def _id(self, index: int, raw: Bytes) -> bytes:
@@ -108,5 +107,6 @@ class CourierFrame(JsonFrame[CourierFields]):
         left = self._payload.count - index
         return deterministic_id(PROTOCOL, self._payload.nonce, left.to_bytes(4, "big"), raw)
 
-    def _about(self, more: dict[str, Any]) -> bytes:
-        return orjson.dumps({CourierAttribute.NONCE.value: self._payload.nonce.hex(), **more})
+    def _about(self, more: bytes = b"") -> bytes:
+        # Not by orjson: what it returns takes 4 KB, and a frame keeps two of these.
+        return b'{"%b":"%b"%b}' % (CourierAttribute.NONCE.encode(), self._payload.nonce.hex().encode(), more)

@@ -160,7 +160,8 @@ class Envelope:
         self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
     ) -> Reject:
         """Makes a `Reject` with this envelope's protocol, source and subject."""
-        return Reject(reason, detail, raw, self.protocol, self.source, self.subject, reject_id, attributes or b"{}")
+        about = bytes(memoryview(attributes)) if attributes else b"{}"  # what orjson returns takes 4 KB
+        return Reject(reason, detail, raw, self.protocol, self.source, self.subject, reject_id, about)
 
 
 _ID_BEHIND_VALUE: Final = (
