@@ -50,7 +50,7 @@ MUTANTS: Final = (
     Mutant("nonce-unhashed", "headrace_courier.events", "deterministic_id(PROTOCOL, self._payload.nonce,", "deterministic_id(PROTOCOL, b'',", "courier"),
     Mutant("an-entry-too-large", "headrace_courier.wire", "size > self._largest", "size > self._largest + 1", "courier"),
     Mutant("a-message-too-large", "headrace_courier.wire", '        if not endless and length > self._frame_bytes:\n            raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)\n', "", "courier"),
-    Mutant("ids-without-the-tag", "headrace_forward.entries.ids", "fields = (tag, chunk, client, body) if client else (tag, chunk, body)", "fields = (chunk, client, body) if client else (chunk, body)"),
+    Mutant("ids-without-the-tag", "headrace_forward.entries.ids", "FieldHash(PROTOCOL, tag, chunk, client) if client else FieldHash(PROTOCOL, tag, chunk)", "FieldHash(PROTOCOL, chunk, client) if client else FieldHash(PROTOCOL, chunk)"),
     Mutant("a-year-more", "headrace_forward.entries.ids", "- now) > NEAR", "- now) > NEAR + 1"),
     Mutant("a-year-less", "headrace_forward.entries.ids", "- now) > NEAR", "- now) >= NEAR"),
     Mutant("hex-is-no-hash", "headrace_forward.entries.ids", "if len(chunk) == 32:", "if len(chunk) == 33:"),

@@ -7,10 +7,8 @@ from base64 import b64decode
 from collections.abc import Generator
 from typing import Final
 
-from headrace_common.record.event import FieldHash, FrameIds, deterministic_frame_ids, unique_frame_ids
+from headrace_common.record.event import FieldHash, FrameIds, unique_frame_ids
 from headrace_common.session.interface import PAUSE, Pause
-
-from headrace_forward.kinds import Bytes
 
 PROTOCOL: Final = "forward"
 SLICE_BYTES: Final = 1 << 20
@@ -33,7 +31,8 @@ def message_ids(
     in slices. `client`: from its certificate or login; empty without one. `now`: Unix time in seconds.
     """
     if chunk is None or chunk in NAMES_NOTHING:
-        return small_message_ids(tag, chunk, client, b"", now)
+        ids = unique_frame_ids()
+        return ids, ids
     state = FieldHash(PROTOCOL, tag, chunk, client) if client else FieldHash(PROTOCOL, tag, chunk)
     state.begin(len(body))
     with memoryview(body) as view:
@@ -42,18 +41,6 @@ def message_ids(
                 yield PAUSE
             state.update(view[start : start + SLICE_BYTES])
     ids = state.frame_ids()
-    return ids, unique_frame_ids() if names_content(chunk, now) else ids
-
-
-def small_message_ids(
-    tag: bytes, chunk: bytes | None, client: bytes, body: Bytes, now: int
-) -> tuple[FrameIds, FrameIds]:
-    """Returns the same as `message_ids`, at once: for a body of at most `SLICE_BYTES`."""
-    if chunk is None or chunk in NAMES_NOTHING:
-        ids = unique_frame_ids()
-        return ids, ids
-    fields = (tag, chunk, client, body) if client else (tag, chunk, body)
-    ids = deterministic_frame_ids(PROTOCOL, *fields)
     return ids, unique_frame_ids() if names_content(chunk, now) else ids
 
 
