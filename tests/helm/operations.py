@@ -1,6 +1,6 @@
 """A release on a real node, from its installation to its removal: ``python -m tests.helm.operations``. See tests/README.md.
 
-Prints each step as it ends and adds the run to the ledger; the status is 1 if an event was lost or doubled.
+Prints each step as it ends and writes `benchmarks/results/node.md`; the status is 1 if an event was lost or doubled.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests import ledger
 from tests.contract.waiting import wait_for
 from tests.helm.chart import CHART, CI, RefusedError
 from tests.helm.cluster import Namespace, kubectl, namespace
 from tests.helm.node import FOREIGN, PORTS, TIMEOUT, Clients, counted, landed, program, query, tools, volumes_of
-from tests.ledger import RESULTS, Entry
 
-LEDGER: Final = RESULTS / "node.jsonl"
+RESULT: Final = Path(__file__).parents[2] / "benchmarks" / "results" / "node.md"
 PARTS: Final = ("kafka", "lake", *PORTS)
 OURS: Final = "app.kubernetes.io/instance=headrace,app.kubernetes.io/component"
 """Pods of the release, and not its clients."""
@@ -37,7 +35,7 @@ KILL: Final = """
 import os, signal, sys, time
 from pathlib import Path
 def last(kind):
-    paths = Path("/var/lib/headrace/checkpoint", kind).iterdir()
+    paths = Path("/var/lib/headrace/checkpoint").glob("epoch-*/" + kind + "/*")
     return max((int(path.name) for path in paths if path.name.isdigit()), default=-1)
 while last("offsets") <= last("commits"):
     time.sleep(0.005)
@@ -221,8 +219,8 @@ def refuses(place: Namespace) -> bool:
     return False
 
 
-def operate() -> Entry:
-    """Everything, once. Returns the ledger's entry."""
+def operate() -> dict[str, Any]:
+    """Everything, once. Returns the times and counts."""
     with tempfile.TemporaryDirectory() as folder, namespace() as place, volumes_of(place):
         assert refuses(place), "the admission does not enforce pod security"
         foreign = program(Path(folder))
@@ -241,7 +239,6 @@ def operate() -> Entry:
         run.removed(run.rows("before"))
         version = json.loads(kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
         return {
-            "product": ledger.product("libs", "services", "spark_jobs", "deploy/helm"),
             "kubernetes": version,
             "cores": os.cpu_count(),
             "load": [round(load, 1), round(os.getloadavg()[2], 1)],
@@ -254,33 +251,26 @@ def operate() -> Entry:
         }
 
 
-def table(entries: Sequence[Entry]) -> str:
-    """Returns the last run, and what all runs so far add up to."""
-    last = entries[-1]
-    sums = {
-        what: sum(client[what] for each in entries for client in each["clients"].values())
-        for what in ("acknowledged", "lost", "doubled")
-    }
+def table(run: dict[str, Any]) -> str:
+    """Returns the times and counts of a run."""
     lines = [
         'The chart on a node of Kubernetes, from its installation to its removal; pods of the standard "restricted" only.',
-        "Written by `tests.helm.operations`, a line for each run to `node.jsonl`.",
+        "Written by `tests.helm.operations`.",
         "",
-        f"Runs: {len(entries)}; events acknowledged: {sums['acknowledged']:,}; lost: {sums['lost']}; doubled: {sums['doubled']}.",
-        "",
-        f"The last run: Kubernetes {last['kubernetes']}, {last['cores']} cores, load (15 minutes) "
-        f"{last['load'][0]:g} when the clients began and {last['load'][1]:g} at the end. The network enforced policies: "
-        f"{'yes' if last['policies_enforced'] else 'no'}.",
+        f"Kubernetes {run['kubernetes']}, {run['cores']} cores, load (15 minutes) "
+        f"{run['load'][0]:g} when the clients began and {run['load'][1]:g} at the end. The network enforced policies: "
+        f"{'yes' if run['policies_enforced'] else 'no'}.",
         "",
         "| step | seconds |",
         "|---|---|",
-        *(f"| {name} | {seconds} |" for name, seconds in last["seconds"].items()),
+        *(f"| {name} | {seconds} |" for name, seconds in run["seconds"].items()),
         "",
-        f"Clients, {last['minutes_of_traffic']:g} minutes, from the upgrade to the killed landing job:",
+        f"Clients, {run['minutes_of_traffic']:g} minutes, from the upgrade to the killed landing job:",
         "",
         "| client | protocol | acknowledged | lost | doubled | longest wait |",
         "|---|---|---|---|---|---|",
     ]
-    for name, each in last["clients"].items():
+    for name, each in run["clients"].items():
         of = (f"{each[what]:,}" for what in ("acknowledged", "lost", "doubled"))
         whose = name if name in FOREIGN else "ours"
         lines.append(f"| {whose} | {FOREIGN.get(name, name)} | {' | '.join(of)} | {each['longest_wait']:g} s |")
@@ -291,14 +281,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.helm.operations", description=f"Operates {CHART.name} on the node of the tests."
     )
-    parser.add_argument("--ledger", type=Path, default=LEDGER)
-    asked = parser.parse_args()
+    parser.parse_args()
     if os.environ.get("HEADRACE_TEST_CLUSTER") != "node":
         print("HEADRACE_TEST_CLUSTER is not `node`: tests/README.md says how to have one.", file=sys.stderr)
         return 78
     entry = operate()
     print(json.dumps(entry), flush=True)
-    ledger.add(asked.ledger, entry, table)
+    RESULT.write_text(table(entry))
     return int(any(each["lost"] or each["doubled"] for each in entry["clients"].values()))
 
 
