@@ -19,9 +19,7 @@ from aiokafka.protocol.produce import ProduceResponse_v8
 from aiokafka.protocol.transaction import InitProducerIdResponse_v0
 from aiokafka.protocol.types import Int32
 
-from tests import ledger
 from tests.contract.topic import Stored
-from tests.faults.__main__ import table
 from tests.faults.clients import Frame, violations
 from tests.faults.device import Numbers
 from tests.faults.proxy import rewritten, without_id
@@ -123,15 +121,3 @@ def test_the_clock_of_a_process_is_shifted_as_it_runs(tmp_path: Path) -> None:
             seen = [int(each) for each in process.stdout.readline().split()]
             after = int(time.time())
             assert all(before <= each - shift <= after for each in seen)
-
-
-def test_rounds_add_up(tmp_path: Path) -> None:
-    entry = {
-        "brokers": 3, "problems": [], "frames": 1000, "sent_again": 2, "events": 5, "numbers": 10, "faults": ["cut", "cut"],
-        "answers": {"swallowed": 7}, "seconds_until_all_was_acknowledged": 0.5,
-    }  # fmt: skip
-    for _ in range(2):
-        ledger.add(tmp_path / "faults.jsonl", entry, table)
-    written = (tmp_path / "faults.md").read_text()
-    for row in ("| 3 | 2 | 0 | 2,000 | 4 | 10 | 0.5 s | 20 | 0 |", "| cut | 4 |", "| swallowed | 14 |"):
-        assert row in written.splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -29,14 +28,12 @@ from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.lake.model.__main__ import main, table
 from tests.lake.model.commands import Replayer
 from tests.lake.model.history import LAKE, MOST_STEPS, History
 from tests.lake.model.job import Run
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import EVENTS, QUARANTINE
-from tests.ledger import entries
 from tests.tiers import sized
 
 EACH = 50
@@ -85,14 +82,6 @@ def test_no_history_breaks_exactly_once(first: int) -> None:
 def test_a_seed_means_the_same_each_time() -> None:
     for seed in range(5):
         assert History(seed).run() == History(seed).run()
-
-
-def test_what_is_run_for_minutes_goes_on_where_the_ledger_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    where = tmp_path / "ledger.jsonl"
-    monkeypatch.setattr("sys.argv", f"model --minutes 0 --ledger {where}".split())
-    assert (main(), main()) == (0, 0)
-    assert [(each["first"], each["seeds"], each["failed"]) for each in entries(where)] == [(0, 1, 0), (1, 1, 0)]
-    assert where.with_suffix(".md").read_text() == table(entries(where))
 
 
 @pytest.mark.parametrize("name", MUTANTS)

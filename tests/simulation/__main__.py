@@ -1,28 +1,18 @@
-"""``python -m tests.simulation``: runs seeds, or replays one and says what happened.
-
-With ``--minutes`` it goes on where the ledger of each protocol ends, and adds what it has run.
-"""
+"""``python -m tests.simulation``: runs seeds, or replays one and says what happened."""
 
 from __future__ import annotations
 
 import argparse
 import gc
-import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-from tests import ledger
-from tests.ledger import RESULTS, Entry
 from tests.native import CORES, using
 from tests.simulation.protocols import PROTOCOLS
 from tests.simulation.scenario import Scenario
 from tests.simulation.shapes import draw
 from tests.simulation.world import Result, World
-
-LEDGER = RESULTS / "simulation.jsonl"
-"""Seeds that were run once, in ranges; beside it is the table of all."""
 
 MOST_SHRINKS = 300
 LINES = 400
@@ -84,62 +74,33 @@ def replay(seed: int, protocol: str) -> int:
     return 1 if result.failures else 0
 
 
-def sweep(seeds: Iterable[int], protocol: str, until: float = float("inf")) -> Entry:
-    """Runs seeds one after the other, the last of them when `time.monotonic` has come to `until`, and prints one line about them,
-    and one for each failure. Returns what the ledger keeps.
-    """
-    ran: list[int] = []
+def sweep(seeds: Sequence[int], protocol: str) -> int:
+    """Runs seeds one after the other, and prints a line for each failure. Returns how many failed."""
     failed = acknowledgements = 0
     virtual = slowest = 0.0
     began = time.process_time()
     gc.collect()
     gc.freeze()
     gc.disable()
-    for seed in seeds:
+    for number, seed in enumerate(seeds, 1):
         result = run(seed, protocol)
-        ran.append(seed)
         virtual += result.seconds
         slowest = max(slowest, result.recovery)
         acknowledgements += result.acknowledgements
         if result.failures:
             failed += 1
             print(f"{protocol} seed {seed}: {result.failures[0]}", flush=True)
-        if len(ran) % FULLY == 0:
+        if number % FULLY == 0:
             gc.collect()
-        if time.monotonic() >= until:
-            break
     gc.unfreeze()
     gc.enable()
     cpu, hours = time.process_time() - began, virtual / 3600
     print(
-        f"{protocol}: {len(ran)} seeds, {failed} failures, {cpu:.1f} CPU-s, {hours:.1f} virtual hours,"
+        f"{protocol}: {len(seeds)} seeds, {failed} failures, {cpu:.1f} CPU-s, {hours:.1f} virtual hours,"
         f" {acknowledgements:,} acknowledgements, slowest recovery {slowest:.0f} s",
         flush=True,
     )
-    return {
-        "protocol": protocol, "first": ran[0], "seeds": len(ran), "failed": failed, "cpu_seconds": round(cpu, 1),
-        "virtual_hours": round(hours, 2), "acknowledgements": acknowledgements,
-    }  # fmt: skip
-
-
-def table(entries: Sequence[Entry]) -> str:
-    """Returns what was run so far, in all."""
-    lines = [
-        "Seeds of the simulation, each run once. Written by `tests.simulation --minutes`; `simulation.jsonl` has the ranges.",
-        "",
-        "| protocol | core | seeds | failures | CPU-s | virtual hours | acknowledgements |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for protocol in PROTOCOLS:
-        for core in CORES:
-            ran = [each for each in entries if (each["protocol"], each["core"]) == (protocol, core)]
-            if ran:
-                seeds, failed, cpu, hours, heard = (
-                    sum(each[name] for each in ran)
-                    for name in ("seeds", "failed", "cpu_seconds", "virtual_hours", "acknowledgements")
-                )
-                lines.append(f"| {protocol} | {core} | {seeds:,} | {failed} | {cpu:,.0f} | {hours:,.1f} | {heard:,} |")
-    return "\n".join(lines) + "\n"
+    return failed
 
 
 def main() -> int:
@@ -151,8 +112,6 @@ def main() -> int:
     parser.add_argument(
         "--core", choices=CORES, default=CORES[0], help="which of the two encodes Forward's plain events"
     )
-    parser.add_argument("--minutes", type=float, help="goes on where the ledger ends, for so long with each protocol")
-    parser.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE")
     options = parser.parse_args()
     with using(options.core):
         return chosen(options)
@@ -163,19 +122,9 @@ def chosen(options: argparse.Namespace) -> int:
     protocols = list(PROTOCOLS) if options.protocol == "all" else [options.protocol]
     if options.seed is not None and options.trace:
         return max(replay(options.seed, protocol) for protocol in protocols)
-    failed = 0
-    if options.minutes is not None:
-        for protocol in protocols:
-            first = ledger.end(options.ledger, "seeds", protocol=protocol, core=options.core)
-            ran = sweep(itertools.count(first), protocol, time.monotonic() + 60 * options.minutes)
-            product = ledger.product("libs", "services")
-            ledger.add(options.ledger, {**ran, "core": options.core, "product": product}, table)
-            failed += ran["failed"]
-        return int(failed > 0)
     first_seed, _, last = (options.seeds if options.seed is None else f"{options.seed}-{options.seed}").partition("-")
-    for protocol in protocols:
-        failed += sweep(range(int(first_seed), int(last) + 1), protocol)["failed"]
-    return int(failed > 0)
+    seeds = range(int(first_seed), int(last) + 1)
+    return int(sum(sweep(seeds, protocol) for protocol in protocols) > 0)
 
 
 if __name__ == "__main__":
