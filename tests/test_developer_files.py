@@ -34,10 +34,6 @@ def test_all_parts_have_one_version(path: Path) -> None:
     assert tomllib.loads(path.read_text())["project"]["version"] == __version__
 
 
-def test_the_spark_application_names_the_image_of_this_version() -> None:
-    assert re.findall(r"image: \S+:(\S+)", (ROOT / "deploy/spark/sparkapplication.yaml").read_text()) == [__version__]
-
-
 def test_figures_beside_a_results_file_are_in_it() -> None:
     path = ROOT / "docs" / "performance.md"
     for item in re.split(r"\n(?=- |\| |\n)", path.read_text()):

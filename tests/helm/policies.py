@@ -29,14 +29,10 @@ class Place:
 
 
 def pods(objects: Sequence[Object]) -> dict[str, Place]:
-    """Returns the pods that the objects make, by component; a SparkApplication's, too."""
+    """Returns the pods that the objects make, by component."""
     made: dict[str, Place] = {}
     for _, pod in workloads(objects):
         made |= _pod(pod["metadata"]["labels"], pod["spec"]["containers"][0].get("ports", []))
-    for each in objects:
-        if each["kind"] == "SparkApplication":
-            for role in ("driver", "executor"):
-                made |= _pod(each["spec"][role]["labels"], each["spec"][role].get("ports", []))
     return made
 
 

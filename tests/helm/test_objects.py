@@ -20,7 +20,6 @@ from headrace_common.operations.variables import read_bytes, read_seconds
 from tests.helm.chart import (
     CHART,
     KUBERNETES,
-    ROOT,
     SCENARIOS,
     Object,
     component,
@@ -36,7 +35,6 @@ from tests.helm.chart import (
     workloads,
 )
 from tests.helm.policies import pods as pods_of
-from tests.helm.spark_operator import faults
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
 
@@ -55,7 +53,7 @@ def test_lint(name: str) -> None:
 
 def conform(text: str) -> subprocess.CompletedProcess[str]:
     # Their definitions come with their operators.
-    skipped = "PodMonitor,ServiceMonitor,PrometheusRule,SparkApplication,ScaledObject,Certificate,TCPRoute,TLSRoute"
+    skipped = "PodMonitor,ServiceMonitor,PrometheusRule,ScaledObject,Certificate,TCPRoute,TLSRoute"
     options = ["-strict", "-summary", "-kubernetes-version", KUBERNETES, "-skip", skipped]
     if schemas := os.environ.get("HEADRACE_KUBERNETES_SCHEMAS"):  # a folder, for machines without a network
         options += ["-schema-location", f"{schemas}/v{KUBERNETES}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"]
@@ -288,24 +286,6 @@ def test_one_landing_pod_that_ends_before_the_next_begins() -> None:
     claim = one(scenario("defaults"), "PersistentVolumeClaim", "headrace-lake")
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert of(scenario("strict-network"), "Deployment", "headrace-lake") == []
-
-
-def test_the_spark_application_says_what_the_example_says() -> None:
-    (made,) = of(scenario("spark-operator"), "SparkApplication")
-    example = yaml.safe_load((ROOT / "deploy/spark/sparkapplication.yaml").read_text())
-    assert made["apiVersion"] == example["apiVersion"]
-    assert faults(made) == []
-    for field in ("type", "mode", "pythonVersion", "sparkVersion", "mainApplicationFile", "restartPolicy"):
-        assert made["spec"][field] == example["spec"][field], field
-    for field in ("javaOptions", "memoryOverhead", "securityContext"):
-        mine, theirs = made["spec"]["driver"].get(field), example["spec"]["driver"][field]
-        if field == "securityContext":
-            mine = {**mine, **made["spec"]["driver"]["podSecurityContext"]}
-            assert theirs.items() <= mine.items()
-        else:
-            assert mine == theirs
-    account = made["spec"]["driver"]["serviceAccount"]
-    assert one(scenario("spark-operator"), "RoleBinding", account)["subjects"][0]["name"] == account
 
 
 def test_health_and_metrics_are_on_no_service_for_clients() -> None:

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from tests.helm.chart import component, of, one, receivers, rendered, scenario, values_of, variables, workloads
-from tests.helm.spark_operator import faults
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
 
@@ -39,27 +38,6 @@ def test_everything_that_a_pod_may_be_given_is_in_every_pod() -> None:
     assert one(scenario("pods"), "ConfigMap", "site")["data"] == {"site": "headrace"}
 
 
-def test_driver_and_executors_are_given_what_pods_are() -> None:
-    words = ("podDefaults.nodeSelector.pool=ingest", "podDefaults.podLabels.team=platform")
-    own = ("lake.extraEnv[0].name=TZ", "lake.extraEnv[0].value=UTC", "lake.priorityClassName=ingest")
-    objects = rendered(*values_of("spark-operator"), "--set", ",".join((*words, *own)))
-    (made,) = of(objects, "SparkApplication")
-    assert faults(made) == []
-    for role in ("driver", "executor"):
-        pod = made["spec"][role]
-        assert (pod["nodeSelector"], pod["priorityClassName"]) == ({"pool": "ingest"}, "ingest")
-        assert variables(pod)["TZ"] == "UTC"
-        assert pod["labels"]["team"] == "platform"
-
-
-def test_the_driver_of_the_operator_lands_the_topics_of_the_development_broker() -> None:
-    words = ("lake.mode=operator,lake.settings.lake.path=s3a://b/l,lake.settings.lake.checkpoint=s3a://b/c",)
-    (made,) = of(rendered("--set", ",".join((*words, "kafka.settings.events_topic=mine"))), "SparkApplication")
-    given = variables(made["spec"]["driver"])
-    assert given["HEADRACE_KAFKA__EVENTS_TOPIC"] == "mine"
-    assert given["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "headrace-kafka:9092"
-
-
 def test_an_image_by_its_digest() -> None:
     images = {component(each): pod["spec"]["containers"][0]["image"] for each, pod in workloads(scenario("pods"))}
     assert images["forward"].startswith("registry.example.org/team/headrace-forward@sha256:0123")
@@ -69,10 +47,6 @@ def test_an_image_by_its_digest() -> None:
 def test_a_cluster_that_chooses_user_ids_is_told_none() -> None:
     for _, pod in workloads(scenario("openshift")):
         assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["spec"]["securityContext"].keys()
-    objects = rendered(*values_of("spark-operator"), "--set", "podSecurity.lakeUser=null")
-    (made,) = of(objects, "SparkApplication")
-    for role in ("driver", "executor"):
-        assert made["spec"][role]["podSecurityContext"].keys() == {"runAsNonRoot", "seccompProfile"}
 
 
 @pytest.mark.parametrize(("policy", "families"), [("SingleStack", ["IPv6"]), ("PreferDualStack", ["IPv4", "IPv6"])])

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.helm.chart import Object, component, of, one, rendered, scenario, values_of
+from tests.helm.chart import Object, component, of, one, rendered, scenario
 from tests.helm.policies import NAMESPACE, Place, allowed, pods
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
@@ -115,23 +115,3 @@ def test_the_development_broker_is_for_the_pods_of_its_release() -> None:
     assert not allowed(policies, other["forward"], pods(objects)["kafka"], 9092)
     assert not passes(objects, "stranger", "kafka", 9092)
     assert not passes(objects, "neighbour", "kafka", 9092)
-
-
-def test_driver_and_executors_reach_each_other_and_nobody_else_reaches_them() -> None:
-    rule = 'networkPolicy.kafka=[{"ports": [{"port": 9093}]}]'
-    objects = rendered(*values_of("spark-operator"), "--set", "networkPolicy.egress=true", "--set-json", rule)
-    for source, target, port in (
-        ("lake", "lake-executor", 35123),
-        ("lake-executor", "lake", 7078),
-        ("lake-executor", "lake-executor", 35123),
-        ("lake", "internet", 443),  # Kubernetes' API, which makes the executors
-        ("lake-executor", "kafka", 9093),
-    ):
-        assert passes(objects, source, target, port), (source, target)
-    for source, target, port in (
-        ("stranger", "lake", 7078),
-        ("neighbour", "lake-executor", 35123),
-        ("lake-executor", "internet", 443),
-        ("lake-executor", "forward", 24224),
-    ):
-        assert not passes(objects, source, target, port), (source, target)

@@ -18,13 +18,12 @@ FOREIGN = {
     "PrometheusRule",
     "ScaledObject",
     "ServiceMonitor",
-    "SparkApplication",
     "TCPRoute",
     "TLSRoute",
 }
 """Kinds whose operators are not in the cluster."""
 
-THEIRS = {"kafka-tokens", "keda", "monitoring", "openshift", "pods", "shared-prometheus", "spark-operator"}
+THEIRS = {"keda", "monitoring", "openshift", "pods", "shared-prometheus"}
 THEIRS |= {"strict-network", "tls-and-balancers"}
 OURS = sorted({*SCENARIOS} - THEIRS)
 """Scenarios without such kinds."""

@@ -64,12 +64,11 @@ def environment(container: Any) -> dict[str, str]:
 
 def parts(name: str) -> list[tuple[str, Any]]:
     """(component, container) of everything that reads settings."""
-    found = [
+    return [
         (component(each), pod["spec"]["containers"][0])
         for each, pod in workloads(scenario(name))
         if component(each) in CLASSES
     ]
-    return found + [("lake", each["spec"]["driver"]) for each in of(scenario(name), "SparkApplication")]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -206,7 +205,7 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         (f"{OWN},kafka.certificate.existingSecret=x", "needs kafka.settings.security_protocol SSL or SASL_SSL"),
         ("receivers.forward.tls.clientCa.existingSecret=x", "needs a certificate"),
         ("receivers.forward.tls.existingSecret=x,receivers.forward.tls.certManager.enabled=true", "exclude each other"),
-        ("lake.mode=operator", "must be URLs"),
+        ("lake.mode=operator", "mode"),
         ("lake.settings.lake.path=s3a://b/lake", "path and checkpoint go together"),
         ("lake.settings.lake.jars=/x", "jars"),
         ("image.tag=latest", "image.tag: headrace:latest names no version"),
@@ -396,27 +395,12 @@ def test_the_labels_of_a_part_win_over_those_of_every_object() -> None:
 
 
 def test_every_part_has_what_tokens_need() -> None:
-    """The operator mounts no single keys: its driver gets the secret as a variable."""
     for part, container in parts("kafka-tokens"):
         given = variables(container)
-        for name, key in (("ID", "client-id"), ("SECRET", "client-secret")):
-            value = given.get(f"HEADRACE_KAFKA__OAUTH_CLIENT_{name}")
-            if name == "ID" or part == "lake":
-                assert value == {"secretKeyRef": {"name": "kafka-client", "key": key}}, part
-            else:
-                assert given["HEADRACE_KAFKA__OAUTH_CLIENT_SECRET_FILE"] == "/etc/headrace/kafka/client-secret"
+        client = {"secretKeyRef": {"name": "kafka-client", "key": "client-id"}}
+        assert given["HEADRACE_KAFKA__OAUTH_CLIENT_ID"] == client, part
+        assert given["HEADRACE_KAFKA__OAUTH_CLIENT_SECRET_FILE"] == "/etc/headrace/kafka/client-secret"
         assert given["HEADRACE_KAFKA__OAUTH_ENDPOINT"] == "https://login.example.org/token"
-
-
-@pytest.mark.parametrize(
-    ("name", "files"), [("spark-operator", ["CA", "CERTIFICATE", "KEY"]), ("kafka-tokens", ["OAUTH_CA"])]
-)
-def test_the_driver_of_the_operator_has_the_files_that_it_names(name: str, files: list[str]) -> None:
-    (application,) = of(scenario(name), "SparkApplication")
-    driver = application["spec"]["driver"]
-    folders = {secret["path"] for secret in driver["secrets"]}
-    for setting in files:
-        assert variables(driver)[f"HEADRACE_KAFKA__{setting}"].rpartition("/")[0] in folders
 
 
 def test_every_account_has_the_role_that_logs_in_at_msk() -> None:

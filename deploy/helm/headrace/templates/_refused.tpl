@@ -117,9 +117,6 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- range $name := list "path" "checkpoint" -}}
 {{- $place := get $settings $name | toString -}}
 {{- if not (contains "://" $place) -}}
-{{- if eq $lake.mode "operator" -}}
-{{- fail (printf "lake.settings.lake.%s: with mode operator, path and checkpoint must be URLs that driver and executors reach, such as s3a://bucket/lake." $name) -}}
-{{- end -}}
 {{- $below := false -}}
 {{- range $mounts }}{{ if hasPrefix (printf "%s/" .) $place }}{{ $below = true }}{{ end }}{{ end -}}
 {{- if not $below -}}
@@ -127,8 +124,6 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if eq $lake.mode "deployment" -}}
 {{- include "headrace.refused.heap" (dict "where" "lake" "name" "settings.lake.driver_memory" "heap" (default "1g" $settings.driver_memory) "resources" $lake.resources "beside" 1.0) -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
