@@ -53,7 +53,7 @@ def test_lint(name: str) -> None:
 
 def conform(text: str) -> subprocess.CompletedProcess[str]:
     # Their definitions come with their operators.
-    skipped = "PodMonitor,ServiceMonitor,PrometheusRule,ScaledObject,Certificate,TCPRoute,TLSRoute"
+    skipped = "PodMonitor,ServiceMonitor,PrometheusRule"
     options = ["-strict", "-summary", "-kubernetes-version", KUBERNETES, "-skip", skipped]
     if schemas := os.environ.get("HEADRACE_KUBERNETES_SCHEMAS"):  # a folder, for machines without a network
         options += ["-schema-location", f"{schemas}/v{KUBERNETES}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"]
@@ -120,7 +120,7 @@ def test_selectors_select_what_they_mean(name: str) -> None:
             ]
             assert part == component(each)
             assert {port["port"] for rule in spec["ingress"] for port in rule.get("ports", [])} <= place.ports.keys()
-        if each["kind"] in {"HorizontalPodAutoscaler", "ScaledObject"}:
+        if each["kind"] == "HorizontalPodAutoscaler":
             target = one(objects, spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"])
             assert "replicas" not in target["spec"]
         if each["kind"] == "StatefulSet":

@@ -76,15 +76,6 @@ def test_two_long_names_of_releases_stay_apart() -> None:
     assert not names[0] & names[1]
 
 
-def test_a_route_of_the_gateway_leads_to_the_main_port() -> None:
-    objects = scenario("pods")
-    route = one(objects, "TCPRoute", "headrace-forward")["spec"]
-    assert route["parentRefs"] == [{"name": "edge", "sectionName": "forward"}]
-    assert route["rules"] == [{"backendRefs": [{"name": "headrace-forward", "port": 24224}]}]
-    assert one(objects, "TLSRoute", "headrace-lumberjack")["spec"]["hostnames"] == ["beats.example.org"]
-    assert of(objects, "TCPRoute", "headrace-courier") == []
-
-
 def test_node_ports_are_those_that_were_given() -> None:
     ports = {port["name"]: port for port in one(scenario("pods"), "Service", "headrace-logjam")["spec"]["ports"]}
     assert {name: port["nodePort"] for name, port in ports.items()} == {"logjam": 30005, "logjam-pull": 30006}
@@ -101,8 +92,3 @@ def test_scaling_is_on_what_runs_out_and_never_on_devices() -> None:
     assert budget["pods"]["metric"]["name"] == "headrace_budget_used_bytes"
     assert spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
     assert one(objects, "StatefulSet", "headrace-logjam")["spec"]["replicas"] == 1
-    (forward,) = of(scenario("keda"), "ScaledObject", "headrace-forward")
-    behavior = forward["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    assert behavior == {"scaleDown": {"stabilizationWindowSeconds": 300}}
-    query = forward["spec"]["triggers"][1]["metadata"]["query"]
-    assert 'namespace="logs", release="headrace", job="forward"' in query  # what our monitor calls them

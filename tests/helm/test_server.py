@@ -12,20 +12,10 @@ from tests.helm.cluster import Namespace, kubectl, namespace, pod_of
 
 pytestmark = [pytest.mark.requires("helm", "k8s"), pytest.mark.long]
 
-FOREIGN = {
-    "Certificate",
-    "PodMonitor",
-    "PrometheusRule",
-    "ScaledObject",
-    "ServiceMonitor",
-    "TCPRoute",
-    "TLSRoute",
-}
+FOREIGN = {"PodMonitor", "PrometheusRule", "ServiceMonitor"}
 """Kinds whose operators are not in the cluster."""
 
-THEIRS = {"keda", "monitoring", "openshift", "pods", "shared-prometheus"}
-THEIRS |= {"strict-network", "tls-and-balancers"}
-OURS = sorted({*SCENARIOS} - THEIRS)
+OURS = sorted({*SCENARIOS} - {"monitoring", "openshift", "shared-prometheus", "strict-network"})
 """Scenarios without such kinds."""
 
 GIVEN = ("default", "site", "landing")

@@ -26,19 +26,15 @@ segment: [{name: segment, port: 12345}]
 
 {{/* Name of the Secret with a receiver's certificate; empty without TLS. */}}
 {{- define "headrace.receiver.certificate" -}}
-{{- if and (eq .name "logjam") (or (dig "tls" "existingSecret" "" .own) (dig "tls" "certManager" "enabled" false .own) (dig "tls" "clientCa" "existingSecret" "" .own)) -}}
+{{- if and (eq .name "logjam") (or (dig "tls" "existingSecret" "" .own) (dig "tls" "clientCa" "existingSecret" "" .own)) -}}
 {{- fail "receivers.logjam.tls: ZeroMQ has no TLS." -}}
 {{- end -}}
 {{- if ne .name "logjam" -}}
 {{- $tls := .values.tls -}}
-{{- if and $tls.existingSecret $tls.certManager.enabled -}}
-{{- fail (printf "receivers.%s.tls: existingSecret and certManager.enabled exclude each other." .name) -}}
+{{- if and $tls.clientCa.existingSecret (not $tls.existingSecret) -}}
+{{- fail (printf "receivers.%s.tls.clientCa needs a certificate: existingSecret." .name) -}}
 {{- end -}}
-{{- $secret := ternary (printf "%s-%s-tls" (include "headrace.fullname" .root) .name) (default "" $tls.existingSecret) $tls.certManager.enabled -}}
-{{- if and $tls.clientCa.existingSecret (not $secret) -}}
-{{- fail (printf "receivers.%s.tls.clientCa needs a certificate: existingSecret or certManager." .name) -}}
-{{- end -}}
-{{- $secret -}}
+{{- default "" $tls.existingSecret -}}
 {{- end -}}
 {{- end -}}
 

@@ -94,9 +94,6 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- range $port, $_ := dig "service" "nodePorts" dict .own -}}
 {{- if not (has $port $known) }}{{ fail (printf "%s.service.nodePorts: there is no port %s." $where $port) }}{{ end -}}
 {{- end -}}
-{{- $scaling := .values.autoscaling -}}
-{{- if and $scaling.metrics (eq $scaling.type "keda") }}{{ fail (printf "%s.autoscaling.metrics: KEDA has triggers." $where) }}{{ end -}}
-{{- if and $scaling.triggers (eq $scaling.type "hpa") }}{{ fail (printf "%s.autoscaling.triggers: an HPA has metrics." $where) }}{{ end -}}
 {{- if and (include "headrace.receiver.stateful" .) (dig "autoscaling" "enabled" false .own) -}}
 {{- fail (printf "%s.autoscaling.enabled: each replica consumes every device, so load never falls: set replicas." $where) -}}
 {{- end -}}
