@@ -1,97 +1,85 @@
-"""Which connections the chart's NetworkPolicies admit, in a namespace that denies everything else."""
+"""The chart's NetworkPolicies as a table of who reaches whom; `test_network.py` makes the connections."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
 
 from tests.helm.chart import Object, component, of, one, rendered, scenario
-from tests.helm.policies import NAMESPACE, Place, allowed, pods
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
 
-DENY: Final[Object] = {
-    "kind": "NetworkPolicy",
-    "metadata": {"name": "deny", "namespace": NAMESPACE},
-    "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
+NAMES: Final = "53/UDP 53 5353/UDP 5353 : everybody"
+BROKERS: Final = "9092 : kafka app=kafka"
+OPS: Final = "ops : monitoring, live"
+TRIED: Final = ("team=shop", "10.20.0.0/16", "test")
+
+
+def receiver(ports: str) -> tuple[set[str], set[str]]:
+    return {f"{ports} : {', '.join(TRIED)}", OPS}, {NAMES, BROKERS}
+
+
+TABLE: Final = {
+    "forward": receiver("forward heartbeat/UDP"),
+    "lumberjack": receiver("lumberjack"),
+    "courier": receiver("courier"),
+    "logjam": receiver("logjam logjam-pull"),
+    "segment": receiver("segment"),
+    "topics": (set(), {NAMES, BROKERS}),
+    "test": (
+        set(),
+        {
+            NAMES,
+            BROKERS,
+            "forward heartbeat/UDP : forward",
+            "lumberjack : lumberjack",
+            "courier : courier",
+            "logjam logjam-pull : logjam",
+            "segment : segment",
+        },
+    ),
+    "lake": ({OPS}, {NAMES, BROKERS}),
+    "live": ({"live : monitoring"}, {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, segment, lake"}),
 }
-"""What the namespace's administrator has set."""
-
-PORTS: Final = {"forward": 24224, "lumberjack": 5044, "courier": 5043, "logjam": 9604, "segment": 12345}
-KAFKA: Final = Place("kafka", {"app": "kafka"})
-OUTSIDE: Final = {
-    "kafka": KAFKA,
-    "zookeeper": Place("kafka", {"app": "zookeeper"}),
-    "dns": Place("kube-system", {"k8s-app": "kube-dns"}),
-    "shop": Place("shop", {"app": "till"}, {}, {"team": "shop"}),
-    "monitoring": Place("monitoring", {"app": "prometheus"}),
-    "stranger": Place("games", {"app": "chess"}),
-    "neighbour": Place(NAMESPACE, {"app": "chess"}),
-    "office": Place(address="10.20.3.4"),
-    "elsewhere": Place(address="10.21.3.4"),
-    "internet": Place(address="192.0.2.7"),
-}
-
-PASSES: Final = (
-    *((part, "kafka", 9092, "TCP") for part in (*PORTS, "topics", "test", "lake", "live")),
-    *((part, "dns", 53, "UDP") for part in (*PORTS, "topics", "test", "lake", "live")),
-    ("topics", "dns", 5353, "TCP"),
-    *((client, part, port, "TCP") for client in ("shop", "test", "office") for part, port in PORTS.items()),
-    ("shop", "forward", 24224, "UDP"),
-    ("test", "logjam", 9605, "TCP"),
-    *((asks, part, 8080, "TCP") for asks in ("monitoring", "live") for part in (*PORTS, "lake")),
-    ("monitoring", "live", 8080, "TCP"),
-)
-"""What the parts, their clients, `helm test` and monitoring need: (from, to, port, protocol)."""
-
-FAILS: Final = (
-    *(("stranger", part, port, "TCP") for part, port in PORTS.items()),
-    ("neighbour", "forward", 24224, "TCP"),
-    ("elsewhere", "forward", 24224, "TCP"),
-    ("monitoring", "forward", 24224, "TCP"),
-    ("shop", "forward", 8080, "TCP"),
-    ("shop", "forward", 5044, "TCP"),
-    ("shop", "lake", 8080, "TCP"),
-    ("shop", "live", 8080, "TCP"),
-    ("office", "lake", 8080, "TCP"),
-    ("test", "forward", 8080, "TCP"),
-    ("test", "internet", 443, "TCP"),
-    ("topics", "forward", 24224, "TCP"),
-    ("shop", "topics", 8080, "TCP"),
-    ("neighbour", "test", 8080, "TCP"),
-    ("forward", "internet", 443, "TCP"),
-    ("forward", "lake", 8080, "TCP"),
-    ("forward", "zookeeper", 9092, "TCP"),
-    ("forward", "kafka", 2181, "TCP"),
-    ("lake", "internet", 443, "TCP"),
-    ("lake", "forward", 24224, "TCP"),
-    ("live", "internet", 443, "TCP"),
-    ("live", "forward", 24224, "TCP"),
-)
-"""What nobody needs, and would be a way in or out."""
+"""By the pods' component what may come in and what may go out, in a namespace that denies everything else."""
 
 
-def passes(objects: Any, source: str, target: str, port: int, protocol: str = "TCP") -> bool:
-    places = {**OUTSIDE, **pods(objects)}
-    return allowed([DENY, *of(objects, "NetworkPolicy")], places[source], places[target], port, protocol)
+def peer(given: Any) -> str:
+    """A peer: what its namespace and its pods must have, or its network."""
+    labels = [
+        value if name in {"kubernetes.io/metadata.name", "app.kubernetes.io/component"} else f"{name}={value}"
+        for selector in ("namespaceSelector", "podSelector")
+        for name, value in given.get(selector, {}).get("matchLabels", {}).items()
+        if name not in {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
+    ]
+    return " ".join(labels) or given.get("ipBlock", {}).get("cidr", "any pod")
 
 
-@pytest.mark.parametrize(("source", "target", "port", "protocol"), PASSES)
-def test_what_is_needed_passes(source: str, target: str, port: int, protocol: str) -> None:
-    assert passes(scenario("default-deny"), source, target, port, protocol)
+def rules(given: Sequence[Any], peers: str) -> set[str]:
+    found = set()
+    for rule in given:
+        ports = " ".join(
+            f"{each['port']}{'/UDP' if each.get('protocol') == 'UDP' else ''}" for each in rule.get("ports", [])
+        )
+        found.add(f"{ports} : {', '.join(peer(each) for each in rule.get(peers, [])) or 'everybody'}")
+    return found
 
 
-@pytest.mark.parametrize(("source", "target", "port", "protocol"), FAILS)
-def test_what_nobody_needs_does_not(source: str, target: str, port: int, protocol: str) -> None:
-    assert not passes(scenario("default-deny"), source, target, port, protocol)
+def table(objects: Sequence[Object]) -> dict[str, tuple[set[str], set[str]]]:
+    found = {}
+    for each in of(objects, "NetworkPolicy"):
+        spec = each["spec"]
+        assert spec["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == component(each)
+        found[component(each)] = rules(spec["ingress"], "from"), rules(spec.get("egress", []), "to")
+    return found
 
 
-def test_without_the_charts_policies_nothing_passes() -> None:
-    objects = rendered("--set", "networkPolicy.enabled=false,live.enabled=true")
-    places = {**OUTSIDE, **pods(objects)}
-    inside = [row for row in PASSES if row[0] in places and row[1] in places]
-    assert not any(allowed([DENY], places[a], places[b], port, protocol) for a, b, port, protocol in inside)
+def test_what_is_needed_passes_and_nothing_else() -> None:
+    objects = scenario("default-deny")
+    assert table(objects) == TABLE
+    assert {tuple(each["spec"]["policyTypes"]) for each in of(objects, "NetworkPolicy")} == {("Ingress", "Egress")}
 
 
 def test_a_hooks_pod_has_its_policy_before_it_runs() -> None:
@@ -101,17 +89,13 @@ def test_a_hooks_pod_has_its_policy_before_it_runs() -> None:
     job = one(objects, "Job", "headrace-topics")["metadata"]["annotations"]
     assert policy["helm.sh/hook"] == job["helm.sh/hook"]
     assert int(policy["helm.sh/hook-weight"]) < int(job.get("helm.sh/hook-weight", 0))
-    assert "annotations" not in next(
-        each["metadata"] for each in of(scenario("defaults"), "NetworkPolicy") if component(each) == "topics"
-    )
+    assert "annotations" not in one(scenario("defaults"), "NetworkPolicy", "headrace-topics")["metadata"]
 
 
 def test_the_development_broker_is_for_the_pods_of_its_release() -> None:
-    objects = rendered("--set", "networkPolicy.egress=true,live.enabled=true")
-    for part in (*PORTS, "topics", "test", "lake", "live"):
-        assert passes(objects, part, "kafka", 9092), part
-    other = pods(rendered("--set", "networkPolicy.egress=true", release="other"))
-    policies = of(objects, "NetworkPolicy")
-    assert not allowed(policies, other["forward"], pods(objects)["kafka"], 9092)
-    assert not passes(objects, "stranger", "kafka", 9092)
-    assert not passes(objects, "neighbour", "kafka", 9092)
+    (policy,) = (each for each in of(scenario("defaults"), "NetworkPolicy") if component(each) == "kafka")
+    (rule,) = policy["spec"]["ingress"]
+    ours = {"app.kubernetes.io/name": "headrace", "app.kubernetes.io/instance": "headrace"}
+    assert rule == {"ports": [{"port": "kafka"}], "from": [{"podSelector": {"matchLabels": ours}}]}
+    found = table(rendered("--set", "networkPolicy.egress=true,live.enabled=true"))
+    assert {part for part, (_, egress) in found.items() if "9092 : kafka" in egress} == found.keys()
