@@ -77,7 +77,7 @@ def live(
         if url:
             await parts_of(state, url)  # raises if an address is malformed
         service = LiveService(find, KafkaWatch(settings, group=group) if settings is not None else None, tables)
-        server = LiveServer(service, settings, tables, allowed_names(host, names))
+        server = LiveServer(service, allowed_names(host, names))
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
         await runner.setup()
         stop = asyncio.Event()

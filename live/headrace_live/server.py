@@ -9,14 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import orjson
 from aiohttp import web
-from headrace_cli.ground import CommandError
-from headrace_common.operations.settings import KafkaSettings
-from headrace_reader.address import LakeAddress
 
 from headrace_live.service import LiveService
-from headrace_live.tables import follow
 from headrace_live.words import verdict
 
 HEADERS: Final = {
@@ -75,18 +70,9 @@ def elsewhere(path: str, headers: Mapping[str, str]) -> bool:
 class LiveServer:
     """Serves one `LiveService`."""
 
-    def __init__(
-        self,
-        service: LiveService,
-        kafka: KafkaSettings | None,
-        lake: LakeAddress | None,
-        names: frozenset[str] | None,
-    ) -> None:
+    def __init__(self, service: LiveService, names: frozenset[str] | None) -> None:
         self._service = service
-        self._kafka = kafka
-        self._lake = lake
         self._names = names
-        self._following = asyncio.Lock()
         self._page = (STATIC / "page.html").read_text(encoding="utf-8")
 
     def application(self) -> web.Application:
@@ -97,7 +83,6 @@ class LiveServer:
             app.router.add_get(f"/{name}", self._file)
         app.router.add_get("/state.json", self._state)
         app.router.add_get("/stream", self._stream, allow_head=False)
-        app.router.add_get("/follow", self._follow)
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._live)
         app.on_response_prepare.append(_set_headers)
@@ -157,25 +142,9 @@ class LiveServer:
             self._service.leave(viewer)
         return response
 
-    async def _follow(self, request: web.Request) -> web.Response:
-        """Answer with the way of one event; one of them is looked for at a time."""
-        identity = request.query.get("id", "").strip()
-        if self._following.locked():
-            return _problem(503, "Somebody else is looking: try again in a moment.")
-        async with self._following:
-            try:
-                found = await follow(identity, self._kafka, self._lake)
-            except CommandError as error:
-                return _problem(400, str(error))
-        return web.Response(body=orjson.dumps(found), content_type="application/json")
-
     async def _live(self, _: web.Request) -> web.Response:
         problem = self._service.failed()
         return web.Response(status=503 if problem else 200, text=f"{problem or 'ok'}\n")
-
-
-def _problem(status: int, text: str) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps({"problem": text}), content_type="application/json")
 
 
 async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:

@@ -67,8 +67,6 @@ FILES = {
         ("tap --kafka no-such-host.invalid:9092", 1, "does not resolve"),
         ("tap --kafka 127.0.0.1:1", 1, "127.0.0.1:1 cannot be reached (Connection refused)."),
         ("tap --from soon", 2, "expected a time such as"),
-        ("tap --last 3 --limit 3", 2, "leave out"),
-        ("tap --last 3 --from 10m", 2, "leave out"),
         ("up --services forward,nonsense", 2, "--services nonsense: it is one of courier"),
         *(
             (f"up --any-port --kafka {broker}", 2, f"--kafka {broker}: expected HOST:PORT")

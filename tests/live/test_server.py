@@ -41,14 +41,12 @@ def service() -> LiveService:
 
 @pytest.fixture
 async def page(service: LiveService) -> AsyncIterator[Client]:
-    serving = LiveServer(service, None, None, allowed_names("127.0.0.1", ()))
+    serving = LiveServer(service, allowed_names("127.0.0.1", ()))
     async with TestClient(TestServer(serving.application())) as client:
         yield client
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/page.css", "/page.js", "/icon.svg", "/state.json", "/follow?id=x", "/livez", "/none"]
-)
+@pytest.mark.parametrize("path", ["/", "/page.css", "/page.js", "/icon.svg", "/state.json", "/livez", "/none"])
 async def test_every_answer_allows_nothing_from_elsewhere(page: Client, path: str) -> None:
     answer = await page.get(path)
     for name, value in HEADERS.items():
@@ -63,7 +61,7 @@ async def test_every_answer_allows_nothing_from_elsewhere(page: Client, path: st
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/state.json", "/stream", "/follow"])
+@pytest.mark.parametrize("path", ["/", "/state.json", "/stream"])
 async def test_it_is_read_only(page: Client, method: str, path: str) -> None:
     assert (await page.request(method, path)).status == 405
 
@@ -98,10 +96,8 @@ async def test_names_of_other_sites_are_refused(page: Client, host: str, status:
     [
         ("/", "cross-site", "navigate", 200),
         ("/", "cross-site", "no-cors", 403),
-        ("/follow?id=d.0", "cross-site", "no-cors", 403),
-        ("/follow?id=d.0", "same-site", "navigate", 403),
-        ("/follow", "cross-site", "no-cors", 403),
-        ("/follow?id=x", "same-site", "navigate", 403),
+        ("/stream", "cross-site", "no-cors", 403),
+        ("/stream", "same-site", "navigate", 403),
         ("/state.json", "cross-site", "cors", 403),
         ("/state.json", "same-origin", "cors", 200),
         ("/state.json", "none", "navigate", 200),
@@ -182,15 +178,6 @@ async def test_a_viewer_that_does_not_read_is_sent_away(service: LiveService) ->
         service._tell(b"{}")
     assert not service.watched
     assert viewer.qsize() < 10
-
-
-async def test_an_id_is_checked_and_unknown_places_are_said(page: Client) -> None:
-    answer = await page.get("/follow", params={"id": "' or 1=1 --"})
-    assert answer.status == 400
-    assert "32 hex digits" in (await answer.json())["problem"]
-    way = await (await page.get("/follow", params={"id": "d." + "0" * 32})).json()
-    assert (way["record"], way["row"]) == (None, None)
-    assert way["said"] == ["The tables cannot be read from here.", "Kafka is not known here."]
 
 
 async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: LiveService) -> None:

@@ -108,11 +108,6 @@ class StoredRecord:
         """By time, then by place."""
         return self.timestamp, self.partition, self.offset
 
-    @property
-    def size(self) -> int:
-        """Bytes of its value and its headers."""
-        return len(self.value or b"") + sum(len(key) + len(value or b"") for key, value in self.headers)
-
 
 Row = dict[str, Any]
 

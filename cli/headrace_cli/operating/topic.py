@@ -6,8 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
-from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -18,27 +17,6 @@ from typing_extensions import override
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.records import BEGINNING, NOW, StoredRecord
 from headrace_cli.stack.reach import check_reachable
-
-
-class Newest(NamedTuple):
-    """The newest records that were found, the oldest first. `late`: the time was over before the end was reached."""
-
-    records: list[StoredRecord]
-    late: bool
-
-
-async def newest(
-    reader: TopicReader, count: int, wanted: Callable[[StoredRecord], bool], seconds: float = float("inf")
-) -> Newest:
-    """Read to the reader's end; keep the newest `count` of the wanted records, or fewer."""
-    kept: list[StoredRecord] = []
-    stop, at_end = monotonic() + seconds, await reader.at_the_end()
-    while not at_end and monotonic() <= stop:
-        kept += [record for record in await reader.step() if reader.before_the_end(record) and wanted(record)]
-        kept = sorted(kept, key=lambda record: record.order)[-count:]
-        at_end = await reader.at_the_end()
-    return Newest(kept, not at_end)
-
 
 RECORDS: Final = 500
 """Most records of one step."""
@@ -60,7 +38,7 @@ class _Trouble(logging.Handler):
 
 
 class TopicReader:
-    """Reads `topic` from where it was told (`begin_at`, `begin_from`)."""
+    """Reads `topic` from where it was told (`begin_at`)."""
 
     def __init__(
         self,
@@ -77,15 +55,6 @@ class TopicReader:
         self._consumer = consumer
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends: Mapping[TopicPartition, int] = {}
-
-    @property
-    def partitions(self) -> int:
-        return len(self._partitions)
-
-    @property
-    def ends(self) -> Mapping[int, int]:
-        """Where each partition ended when the reader opened."""
-        return {place.partition: end for place, end in self._ends.items()}
 
     async def open(self) -> None:
         """Connect, and note where the topic ends now."""
@@ -105,12 +74,6 @@ class TopicReader:
             places = {place: self._ends[place] if at is None else at.offset for place, at in found.items()}
         for place in self._partitions:
             self._consumer.seek(place, places[place])
-
-    async def begin_from(self, places: Mapping[int, int]) -> None:
-        """Begin each partition at its place, or after it where Kafka has deleted; one without a place at its end."""
-        first = await self._consumer.beginning_offsets(self._partitions)
-        for place in self._partitions:
-            self._consumer.seek(place, max(first[place], places.get(place.partition, self._ends[place])))
 
     async def step(self) -> list[StoredRecord]:
         """Return the next records, in order of their time; none if none has come for half a second."""

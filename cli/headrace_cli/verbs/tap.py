@@ -17,7 +17,7 @@ import typer
 from headrace_common.operations.variables import named_protocols
 
 from headrace_cli import console
-from headrace_cli.ground import DEFAULT_STATE, CommandError, check_known
+from headrace_cli.ground import DEFAULT_STATE, check_known
 from headrace_cli.options import KafkaOption, StateOption, examples
 
 if TYPE_CHECKING:  # they import aiokafka and rich, and the help needs them not
@@ -33,7 +33,7 @@ app = typer.Typer()
     epilog=examples(
         "./headrace tap --protocol forward --stream 'shop.*'",
         "./headrace tap --from 10m --json | jq 'select(.body.level == \"error\")'",
-        "./headrace tap --quarantine --last 20",
+        "./headrace tap --quarantine --from 1h --no-follow",
     )
 )
 def tap(
@@ -50,7 +50,6 @@ def tap(
         str,
         typer.Option("--from", metavar="TIME", help="now (the default), beginning, an ISO time, or how long ago: 10m."),
     ] = "",
-    last: Annotated[int | None, typer.Option(min=1, max=10_000, help="The last N that are there, and no more.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after N.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
     follow: Annotated[
@@ -62,8 +61,6 @@ def tap(
     from headrace_cli.stack.reach import kafka_settings
 
     check_known("--protocol", protocol or (), named_protocols())
-    if last is not None and (begin or limit is not None):
-        raise CommandError("--last counts back from the end: leave out --from and --limit.", status=2)
     moment: datetime | str = begin or NOW
     if moment not in (NOW, BEGINNING):
         moment = parse_moment(begin, "--from", datetime.now(UTC))
@@ -74,7 +71,7 @@ def tap(
 
     tapping = _Tap(reject if quarantine else event, passes, as_json, limit, follow)
     try:
-        asyncio.run(tapping.run(kafka_settings(state, kafka), moment, last, quarantine=quarantine))
+        asyncio.run(tapping.run(kafka_settings(state, kafka), moment, quarantine=quarantine))
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
@@ -96,17 +93,11 @@ class _Tap:
     shown: int = 0
     read: int = 0
 
-    async def run(self, settings: KafkaSettings, moment: datetime | str, last: int | None, *, quarantine: bool) -> None:
-        """Show what is stored from `moment` on, or the newest `last` records among the last `last` offsets of each partition."""
-        from headrace_cli.operating.topic import newest, reading
+    async def run(self, settings: KafkaSettings, moment: datetime | str, *, quarantine: bool) -> None:
+        """Show what is stored from `moment` on."""
+        from headrace_cli.operating.topic import reading
 
         async with reading(settings, quarantine=quarantine, on_away=_say_away) as reader:
-            if last is not None:
-                await reader.begin_from({number: end - last for number, end in reader.ends.items()})
-                for record in (await newest(reader, last, self._wanted)).records:
-                    self._show(self.decode(record))
-                sys.stdout.flush()
-                return
             await reader.begin_at(moment)
             if self.follow and console.ERR.is_terminal:
                 console.ERR.print(f"{reader.topic} at {settings.bootstrap_servers}; Ctrl-C ends", style="dim")
@@ -115,18 +106,16 @@ class _Tap:
     async def _show_all(self, reader: TopicReader) -> None:
         while self.follow or not await reader.at_the_end():
             for record in await reader.step():
-                if (self.follow or reader.before_the_end(record)) and self._wanted(record):
-                    self._show(self.decode(record))
+                if self.follow or reader.before_the_end(record):
+                    self.read += 1
+                    if self.passes(row := self.decode(record)):
+                        self._show(row)
                     if self.shown == self.limit:
                         sys.stdout.flush()
                         return
             sys.stdout.flush()
             if output_closed():
                 raise BrokenPipeError
-
-    def _wanted(self, record: StoredRecord) -> bool:
-        self.read += 1
-        return self.passes(self.decode(record))
 
     def _show(self, row: Row) -> None:
         from headrace_cli.operating.records import as_json, pretty

@@ -54,7 +54,6 @@ const size = (n) => {
 };
 const plural = (n, noun) => `${whole(n)} ${noun}${n === 1 ? "" : "s"}`;
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
-const precise = (time) => `${clock(time)}.${String(Math.floor((time * 1000) % 1000)).padStart(3, "0")}`;
 const add = (values) => values.reduce((sum, value) => sum + (value || 0), 0);
 const ready = (replicas) => replicas.filter((each) => each.state === "ready").length;
 const worst = (replicas) => {
@@ -468,48 +467,6 @@ function drawProcesses() {
   }
 }
 
-// ---- follow an event
-
-let following = 0;
-function step(title, lines, open) {
-  return make("li", { class: open ? "open" : "" }, make("b", {}, title), ...lines.filter(Boolean).map((line) => make("span", {}, line)));
-}
-function drawWay(way) {
-  const list = make("ol", { class: "way" });
-  const { record, row } = way;
-  const one = record || row;
-  if (one) list.append(step("Received", [`${one.protocol} · stream ${one.stream} · source ${one.source}`,
-    record && record.event_time ? `its own time ${record.event_time}` : "", `receipt ${precise(record ? record.time : row.received)}`]));
-  if (record) list.append(step("Stored on Kafka: its client may be acknowledged", [`${record.topic}, partition ${record.partition}, offset ${whole(record.offset)} · ${size(record.bytes)}`,
-    record.reason ? `quarantined: ${record.reason}` : ""]));
-  else if (row) list.append(step("Stored on Kafka", [`${row.topic}, partition ${row.partition}, offset ${whole(row.offset)}`]));
-  if (row) list.append(step(`Landed in table ${row.table}`, [`its batch began at ${precise(row.landed)}, ${seconds(Math.max(0, row.landed - row.received))} after receipt`,
-    row.batch === null ? "its batch is not finished yet" : `batch ${whole(row.batch)} of job ${row.epoch}`]));
-  else if (record) list.append(step("Not landed yet", [], true));
-  $("way").replaceChildren(make("p", { class: "said" }, make("code", {}, way.id)), list, ...way.said.map((text) => make("p", { class: "said" }, text)));
-}
-async function follow(id, again = 0) {
-  const mine = ++following;
-  const buttons = document.querySelectorAll("#follow button");
-  if (!again) $("way").replaceChildren(make("p", { class: "said" }, "Looking …"));
-  buttons.forEach((button) => { button.disabled = true; });
-  try {
-    const answer = await fetch(`follow?id=${encodeURIComponent(id)}`);
-    const way = await answer.json();
-    if (mine !== following) return;
-    if (way.problem) $("way").replaceChildren(make("p", { class: "said" }, way.problem));
-    else {
-      drawWay(way);
-      if (way.record) $("follow-id").value = way.id;
-      if (way.record && !way.row && state && state.tables && again < 15) setTimeout(() => mine === following && follow(way.id, again + 1), 2000);
-    }
-  } catch {
-    $("way").replaceChildren(make("p", { class: "said" }, "The page's process does not answer."));
-  } finally {
-    buttons.forEach((button) => { button.disabled = false; });
-  }
-}
-
 // ---- the stream
 
 function draw() {
@@ -549,5 +506,3 @@ document.addEventListener("visibilitychange", () => { // who does not look costs
   else if (!stream) connect();
 });
 new ResizeObserver(() => { if (state) drawFlows(); }).observe($("race"));
-$("follow-form").addEventListener("submit", (event) => { event.preventDefault(); follow($("follow-id").value.trim()); });
-$("follow-newest").addEventListener("click", () => follow("newest"));

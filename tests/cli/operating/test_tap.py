@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from headrace_cli.machine.ports import free_port
@@ -26,13 +25,12 @@ from headrace_cli.operating.records import (
     pretty,
     reject,
 )
-from headrace_cli.operating.topic import TopicReader, newest, reading
 from headrace_cli.stack.broker import HOST
 from headrace_cli.verbs import tap as verb
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_reader.text import printable
 
-from tests.cli.operating.topics import event_headers, lead_to, produce, put, reject_headers
+from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 from tests.contract.waiting import there
@@ -114,8 +112,7 @@ def tapped(capsysbinary: pytest.CaptureFixture[bytes], **options: Any) -> list[A
     ("options", "numbers"),
     [
         ({"begin": "beginning", "follow": False}, range(15)),
-        ({"last": 3}, range(12, 15)),
-        ({"last": 3, "protocol": ["forward"]}, (8, 12, 14)),
+        ({"begin": BETWEEN, "follow": False, "protocol": ["forward"]}, (10, 12, 14)),
         ({"begin": "beginning", "follow": False, "stream": "SHOP"}, ()),
         ({"begin": "beginning", "limit": 2, "protocol": ["courier"]}, (1, 3)),
         ({"begin": BETWEEN, "follow": False}, range(10, 15)),
@@ -134,7 +131,7 @@ def test_what_is_there(
 @pytest.mark.kafka
 def test_quarantine(topics: KafkaSettings, capsys: pytest.CaptureFixture[str]) -> None:
     put(topics, topics.quarantine_topic, [(b"oops", reject_headers("bad_json"))])
-    assert verb.tap(Path("nowhere"), topics.bootstrap_servers, quarantine=True, last=5) == 0
+    assert verb.tap(Path("nowhere"), topics.bootstrap_servers, quarantine=True, begin="beginning", follow=False) == 0
     assert "bad_json, part 1/1: why" in capsys.readouterr().out
 
 
@@ -194,57 +191,6 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
             assert process.wait(120) == 0
     finally:
         broker.stop()
-
-
-@pytest.mark.kafka
-@pytest.mark.long
-async def test_looking_for_the_last_says_that_kafka_is_away_and_goes_on(tmp_path: Path) -> None:
-    broker, away = EmbeddedKafka(tmp_path / "kafka", free_port(HOST), free_port(HOST)), asyncio.Queue[bool]()
-    broker.start()
-    try:
-        topics = own_topics(broker.bootstrap)
-        await produce(topics, topics.events_topic, [(b"1", event_headers(1)), (b"2", event_headers(2))])
-        async with reading(topics, on_away=away.put_nowait) as reader:
-            await reader.begin_from({0: 1})  # so that nothing counts that has been fetched before
-            broker.kill()
-            looking = asyncio.create_task(newest(reader, 1, lambda _: True))
-            assert await away.get()
-            assert not looking.done()
-            await asyncio.to_thread(broker.start)
-            assert [record.value for record in (await looking).records] == [b"2"]
-        assert not away.get_nowait()
-    finally:
-        broker.stop()
-
-
-class Reader:
-    """Reads what a test has put there, a few at a time."""
-
-    def __init__(self, count: int, end: int) -> None:
-        self._left = [kept(b"x" * 10, (), offset) for offset in range(count)]
-        self._end = end
-
-    async def step(self) -> list[StoredRecord]:
-        step, self._left = self._left[:3], self._left[3:]
-        return step
-
-    def before_the_end(self, record: StoredRecord) -> bool:
-        return record.offset < self._end
-
-    async def at_the_end(self) -> bool:
-        return not self._left
-
-
-@pytest.mark.parametrize(
-    ("count", "end", "seconds", "offsets", "late"),
-    [(10, 8, 60, [4, 5, 7], False), (9, 100, -1, [], True), (0, 100, -1, [], False)],
-)
-async def test_the_newest_are_kept_the_oldest_first_until_the_time_is_over(
-    count: int, end: int, seconds: float, offsets: list[int], late: bool
-) -> None:
-    reader = cast("TopicReader", Reader(count, end))
-    found = await newest(reader, 3, lambda record: record.offset != 6, seconds)
-    assert ([record.offset for record in found.records], found.late) == (offsets, late)
 
 
 @pytest.mark.parametrize("name", FAULTY)
