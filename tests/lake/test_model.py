@@ -248,6 +248,16 @@ def test_what_kafka_deletes_of_a_topic_that_was_recreated_is_a_loss() -> None:
     assert script.lost("reason", "from", "to") == [("recreated", 1, None), ("recreated", 0, None), ("retention", 0, 1)]
 
 
+def test_the_loss_of_a_recreated_topic_begins_behind_a_loss_that_was_accepted_before() -> None:
+    with sound() as script:
+        script.send(QUARANTINE, 0, "", "")
+        script.kafka.topics[QUARANTINE].partitions[0].start = 5
+        script.land()
+        script.kafka.make(QUARANTINE, 1)
+        script.land()
+    assert script.lost("reason", "from", "to") == [("retention", 3, 5), ("recreated", 5, None)]
+
+
 def test_a_job_that_accepts_a_loss_goes_on_behind_it() -> None:
     with sound() as script:
         script.send(EVENTS, 0, "d.1", "d.2")

@@ -111,15 +111,17 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
         .collect()
     )  # fmt: skip
     ends: EndOffsets = {}
-    former = {}
+    former: dict[tuple[str, str, int], int] = {}
     for row in rows:
         topic, topic_id, number, end = row["topic"], row["topic_id"], row["partition"], row["end"]
+        if end is None:
+            continue
         if topic_id in names:
-            if end is not None:
-                pair = (names[topic_id], number)
-                ends[pair] = max(ends.get(pair, 0), end)
-        elif topic in topics and not row["reason"]:
-            former[topic, topic_id, number] = end
+            pair = (names[topic_id], number)
+            ends[pair] = max(ends.get(pair, 0), end)
+        elif topic in topics:
+            key = (topic, topic_id, number)
+            former[key] = max(former.get(key, 0), end)
     of_batches = [row for row in rows if not row["reason"]]
     return Coverage(
         ends,
