@@ -20,16 +20,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_lake.configuration.settings import LakeProcessSettings, location
-from headrace_lake.dedup import lookup
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex, NoIndex
-from headrace_lake.kafka import gaps, overwritten
+from headrace_lake.kafka import gaps, overwritten, unlanded
 from headrace_lake.kafka.checkpoint import of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, source_options
 from headrace_lake.kafka.start import Position
-from headrace_lake.kafka.watermarks import at_start
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.markers import GapMarkers
@@ -156,9 +154,10 @@ class Job:
         overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         this = Epoch(self._spark, self._lake, epoch, known, fence, found, self._log)
-        events = self._events_landing(index, this, topics)
-        self._health.set_waiting("reading the ids of what landed lately")
-        self._run_with_heartbeats(events.rebuild_index)
+        events = EventsLanding(this, index=index, horizon=self._settings.lake.horizon)
+        if not isinstance(index, NoIndex):
+            self._health.set_waiting("reading the ids of what landed lately")
+            self._run_with_heartbeats(partial(events.rebuild_index, self._ids_since(found, topics)))
         upkeep = Upkeep(
             self._spark,
             self._settings,
@@ -208,25 +207,13 @@ class Job:
                 self._health.heartbeat()
             done.result()
 
-    def _events_landing(self, index: DedupIndex, epoch: Epoch, topics: Mapping[str, TopicInfo]) -> EventsLanding:
+    def _ids_since(self, found: Position, topics: Mapping[str, TopicInfo]) -> int:
+        """Returns the Kafka timestamp, in ms, since which ids have to be known: records that repeat them may come yet."""
         kafka = self._settings.kafka
-        watermarks = None
-        if not isinstance(index, NoIndex):
-            name = epoch.topics.events
-            pairs = [(name, number) for number in range(topics[name].partitions)]
-            first = self._brokers.offsets(pairs, earliest=True)
-            next_offsets = {
-                pair[1]: max(epoch.position.landed.get(pair, start), start) for pair, start in first.items()
-            }
-            landed = partial(lookup.newest, self._spark, self._lake)
-            watermarks = at_start(self._spark, self._brokers, kafka, next_offsets, landed)
-        return EventsLanding(
-            epoch,
-            index=index,
-            watermarks=watermarks,
-            horizon=self._settings.lake.horizon,
-            slack=kafka.ack_deadline,
-        )
+        first = self._brokers.offsets(_partitions({kafka.events_topic: topics[kafka.events_topic]}), earliest=True)
+        next_offsets = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
+        oldest = unlanded.oldest(self._spark, self._brokers, kafka, next_offsets)
+        return oldest - round((self._settings.lake.horizon + kafka.ack_deadline) * 1000)
 
     def _watch(
         self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep, topics: Mapping[str, TopicInfo]

@@ -45,22 +45,6 @@ def test_what_the_table_holds_is_remembered_as_if_checked(
 
 
 @settings(deadline=None)
-@given(st.data())
-def test_expiry_changes_no_answer_at_or_above_the_watermark(data: st.DataObject) -> None:
-    arrays, model = IdArrays(HORIZON, 48 * 8), Model()  # room for eight entries: it works only if entries expire
-    offset = 0
-    for watermark in range(0, 400, HORIZON + 1):
-        arrays.expire(watermark - HORIZON)
-        for _ in range(data.draw(st.integers(0, 2))):
-            name = f"d.{data.draw(st.integers(0, 2)):032x}"
-            event = IdEvent(name, watermark + data.draw(st.integers(0, HORIZON)), offset, IdKind.ORDINARY)
-            offset += 1
-            assert arrays.check_and_add(rows([event])).tolist() == [model.check_and_add(event)]
-    assert arrays.state().forgotten == 0
-    assert arrays.state().ids <= 8
-
-
-@settings(deadline=None)
 @given(st.lists(batches((0, 300)), min_size=1, max_size=4), st.integers(1, 40))
 def test_out_of_room_it_loses_no_event_and_tells_what_it_still_can(parts: list[Any], most: int) -> None:
     """It may only miss duplicates, and only of events at or before the time that it reports as forgotten."""
@@ -80,10 +64,7 @@ def test_out_of_room_it_loses_no_event_and_tells_what_it_still_can(parts: list[A
             if asked.kind != IdKind.UNIQUE:
                 model.landed.setdefault(asked.id, []).append((asked.time, asked.place))
             assert arrays.state().ids <= most
-    landed = sum(map(len, model.landed.values()))
-    state = arrays.state()
-    assert state.ids + state.forgotten == landed
-    assert state.bytes <= 48 * most
+    assert arrays.state().bytes <= 48 * most
 
 
 @settings(deadline=None)

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.lake.model.commands import Replayer
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import Run
+from tests.lake.model.job import HORIZON, SLACK, Run
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import EVENTS, QUARANTINE
@@ -53,16 +53,21 @@ def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
     return _list(self, listed, found, self._erasures() + 1)
 
 
+def _without_the_horizon(self: EventsLanding, since: int) -> None:
+    _rebuild(self, since + round((HORIZON + SLACK) * 1000))
+
+
 _list = Erase._list
+_rebuild = EventsLanding.rebuild_index
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 230),
     "what a job left out is landed": (start, "DUPLICATES", "gaps", 3),
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 0),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 6),
     "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 6),
     "a batch is not counted": (Position, "add", _only_landed, 2),
-    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 20),
+    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 23),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
-    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 6),
+    "ids are read since the oldest record alone": (EventsLanding, "rebuild_index", _without_the_horizon, 6),
     "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 8),
     "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 18),
     "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 48),

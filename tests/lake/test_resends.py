@@ -224,8 +224,8 @@ def test_a_clock_two_years_ahead_forgets_nothing_and_drops_nothing(lake: Lake, m
     lake.run()
     right, rebuild = time.time, EventsLanding.rebuild_index
 
-    def then_resent(landing: EventsLanding) -> None:
-        rebuild(landing)
+    def then_resent(landing: EventsLanding, since: int) -> None:
+        rebuild(landing, since)
         lake.publish(*resends)
 
     monkeypatch.setattr(EventsLanding, "rebuild_index", then_resent)
@@ -282,7 +282,7 @@ def test_a_batch_is_read_twice_after_one_with_duplicates(lake: Lake, monkeypatch
 
     monkeypatch.setattr(ArraysIndex, "_rows_of", read)
     monkeypatch.setattr(ArraysIndex, "_accept", looked)
-    monkeypatch.setattr(EventsLanding, "begin_batch", before(lambda _: looks.append([]), EventsLanding.begin_batch))
+    monkeypatch.setattr(EventsLanding, "land", before(lambda *_: looks.append([]), EventsLanding.land))
     batches = [
         [Sent(d(1), 0), Sent(d(2), 0), Sent(d(1), 1)],
         [Sent(d(3), 2, bad=True), Sent(d(3), 3), Sent(u(4), 3, bad=True, marked=True)],

@@ -33,8 +33,10 @@ public final class RecentIds implements UDF4 {
     static final int SMALLEST = 64; // slots of a stripe
     static final long BYTES = 8L * FIELDS; // of a slot
     static final long EMPTY = Long.MIN_VALUE; // as the time of a slot
+    /** `forgottenTo` of an index that has forgotten nothing. */
+    public static final long NONE_FORGOTTEN = Long.MIN_VALUE;
     static final double FULLEST = 0.8;
-    static final double ROOMY = 0.6; // a stripe that is fuller without its expired entries grows, or forgets
+    static final double ROOMY = 0.6; // how full a stripe is when it has forgotten its oldest entries
     private static final int ID_LENGTH = 34;
     private static final byte[] DIGITS = new byte[128];
 
@@ -54,7 +56,6 @@ public final class RecentIds implements UDF4 {
     private transient Stripe[] stripes;
     transient AtomicLong held;
     transient AtomicLong uniques;
-    transient volatile long keepFrom;
     private transient volatile boolean resolved;
 
     /** Finds duplicates within `horizon` ms of each other, in at most `most` bytes. */
@@ -64,7 +65,6 @@ public final class RecentIds implements UDF4 {
         this.most = most;
         this.held = new AtomicLong();
         this.uniques = new AtomicLong();
-        this.keepFrom = Long.MIN_VALUE;
         this.stripes = new Stripe[STRIPES];
         for (int index = 0; index < STRIPES; index++) {
             this.stripes[index] = new Stripe(this);
@@ -131,11 +131,6 @@ public final class RecentIds implements UDF4 {
         return hash ^ hash >>> 32;
     }
 
-    /** Ids of events before this time, in ms, may be removed when room is needed. */
-    public void keepFrom(long time) {
-        keepFrom = time;
-    }
-
     /** Whether the index holds the originals of all republished `u.` ids of the next batch. */
     public void resolved(boolean yes) {
         resolved = yes;
@@ -155,18 +150,9 @@ public final class RecentIds implements UDF4 {
         return held.get();
     }
 
-    /** The number of entries forgotten early. */
-    public long forgotten() {
-        long sum = 0;
-        for (int index = 0; index < STRIPES; index++) {
-            sum += stripes[index].forgotten();
-        }
-        return sum;
-    }
-
-    /** The latest time of an entry forgotten early; Long.MIN_VALUE: none was. */
+    /** The latest time of an entry that was forgotten, in ms; or `NONE_FORGOTTEN`. */
     public long forgottenTo() {
-        long latest = Long.MIN_VALUE;
+        long latest = NONE_FORGOTTEN;
         for (int index = 0; index < STRIPES; index++) {
             latest = Math.max(latest, stripes[index].forgottenTo());
         }
@@ -183,8 +169,7 @@ public final class RecentIds implements UDF4 {
         private long[] slots;
         private int capacity;
         private int entries;
-        private long forgotten;
-        private long forgottenTo = Long.MIN_VALUE;
+        private long forgottenTo = NONE_FORGOTTEN;
 
         Stripe(RecentIds all) {
             this.all = all;
@@ -195,10 +180,6 @@ public final class RecentIds implements UDF4 {
 
         synchronized int entries() {
             return entries;
-        }
-
-        synchronized long forgotten() {
-            return forgotten;
         }
 
         synchronized long forgottenTo() {
@@ -263,39 +244,29 @@ public final class RecentIds implements UDF4 {
             return slots;
         }
 
-        /** Removes expired entries. If many are left, the stripe grows; if it must not, it forgets the oldest entries. */
+        /** The stripe grows; if it must not, it forgets its oldest entries. */
         private void makeRoom() {
-            long from = all.keepFrom;
-            int left = 0;
-            for (int at = 2; at < slots.length; at += FIELDS) {
-                if (slots[at] != EMPTY && slots[at] >= from) {
-                    left++;
-                }
-            }
-            int wanted = capacity;
+            long from = Long.MIN_VALUE;
             int ties = 0; // how many entries of the oldest time that stays are forgotten nevertheless
-            if (left > capacity * ROOMY) {
-                wanted = capacity + capacity / 4;
-                long more = (wanted - capacity) * BYTES;
-                if (all.held.addAndGet(more) > all.most) {
-                    all.held.addAndGet(-more);
-                    wanted = capacity;
-                    int drop = left - (int) (capacity * ROOMY);
-                    long[] times = new long[left];
-                    int count = 0;
-                    for (int at = 2; at < slots.length; at += FIELDS) {
-                        if (slots[at] != EMPTY && slots[at] >= from) {
-                            times[count++] = slots[at];
-                        }
+            int wanted = capacity + capacity / 4;
+            long more = (wanted - capacity) * BYTES;
+            if (all.held.addAndGet(more) > all.most) {
+                all.held.addAndGet(-more);
+                wanted = capacity;
+                int drop = entries - (int) (capacity * ROOMY);
+                long[] times = new long[entries];
+                int count = 0;
+                for (int at = 2; at < slots.length; at += FIELDS) {
+                    if (slots[at] != EMPTY) {
+                        times[count++] = slots[at];
                     }
-                    Arrays.sort(times);
-                    from = times[drop];
-                    for (int index = drop - 1; index >= 0 && times[index] == from; index--) {
-                        ties++;
-                    }
-                    forgotten += drop;
-                    forgottenTo = Math.max(forgottenTo, times[drop - 1]);
                 }
+                Arrays.sort(times);
+                from = times[drop];
+                for (int index = drop - 1; index >= 0 && times[index] == from; index--) {
+                    ties++;
+                }
+                forgottenTo = Math.max(forgottenTo, times[drop - 1]);
             }
             long[] old = slots;
             slots = empty(wanted);

@@ -79,10 +79,6 @@ class ArraysIndex(DedupIndex):
             self._ids.add(_rows(landed.where(f"time >= {first}L and time < {end}L"), IdKind.LANDED))
 
     @override
-    def expire(self, keep_from: int) -> None:
-        self._ids.expire(keep_from)
-
-    @override
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
         if self._again or not stepwise(self._spark):
             places = self._places(self._rows_of(decoded), decoded)

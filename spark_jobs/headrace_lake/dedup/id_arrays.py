@@ -66,20 +66,14 @@ class IdArrays:
         self._horizon: Final = horizon
         self._most: Final = most // _PEAK_BYTES
         self._runs: list[_Run] = []
-        self._keep_from = -(1 << 63)
-        self._forgotten = 0
         self._forgotten_to: int | None = None
         self.uniques = 0
         """The number of entries with `u.` ids. At 0, unrepublished `u.` ids need no check."""
 
-    def expire(self, keep_from: int) -> None:
-        """Lets entries before this time, in ms, be removed when room is needed."""
-        self._keep_from = keep_from
-
     def state(self) -> IndexState:
         """Returns the current size."""
         ids = sum(map(len, self._runs))
-        return IndexState(ids, ids * _BYTES, self._forgotten, self._forgotten_to)
+        return IndexState(ids, ids * _BYTES, self._forgotten_to)
 
     def add(self, rows: IdRows) -> None:
         """Adds `rows`, which are in the table."""
@@ -160,8 +154,8 @@ class IdArrays:
         self.uniques = sum(int(np.count_nonzero(run.place < 0)) for run in self._runs)
 
     def _merge(self) -> None:
-        """Merges the last two runs, without expired entries."""
-        small, large = self._live(self._runs.pop()), self._live(self._runs.pop())
+        """Merges the last two runs."""
+        small, large = self._runs.pop(), self._runs.pop()
         into = np.searchsorted(large.key, small.key) + np.arange(len(small))
         kept = np.ones(len(small) + len(large), np.bool_)
         kept[into] = False
@@ -171,21 +165,13 @@ class IdArrays:
             column[into] = mine
             column[kept] = others
             merged.append(column)
-        if len(kept):
-            self._runs.append(_Run(*merged))
-
-    def _live(self, run: _Run) -> _Run:
-        return run.take(run.time >= self._keep_from)
+        self._runs.append(_Run(*merged))
 
     def _forget(self) -> None:
-        """Removes expired entries; if too many are left, forgets the oldest. At most one run exists."""
-        self._runs = [live for run in self._runs if len(live := self._live(run))]
-        drop = sum(map(len, self._runs)) - int(self._most * _ROOMY)
-        if drop <= 0:
-            return
+        """Forgets the oldest entries of the only run, which is too long."""
         (run,) = self._runs
+        drop = len(run) - int(self._most * _ROOMY)
         oldest = np.argpartition(run.time, drop - 1)[:drop]
-        self._forgotten += drop
         latest = int(run.time[oldest].max())
         self._forgotten_to = latest if self._forgotten_to is None else max(self._forgotten_to, latest)
         stays = np.ones(len(run), np.bool_)

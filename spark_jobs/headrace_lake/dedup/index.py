@@ -2,8 +2,8 @@
 
 An event is a duplicate if the index holds an event with the same id whose Kafka timestamp is at most the horizon away, before
 or after. It is not a duplicate if the index holds this very record (by its place): so a batch that lands again gets the same
-answers. The index adds every event that is not a duplicate. When it needs room, it removes the ids that have expired
-(`DedupIndex.expire`); if that is not enough, it forgets the oldest ids early, and counts them.
+answers. The index adds every event that is not a duplicate. When its memory is full, it forgets the ids with the oldest
+timestamps.
 
 Two indexes give the same answers at different costs. `map_index` lives in the JVM that runs the tasks, and the
 writing query asks it row by row; it needs a single JVM. `arrays_index` lives in the driver's Python: it reads the ids in the
@@ -47,8 +47,7 @@ class IndexState(NamedTuple):
 
     ids: int  # entries
     bytes: int
-    forgotten: int  # entries forgotten early since the start
-    forgotten_to: int | None  # the latest time, in ms, among them
+    forgotten_to: int | None  # the latest time, in ms, of an entry that was forgotten
 
 
 Accept = Callable[[Sequence[str]], None]
@@ -67,9 +66,6 @@ class DedupIndex(Protocol):
 
     def add_landed(self, since: int, inside: str = "true") -> None:
         """Adds the events table's ids since `since` (ms), of the rows that meet `inside` (SQL). Blocks until done."""
-
-    def expire(self, keep_from: int) -> None:
-        """Lets ids from before this time, in ms, be removed when room is needed."""
 
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
         """Adds the column `DUPLICATE` to `decoded` (see `decode.events`), passes it to `write`, and returns what that returns.
@@ -92,16 +88,12 @@ class NoIndex(DedupIndex):
         pass
 
     @override
-    def expire(self, keep_from: int) -> None:
-        pass
-
-    @override
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
         return write(decoded.withColumn(DUPLICATE, sf.lit(False)))
 
     @override
     def state(self) -> IndexState:
-        return IndexState(0, 0, 0, None)
+        return IndexState(0, 0, None)
 
     @override
     def close(self) -> None:

@@ -60,14 +60,6 @@ def landed(spark: SparkSession, lake: str, since: int, topic_id: str, inside: st
     return rows.selectExpr("event_id", f"{TIME} as time", f"{place(topic_id)} as place")
 
 
-def newest(spark: SparkSession, lake: str) -> int | None:
-    """Returns the latest Kafka timestamp in the events table, in ms; None if it has no row. Blocks: it reads one column of all
-    rows.
-    """
-    ((found,),) = _events(spark, lake).agg(sf.max(sf.expr(TIME))).collect()
-    return None if found is None else int(found)
-
-
 def of_republished(
     spark: SparkSession, lake: str, decoded: DataFrame, horizon: int, topic_id: str
 ) -> tuple[DataFrame, DataFrame]:

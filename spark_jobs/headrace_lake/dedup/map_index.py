@@ -46,10 +46,6 @@ class MapIndex(DedupIndex):
         self._take(lookup.landed(self._spark, self._lake, since, self._topic_id, inside), IdKind.LANDED)
 
     @override
-    def expire(self, keep_from: int) -> None:
-        self._ids.keepFrom(keep_from)
-
-    @override
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
         """Deduplicates a batch. If it holds a republished `u.` id, the query fails before it commits anything.
 
@@ -71,9 +67,9 @@ class MapIndex(DedupIndex):
 
     @override
     def state(self) -> IndexState:
-        ids = self._ids
-        forgotten = int(ids.forgotten())
-        return IndexState(int(ids.ids()), int(ids.bytes()), forgotten, int(ids.forgottenTo()) if forgotten else None)
+        forgotten_to = int(self._ids.forgottenTo())
+        none = forgotten_to == self._class.NONE_FORGOTTEN
+        return IndexState(int(self._ids.ids()), int(self._ids.bytes()), None if none else forgotten_to)
 
     @override
     def close(self) -> None:

@@ -140,7 +140,7 @@ class Landing:
         self._check_contiguous(ranges)
         self._check_topics()
         self._epoch.spark.sparkContext.setJobDescription(described(batch, self._epoch.number, ranges))
-        self._events.begin_batch()
+        self._events.erased.refresh()
         records = gathered(records, ranges)
         landed_at = datetime.now(UTC)
         left = self._left_behind(ranges)
@@ -164,14 +164,13 @@ class Landing:
         self._epoch.fence.check(version)
 
         self._epoch.position.add(ranges)
-        self._events.landed(ranges, found)
         took = time.monotonic() - began
         self._on_landed(
             BatchResult(
                 batch, counts.total(), found.events, sum(quarantined.reasons.values()), found.looked_up, took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
-                newest=max(found.latest.values(), default=None),
+                newest=found.newest,
                 duplicates=Counter(each.protocol if each.protocol in PROTOCOLS else OTHER for each in found.left_out),
                 erased=found.erased,
                 reasons=quarantined.reasons,

@@ -38,11 +38,8 @@ class LakeMetrics(Catalogue):
         )
         self.remembered_seconds = self.gauge(
             "lake_remembered_seconds",
-            "The job recognises a resend within this time: LAKE__HORIZON, or less while LAKE__DEDUP_MEMORY is full.",
-        )
-        self.forgotten_ids = self.counter(
-            "lake_forgotten_ids",
-            "Ids forgotten early because LAKE__DEDUP_MEMORY was full: resends of these events land again.",
+            "The job recognises a resend within this time: LAKE__HORIZON, or less if LAKE__DEDUP_MEMORY is too small for it: then"
+            " later resends land again.",
         )
         self.records_quarantined = self.counter(
             "lake_quarantined",

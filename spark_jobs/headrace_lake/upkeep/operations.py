@@ -36,7 +36,6 @@ class LakeHealth(Health):
         self._last_heartbeat = time.monotonic()
         self._waiting_for = "Spark is starting"
         self._rows: dict[str, str] = {}
-        self._forgotten = 0
         self._notes: list[str] = []
 
     def heartbeat(self) -> None:
@@ -85,10 +84,8 @@ class LakeHealth(Health):
         metrics.remembered_ids.set(state.ids)
         metrics.remembered_bytes.set(state.bytes)
         metrics.remembered_seconds.set(dedup_status.span)
-        metrics.forgotten_ids.inc(max(0, state.forgotten - self._forgotten))
-        self._forgotten = state.forgotten
         self._notes = (
-            [f"resends are recognised within {dedup_status.span:.0f} s only: LAKE__DEDUP_MEMORY is full"]
+            [f"resends are recognised within {dedup_status.span:.0f} s only: LAKE__DEDUP_MEMORY is too small"]
             if dedup_status.short
             else []
         )

@@ -97,7 +97,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         """Says once that ids of the horizon were forgotten, so that their resends land again; and again when that was over."""
         status = result.dedup_status
         if status is not None and status.short and not self._short:
-            self._log.warning("ids forgotten early", ids=status.state.forgotten, recognised_within=round(status.span))
+            self._log.warning("ids forgotten early", recognised_within=round(status.span))
         self._short = status is not None and status.short
 
     def run_due(self) -> None:

@@ -20,7 +20,7 @@ from zlib import crc32
 from headrace_lake.commands import erase, replay, replay_rows
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
-from headrace_lake.kafka import gaps, start, watermarks
+from headrace_lake.kafka import gaps, start, unlanded
 from headrace_lake.kafka.checkpoint import Range, of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
@@ -170,8 +170,8 @@ class World:
             (compaction, "by_arrow", merged),
             (start, "live_rows", lambda spark, table, _: spark.read.format("delta").load(table)),
             (gaps, "rows", self.gap_rows),
-            (watermarks, "_now", lambda: int(self.now() * 1000)),
-            (watermarks, "_first_times", self.first_times),
+            (unlanded, "_now", lambda: int(self.now() * 1000)),
+            (unlanded, "_first_times", self.first_times),
             (retention, "cancelled_if", lambda *_: contextlib.nullcontext()),
             (landing, "gathered", lambda records, _: records),
             *((module, "datetime", moment) for module in (landing, replay, start)),
@@ -280,13 +280,12 @@ SPOKEN = (
 def measure_events(rows: Rows) -> dict[str, Any]:
     """What the product observes while it writes events; see `landing_events._measured`."""
     again = left_out(Expression(lambda row: row["event_id"] and row[DUPLICATE]), "event_id")
-    lately = [{"n": row["partition"], "t": row["received_time"]} for row in rows]
     return {
         "records": Counter(row["partition"] for row in rows),
         "ages": Counter(0 for row in rows if row["event_id"] and not row[DUPLICATE]),
         "faulty": sum(not row["event_id"] for row in rows),
         **measured(rows, [again]),
-        "looked_up": 0, "markers": 0, "lately": json.dumps(lately),
+        "looked_up": 0, "markers": 0, "newest": max((row["received_time"] for row in rows), default=None),
         "erased": sum(bool(row.get(ERASED) and row["event_id"]) for row in rows),
     }  # fmt: skip
 
@@ -301,7 +300,7 @@ def left_out(which: Expression, column: str) -> Expression:
 
 
 class Ids(DedupIndex):
-    """An index that forgets an id as soon as it may, and asks as `RecentIds` does: a place is no duplicate of itself."""
+    """An index that forgets nothing, and asks as `RecentIds` does: a place is no duplicate of itself."""
 
     def __init__(self, world: World, lake: str, topic_id: str) -> None:
         self._world = world
@@ -316,9 +315,6 @@ class Ids(DedupIndex):
                 here = row["topic_id"] == self._topic_id
                 place = (row["partition"], row["offset"]) if here else None
                 self._known[row["event_id"]] = row["received_time"], place
-
-    def expire(self, keep_from: int) -> None:
-        self._known = {name: (time, place) for name, (time, place) in self._known.items() if time >= keep_from}
 
     def deduplicate(self, decoded: Any, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         def asked() -> Rows:
@@ -335,7 +331,7 @@ class Ids(DedupIndex):
         return False
 
     def state(self) -> IndexState:
-        return IndexState(len(self._known), 0, 0, None)
+        return IndexState(len(self._known), 0, None)
 
     def close(self) -> None:
         pass
@@ -383,7 +379,6 @@ class Run:
             events = self._events(this, topics)
         except DataLossError as error:
             raise HaltError("Spark: data were lost") from error
-        events.rebuild_index()
         job = Landing(
             this, checkpoint=self._checkpoint, brokers=self._brokers, events=events,
             markers=Ignored(), stopping=lambda: False,  # type: ignore[arg-type]
@@ -416,21 +411,14 @@ class Run:
         upkeep.run_due(at_once=True)
 
     def _events(self, epoch: Epoch, topics: Mapping[str, TopicInfo]) -> EventsLanding:
-        """As `Job._events_landing`."""
+        """As `Job._land_with` and `Job._ids_since`."""
         pairs = [(EVENTS, number) for number in range(topics[EVENTS].partitions)]
         first = self._brokers.offsets(pairs, earliest=True)
         following = {pair[1]: max(epoch.position.landed.get(pair, offset), offset) for pair, offset in first.items()}
-        kafka: Any = SimpleNamespace(events_topic=EVENTS)
-        marks = watermarks.at_start(self._spark, self._brokers, kafka, following, self._newest)
-        return EventsLanding(
-            epoch, index=Ids(self._world, self._lake, epoch.topics.ids[EVENTS]), watermarks=marks,
-            horizon=HORIZON, slack=SLACK,
-        )  # fmt: skip
-
-    def _newest(self) -> int | None:
-        return max(
-            (row["received_time"] for row in self._world.disk.table(f"{self._lake}/{EVENTS_TABLE}").rows), default=None
-        )
+        oldest = unlanded.oldest(self._spark, self._brokers, SimpleNamespace(events_topic=EVENTS), following)  # type: ignore[arg-type]
+        events = EventsLanding(epoch, index=Ids(self._world, self._lake, epoch.topics.ids[EVENTS]), horizon=HORIZON)
+        events.rebuild_index(oldest - round((HORIZON + SLACK) * 1000))
+        return events
 
     def _query(self, job: Landing, epoch: int, found: Position, topics: Mapping[str, TopicInfo]) -> None:
         """Spark's streaming query over both topics, `AvailableNow` without its fixed end."""
