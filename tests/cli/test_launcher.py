@@ -113,9 +113,6 @@ class Repository:
         (root / "cli" / "pyproject.toml").touch()
         (root / "cli" / "headrace_cli" / "__init__.py").touch()
         (root / "cli" / "headrace_cli" / "__main__.py").write_text(PROGRAM)
-        version = root / "libs" / "common" / "headrace_common" / "__init__.py"
-        version.parent.mkdir(parents=True)
-        version.write_text('__version__ = "9.8.7"\n')
         shutil.copy(LAUNCHER, root / "headrace")
         self.pin("1.0")
 
@@ -174,17 +171,16 @@ def make(tmp_path: Path) -> Iterator[Callable[[str], Repository]]:
     index.server.shutdown()
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["up", "--help"], ["quarantine", "--help"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["up", "-h"]])
 def test_help_needs_no_set_up(make: Callable[[str], Repository], arguments: list[str]) -> None:
     repository = make("repository")
     shutil.copytree(LAUNCHER.parent / "cli", repository.root / "cli", dirs_exist_ok=True)
     status, output, errors = repository.run(*arguments)
     assert (status, errors) == (0 if arguments else 2, "")
-    chosen = arguments[:-1]
-    assert output.startswith(f"Usage: ./headrace {chosen[0] if chosen else 'COMMAND'} ")
+    assert output.startswith("Usage: ./headrace COMMAND ")
     command = typer.main.get_command(app)
     assert isinstance(command, typer.core.TyperGroup)
-    assert set(re.findall(r"^  (\S+) +[A-Z]", output, re.MULTILINE)) == set(chosen or command.commands)
+    assert set(re.findall(r"^  (\S+) +[A-Z]", output, re.MULTILINE)) == set(command.commands)
     assert repository.run(*arguments, _HEADRACE_COMPLETE="complete_bash") == (0, "", "")
     assert not repository.venv.exists()
 
@@ -192,21 +188,15 @@ def test_help_needs_no_set_up(make: Callable[[str], Repository], arguments: list
 @pytest.mark.long
 def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     repository = make("repository")
-    assert repository.run("--version") == (0, "headrace 9.8.7\n", "")
-    assert not repository.venv.exists()
-
     status, output, errors = repository.run("one", "two")
     assert (status, output) == (0, "ran 1.0 one two\n"), errors
     assert errors.startswith("Setting up ")
-
-    log = (repository.venv / "setup.log").stat().st_mtime_ns
     assert repository.run("fail") == (5, "ran 1.0 fail\n", "")
-    assert (repository.venv / "setup.log").stat().st_mtime_ns == log
 
     repository.pin("2.0")
     status, output, errors = repository.run("go")
     assert (status, output) == (0, "ran 2.0 go\n")
-    assert errors.startswith("What Headrace needs has changed, or")
+    assert errors.startswith("What Headrace needs has changed")
 
     # a package that an interruption left without its RECORD, and without its module
     (site,) = repository.venv.glob("lib/python3*/site-packages")
@@ -215,7 +205,7 @@ def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     (repository.venv / "headrace.stamp").unlink()
     status, output, errors = repository.run("go")
     assert (status, output) == (0, "ran 2.0 go\n"), errors
-    assert errors.startswith("What Headrace needs has changed, or")
+    assert errors.startswith("Setting up ")
 
     # a new part
     (repository.root / "services" / "new" / "headrace_new").mkdir(parents=True)
@@ -276,7 +266,7 @@ def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repositor
     if how is signal.SIGINT:
         output, errors = process.communicate(timeout=SETTING_UP)
         assert (process.returncode, output) == (130, ""), errors
-        assert "the next start goes on" in errors
+        assert "the next start begins again" in errors
     assert not (repository.venv / "headrace.stamp").exists()
     again = repository.start("again")
     if how is signal.SIGKILL:
@@ -284,20 +274,17 @@ def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repositor
     repository.index.gate.set()
     output, errors = again.communicate(timeout=SETTING_UP)
     assert (again.returncode, output) == (0, "ran 1.0 again\n"), errors
-    assert "or the set-up was interrupted" in errors
+    assert "Setting up " in errors
 
 
 @pytest.mark.long
-def test_an_index_that_cannot_be_reached_is_one_sentence(make: Callable[[str], Repository]) -> None:
+def test_an_index_that_cannot_be_reached(make: Callable[[str], Repository]) -> None:
     repository = make("repository")
     nowhere = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "1"}
     status, output, errors = repository.run("go", **nowhere)
     assert (status, output) == (1, "")
-    assert errors.strip().splitlines()[-1].startswith("headrace: The set-up failed: ERROR: No matching distribution")
-    repository.pin_as("7.0", "0" * 64)
-    status, _, errors = repository.run("go")
-    assert status == 1
-    assert re.search(r"headrace: The set-up failed: ERROR: .*tiny==7\.0", errors)
+    assert "ERROR: No matching distribution" in errors
+    assert errors.endswith("headrace: The set-up failed; the lines above say why.\n")
 
 
 @pytest.mark.long
@@ -307,15 +294,19 @@ def test_a_file_that_is_not_the_pinned_one_is_not_installed(make: Callable[[str]
     status, output, errors = repository.run("go")
     assert (status, output) == (1, "")
     assert not list(repository.venv.glob("lib/python3*/site-packages/tiny*"))
-    assert errors.strip().splitlines()[-1].startswith("headrace: The set-up failed: ERROR: THESE PACKAGES DO NOT MATCH")
+    assert "ERROR: THESE PACKAGES DO NOT MATCH" in errors
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(make: Callable[[str], Repository]) -> None:
-    repository = make("repository")
-    status, _, errors = repository.run("go", HEADRACE_VENV="/proc/nowhere")
-    assert status == 1
-    assert errors.startswith("headrace: /proc/nowhere cannot be written (")
-    assert errors.count("\n") == 1
+def test_a_folder_that_cannot_be_used_is_one_sentence(make: Callable[[str], Repository], tmp_path: Path) -> None:
+    repository, theirs = make("repository"), tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "kept").touch()
+    for folder, why in (("/proc/nowhere", "cannot be written ("), (str(theirs), "is not empty, and not Headrace's")):
+        status, _, errors = repository.run("go", HEADRACE_VENV=folder)
+        assert status == 1
+        assert errors.startswith(f"headrace: {folder} {why}")
+        assert errors.count("\n") == 1
+    assert [path.name for path in theirs.iterdir()] == ["kept"]
 
 
 @pytest.fixture
@@ -327,31 +318,10 @@ def launcher() -> ModuleType:
     return module
 
 
-def python(folder: Path, name: str, *, fits: bool) -> Path:
-    """A script that answers as a Python does that is new enough and has venv; or not."""
-    path = folder / name
-    path.write_text(f"#!/bin/sh\necho {path}\nexit {0 if fits else 1}\n")
-    path.chmod(0o755)
-    return path
-
-
-@pytest.mark.parametrize(("mine", "other", "chosen"), [(True, True, "mine"), (False, True, "python3.12")])
-def test_a_python_on_the_path_stands_in(
-    mine: bool, other: bool, chosen: str, launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    python(tmp_path, "python3.12", fits=other)
-    monkeypatch.setattr(sys, "executable", str(python(tmp_path, "mine", fits=mine)))
-    assert launcher.choose_python() == str(tmp_path / chosen)
-
-
-def test_without_any_python_that_fits_it_says_what_is_missing(
-    launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(python(tmp_path, "mine", fits=False)))
-    with pytest.raises(launcher.SetupError, match=r"needs Python 3\.11 or newer .* python3-venv"):
-        launcher.choose_python()
+def test_a_python_that_is_too_old_is_one_sentence(launcher: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "OLDEST", (4, 0))
+    with pytest.raises(launcher.SetupError, match=r"needs Python 3\.11 or newer"):
+        launcher.set_up("")
 
 
 def test_the_command_line_sees_no_packages_of_another_python(
