@@ -25,7 +25,7 @@ from tests.tiers import sized
 EACH = 25
 """Seeds of one test: so that workers share them."""
 
-SEEDS = sized(200, 1000, 20_000)
+SEEDS = sized(200, 500, 20_000)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))
