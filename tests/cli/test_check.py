@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,11 +11,10 @@ import pytest
 import typer
 from headrace_cli.ground import ROOT
 from headrace_cli.verbs import test as verb
-from headrace_cli.verbs.test import MOST_RERUNS, WORKERS, Tier, once_more, selects, spread
+from headrace_cli.verbs.test import MOST_RERUNS, WHOLE, Tier
 
 from tests import tiers
 
-PARALLEL = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
 SAMPLE = """\
 import pytest
 from tests.tiers import examples, sized
@@ -44,43 +42,8 @@ def test_it(number, before=set()):
 Run = Callable[..., tuple[int, list[str]]]
 
 
-@pytest.mark.parametrize(("cores", "options"), [(1, []), (2, PARALLEL), (8, PARALLEL)])
-def test_more_cores_than_one_share_the_files(cores: int, options: list[str]) -> None:
-    assert spread([], cores) == options
-
-
-SELECTIONS = (
-    ["tests/cli"],
-    ["tests/cli/test_check.py::test_it"],
-    ["-k", "kill"],
-    ["-kkill"],
-    ["-m", "kafka"],
-    ["--lf"],
-)
-OF_PROCESSES = (["--pdb"], ["-s"], ["-n0"], ["-n", "3"], ["--numprocesses=3"], ["--co"])
-OTHERS: tuple[list[str], ...] = (
-    [],
-    ["-x"],
-    ["-q"],
-    ["--maxfail=3"],
-    ["--color=no"],
-    ["--durations", "10"],
-    ["--junit-xml=report.xml"],
-    ["cli"],
-)
-
-
-@pytest.mark.parametrize("arguments", [*SELECTIONS, *OF_PROCESSES, *OTHERS])
-def test_a_selection_and_options_of_processes_run_in_one(arguments: list[str]) -> None:
-    assert selects(arguments) is (arguments in SELECTIONS)
-    assert spread(arguments, 2) == (PARALLEL if arguments in OTHERS else [])
-    assert bool(once_more(arguments)) is (arguments in OTHERS)
-
-
 @pytest.fixture(autouse=True)
-def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine where everything is there."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+def everything_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verb, "jars", lambda *_: None)
     monkeypatch.setattr(verb, "java_home", lambda: Path("/java"))
 
@@ -121,11 +84,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.mark.parametrize(
     ("arguments", "asked", "tier", "handed"),
     [
-        ([], None, "quick", PARALLEL),
-        (["-x"], Tier.ALL, "all", [*PARALLEL, "-x"]),
-        (["-x"], Tier.FULL, "full", [*PARALLEL, "-x"]),
+        ([], None, "quick", [*WHOLE]),
+        (["-x"], Tier.ALL, "all", [*WHOLE, "-x"]),
+        (["--maxfail=3", "-n0"], Tier.FULL, "full", [*WHOLE, "--maxfail=3", "-n0"]),
         (["tests/cli", "--pdb"], None, "all", ["tests/cli", "--pdb"]),
         (["tests/cli"], Tier.FULL, "full", ["tests/cli"]),
+        *(([*words], None, "all", [*words]) for words in (["-k", "kill"], ["-kkill"], ["-m", "kafka"], ["--lf"])),
     ],
 )
 def test_what_is_handed_to_pytest(
@@ -133,7 +97,7 @@ def test_what_is_handed_to_pytest(
 ) -> None:
     status, options = run(arguments, asked)
     assert status == 0
-    assert options == ["--require=go", f"--tier={tier}", *once_more(arguments), *handed]
+    assert options == ["--require=go", f"--tier={tier}", *handed]
 
 
 @pytest.mark.parametrize(("status", "end"), [(1, None), (-11, "SIGSEGV"), (4, "status 4")])
@@ -192,7 +156,14 @@ def ran(folder: Path, tests: dict[str, str], *options: str) -> subprocess.Comple
 @pytest.mark.parametrize(("folder", "failures", "status"), [("sample", 3, 0), ("sample", 4, 1), ("simulation", 1, 1)])
 def test_a_failed_test_is_run_once_more_and_named(tmp_path: Path, folder: str, failures: int, status: int) -> None:
     """At most three of a run, and none that a seed has made."""
-    done = ran(tmp_path, {folder: UNSTEADY.format(failures=failures)}, *once_more([]), "-p", "no:cacheprovider")
+    done = ran(
+        tmp_path,
+        {folder: UNSTEADY.format(failures=failures)},
+        "--reruns=1",
+        f"--max-suite-reruns={MOST_RERUNS}",
+        "-p",
+        "no:cacheprovider",
+    )
     assert done.returncode == status, done.stdout + done.stderr
     again = 0 if folder == "simulation" else min(failures, MOST_RERUNS)
     assert done.stdout.count("failed, and was run once more: tests/sample/test_sample.py::test_it[") == again

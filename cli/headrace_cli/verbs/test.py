@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -31,22 +30,15 @@ WORKERS: Final = 4
 MOST_RERUNS: Final = 3
 """More failures of one run are not a machine's noise."""
 
-TESTS: Final = ROOT / "tests"
-SELECTING: Final = ("-k", "-m", "--lf", "--last-failed", "--sw", "--stepwise")
-"""pytest's options that select tests; its paths are recognised by where they lead."""
-
-ONE_PROCESS: Final = (
-    "--pdb",
-    "--trace",
-    "-s",
-    "--capture=no",
-    "--co",
-    "--collect-only",
-    "-n",
-    "--numprocesses",
-    "--dist",
+WHOLE: Final = (
+    *("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"),
+    *("--reruns=1", f"--max-suite-reruns={MOST_RERUNS}"),
 )
-"""pytest's options that need one process, or say themselves how to spread."""
+"""How a whole tier runs: spread over workers file by file, with a failed test once more, which the run names and explains
+(tests/conftest.py). pytest's own options follow it, and win: `-n0` for a debugger. A selection is strict, in one process.
+"""
+SELECTING: Final = ("tests", "./tests", "-k", "-m", "--lf", "--last-failed", "--sw", "--stepwise")
+"""Beginnings of pytest's arguments that select tests."""
 
 
 class Tier(StrEnum):
@@ -80,8 +72,8 @@ def run_tests(
     """Run ruff, mypy and the quick tests; further arguments go to pytest, and tests that they select all run."""
     check_checkout("test")
     arguments = context.args
-    tier = Tier.FULL if full else Tier.ALL if everything or selects(arguments) else Tier.QUICK
-    shared = spread(arguments, os.cpu_count() or 1)
+    chosen = any(argument.startswith(SELECTING) for argument in arguments)
+    tier = Tier.FULL if full else Tier.ALL if everything or chosen else Tier.QUICK
     failed = []
     for name, command in LINT if lint else ():
         began = time.monotonic()
@@ -94,7 +86,7 @@ def run_tests(
             jars(name, progress)
     began = time.monotonic()
     tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
-    tests += [*once_more(arguments), *shared, *arguments]
+    tests += [*(() if chosen else WHOLE), *arguments]
     status = subprocess.run(tests, cwd=ROOT, env={**_environment(), "JAVA_HOME": str(java_home())}).returncode
     end = (
         "" if status in (0, 1) else f", ended by {signal.Signals(-status).name}" if status < 0 else f", status {status}"
@@ -111,40 +103,3 @@ def _environment() -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode")}
-
-
-def selects(arguments: Sequence[str]) -> bool:
-    """Return whether pytest's arguments name some of the tests."""
-    return any(_is_one_of(SELECTING, argument) or _is_of_tests(argument) for argument in arguments)
-
-
-def _is_one_of(options: Sequence[str], argument: str) -> bool:
-    """Return whether a word is one of the options; a short one may have its value appended: ``-n4``."""
-    short = not argument.startswith("--") and argument[:2] in options
-    return short or argument.partition("=")[0] in options or argument in options
-
-
-def _is_of_tests(argument: str) -> bool:
-    path = (ROOT / argument.partition("::")[0]).resolve()
-    return not argument.startswith("-") and path.is_relative_to(TESTS) and path.exists()
-
-
-def spread(arguments: Sequence[str], cores: int) -> list[str]:
-    """Return options that spread the tests over workers, file by file, if there is more than one core.
-
-    A selection runs in one process, so that a debugger works and the first failure stops it.
-    """
-    if cores < 2 or _alone(arguments):
-        return []
-    return ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
-
-
-def once_more(arguments: Sequence[str]) -> list[str]:
-    """Return options by which a whole tier runs a failed test once more, `MOST_RERUNS` of them at most. The run names each and
-    shows why it failed (tests/conftest.py). A selection is strict.
-    """
-    return [] if _alone(arguments) else ["--reruns=1", f"--max-suite-reruns={MOST_RERUNS}"]
-
-
-def _alone(arguments: Sequence[str]) -> bool:
-    return selects(arguments) or any(_is_one_of(ONE_PROCESS, argument) for argument in arguments)
