@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from binascii import crc32
 from collections import Counter, defaultdict
@@ -12,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from aiokafka.structs import TopicPartition
@@ -36,7 +33,7 @@ from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_
 from headrace_cli.operating.records import parse_moment
 from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
 from headrace_cli.stack.reach import check_reachable, kafka_settings
-from headrace_cli.wire.items import Item, ItemFilter, ItemReader, items_of
+from headrace_cli.wire.items import Item, ItemReader, items_of
 
 AT_ONCE: Final = 2_000
 """The most events that are looked up and published together, or `AT_ONCE_BYTES` of them."""
@@ -62,8 +59,8 @@ class Row:
     """Items that have left quarantine entirely."""
     events: int = 0
     in_the_lake: int = 0
-    still: Counter[str] = field(default_factory=Counter)
-    impossible: Counter[str] = field(default_factory=Counter)
+    rest: Counter[str] = field(default_factory=Counter)
+    """What the others are, in words."""
 
 
 @dataclass
@@ -84,9 +81,9 @@ class Total:
         row = self.rows.setdefault((item.reason, item.protocol), Row())
         row.items += 1
         row.events += len(found.events)
-        row.still += found.rejects
+        row.rest += Counter({f"still {reason}": count for reason, count in found.rejects.items()})
         if found.impossible:
-            row.impossible[found.impossible] += 1
+            row.rest[f"cannot be read again: {found.impossible}"] += 1
         elif not found.rejects:
             row.understood += 1
         return row
@@ -109,27 +106,18 @@ def replay(
         list[str] | None, typer.Option(metavar="NAME", help="Only this protocol; may be repeated.")
     ] = None,
     since: Annotated[str, typer.Option(metavar="TIME", help="Only from here on: an ISO time, or 10m, 1d ago.")] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Only before this time.")] = "",
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
-    ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Publish the events; without it they are only counted.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> int:
     """Read it once more, with this version and the settings now given, and publish what is understood, with the same ids."""
     check_known("--reason", reason or (), [*Reason, *RecordFault])
     check_known("--protocol", protocol or (), [each.name for each in installed()])
-    now = datetime.now(UTC)
-    begin, end = (
-        parse_moment(text, option, now) if text else None for text, option in ((since, "--since"), (until, "--until"))
-    )
-    wanted, tables = ItemFilter(reason or (), protocol or (), begin, end), lake or state / "lake"
-    total, reader = Total(), ItemReader(config)
+    begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
+    total, reader, tables = Total(), ItemReader(), lake or state / "lake"
 
     def read() -> Iterator[tuple[Row, PublishedEvent]]:
-        for item in items_of(tables, wanted):
+        for item in items_of(tables, reason or (), protocol or (), begin):
             found = reader.read(item)
             row = total.count(item, found)
             yield from ((row, event) for event in found.events)
@@ -144,10 +132,7 @@ def replay(
                 refused = publish(new)
                 total.refused += refused
                 total.published += len(new) - refused.total()
-    if as_json:
-        sys.stdout.write(json.dumps(_described(total)) + "\n")
-    else:
-        _print(total, applied=apply)
+    _print(total, applied=apply)
     return EXIT_FAILED if total.refused else 0
 
 
@@ -164,26 +149,13 @@ def _batches(events: Iterable[tuple[Row, PublishedEvent]]) -> Iterator[list[tupl
         yield batch
 
 
-def _described(total: Total) -> dict[str, Any]:
-    return {
-        "published": total.published,
-        "refused": dict(total.refused),
-        "new": total.new,
-        "by_reason": [
-            {"reason": reason, "protocol": protocol, **vars(row)}
-            for (reason, protocol), row in sorted(total.rows.items())
-        ],
-    }
-
-
 def _print(total: Total, *, applied: bool) -> None:
     if not total.rows:
         console.OUT.print("Nothing is in quarantine that fits.")
         return
     table = console.table("reason", "protocol", ">items", ">understood", ">events", ">in the lake", "~the rest")
     for (reason, protocol), row in sorted(total.rows.items()):
-        rest = [f"{count:,} still {name}" for name, count in row.still.most_common()]
-        rest += [f"{count:,} cannot be read again: {why}" for why, count in row.impossible.most_common(3)]
+        rest = [f"{count:,} {what}" for what, count in row.rest.most_common(5)]
         table.add_row(
             printable(reason), printable(protocol), f"{row.items:,}", f"{row.understood:,}", f"{row.events:,}",
             f"{row.in_the_lake:,}", Text(printable("; ".join(rest))),

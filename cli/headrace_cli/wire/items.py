@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
 
@@ -29,10 +28,9 @@ from headrace_cli.operating.records import Row, parsed
 
 
 class ItemReader:
-    """Reads items with the settings of the environment and of the YAML file `config`."""
+    """Reads items with the settings of the environment."""
 
-    def __init__(self, config: Path | None = None) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self._settings: dict[str, Settings] = {}
 
     def read(self, item: Item) -> ReplayOutcome:
@@ -64,7 +62,7 @@ class ItemReader:
 
     def _settings_of(self, protocol: str) -> Settings:
         if protocol not in self._settings:
-            self._settings[protocol] = load(settings_class(protocol), self._config)
+            self._settings[protocol] = load(settings_class(protocol))
         return self._settings[protocol]
 
 
@@ -171,32 +169,25 @@ def _item(key: tuple[str, str], row: Row) -> Item:
     )
 
 
-@dataclass(frozen=True)
-class ItemFilter:
-    """Conditions on rows: all that are given must hold."""
+def items_of(
+    lake: LakeAddress, reasons: Sequence[str] = (), protocols: Sequence[str] = (), since: datetime | None = None
+) -> Iterator[Item]:
+    """Return the items of these reasons and protocols (all, if there are none) that came since a time, the newest first.
 
-    reasons: Sequence[str] = ()
-    protocols: Sequence[str] = ()
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-def items_of(lake: LakeAddress, wanted: ItemFilter) -> Iterator[Item]:
-    """Return the newest first. Raises `CommandError` if the table is missing or unreadable."""
-    return gathered(_rows(lake, wanted))
+    Raises `CommandError` if the table is missing or unreadable.
+    """
+    return gathered(_rows(lake, reasons, protocols, since))
 
 
-def _rows(lake: LakeAddress, wanted: ItemFilter) -> Iterator[Row]:
+def _rows(lake: LakeAddress, reasons: Sequence[str], protocols: Sequence[str], since: datetime | None) -> Iterator[Row]:
     """Yield the rows of the quarantine table, the newest item first, its parts in order."""
     conditions: list[tuple[str, Any]] = []
-    if wanted.reasons:
-        conditions.append(("list_contains(?, reason)", list(wanted.reasons)))
-    if wanted.protocols:
-        conditions.append(("list_contains(?, protocol)", list(wanted.protocols)))
-    if wanted.since is not None:
-        conditions.append(("received_time >= ?", wanted.since))
-    if wanted.until is not None:
-        conditions.append(("received_time < ?", wanted.until))
+    if reasons:
+        conditions.append(("list_contains(?, reason)", list(reasons)))
+    if protocols:
+        conditions.append(("list_contains(?, protocol)", list(protocols)))
+    if since is not None:
+        conditions.append(("received_time >= ?", since))
     place = """(topic || '-' || "partition" || '-' || "offset")"""
     where = " and ".join(condition for condition, _ in conditions) or "true"
     selected = ", ".join(f'"{column}"' for column in _COLUMNS)
