@@ -1,4 +1,4 @@
-"""The files for containers and systemd say what the code says: ports, times, versions, settings. No Docker is needed for that."""
+"""The files for containers, and the unit of systemd, say what the code says: ports, times, versions. No Docker is needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ import pytest
 import yaml
 from headrace_cli.ground import ROOT
 from headrace_cli.machine.jars import LIST
-from headrace_cli.stack import stack
 from headrace_cli.stack.stack import LAKE_OPS_PORT
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings
 from headrace_common.operations.variables import each_setting, read_bytes, variable
-from headrace_common.topics import BOUND
 from headrace_lake.configuration.settings import LakeProcessSettings
 
 from tests.containers.building import NAMES
@@ -140,63 +137,28 @@ def test_images_run_as_somebody_without_rights_and_tell_their_health(file: str) 
         assert "headrace_common.operations.probe" in re.findall(r"^HEALTHCHECK .+$", text, re.MULTILINE)[0]
 
 
-UNITS = ROOT / "deploy" / "systemd"
+PAGE = (ROOT / "docs" / "deploy.md").read_text().partition("## systemd\n")[2]
+(UNIT,) = re.findall(r"^    \[Unit\]\n(?:    .*\n|\n)*    WantedBy=.*\n", PAGE, re.MULTILINE)
 PROGRAM = "/opt/headrace/bin/python"
 
 
-def unit(name: str) -> dict[str, list[str]]:
-    """What each directive says; one that is repeated says several things."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for line in (UNITS / name).read_text().splitlines():
-        if line and not line.startswith(("#", "[")):
-            directive, _, value = line.partition("=")
-            found[directive].append(value)
-    return found
-
-
-def environment(name: str) -> dict[str, str]:
-    lines = (UNITS / "etc" / f"{name}.env").read_text().splitlines()
-    return dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
-
-
-def test_units_have_the_time_that_they_need() -> None:
-    receiver = unit("headrace@.service")
-    assert int(receiver["TimeoutStopSec"][0]) >= LimitSettings().drain_time + 5
-    assert receiver["KillMode"] == ["mixed"]
-    assert int(receiver["LimitNOFILE"][0]) > LimitSettings().connections
-    assert int(unit("headrace-topics.service")["TimeoutStartSec"][0]) > BOUND
-
-
-@pytest.mark.parametrize("name", ["headrace@.service", "headrace-lake.service"])
-def test_wrong_settings_are_not_tried_again(name: str) -> None:
-    assert unit(name)["RestartPreventExitStatus"] == [str(EXIT_CONFIG)]
-    assert unit(name)["Restart"] == ["always"]
-
-
-@pytest.mark.parametrize("file", sorted((UNITS / "etc").iterdir()), ids=lambda path: path.stem)
-def test_files_of_settings_name_settings(file: Path) -> None:
-    known = {variable(*row[:2]) for row in each_setting(LakeProcessSettings)}
-    assert environment(file.stem).keys() <= known
-
-
-def test_no_two_parts_take_the_same_port() -> None:
-    ports = {service.name: str(service.ops_port) for service in stack.SERVICES} | {"lake": str(LAKE_OPS_PORT)}
-    own = {
-        file.stem: environment(file.stem)["HEADRACE_OPS__PORT"]
-        for file in (UNITS / "etc").iterdir()
-        if file.stem != "headrace"
-    }
-    assert own.items() >= ports.items()
-    assert len(set(own.values())) == len(own)
+def test_the_unit_has_the_time_that_parts_need_and_takes_wrong_settings_for_an_end() -> None:
+    said = dict(re.findall(r"^    (\w+)=(.*)$", UNIT, re.MULTILINE))
+    assert int(said["TimeoutStopSec"]) >= max(LimitSettings().drain_time + 10, 120)
+    assert int(said["LimitNOFILE"]) > LimitSettings().connections
+    wanted = {"KillMode": "mixed", "Restart": "always", "RestartPreventExitStatus": str(EXIT_CONFIG)}
+    assert said.items() >= wanted.items()
+    named = set(re.findall(r"^    (HEADRACE_\w+)=", PAGE, re.MULTILINE))
+    assert len(named) > 4
+    assert named <= {variable(*row[:2]) for row in each_setting(LakeProcessSettings)}
 
 
 @pytest.mark.requires("systemd")
-def test_systemd_understands_them(tmp_path: Path) -> None:
-    for file in UNITS.glob("headrace*"):
-        (tmp_path / file.name).write_text(file.read_text().replace(PROGRAM, sys.executable))
-    names = ["headrace@forward.service", "headrace-lake.service", "headrace-topics.service", "headrace.target"]
+def test_systemd_understands_it(tmp_path: Path) -> None:
+    text = re.sub(r"^    ", "", UNIT, flags=re.MULTILINE).replace(PROGRAM, sys.executable)
+    (tmp_path / "headrace@.service").write_text(text)
     verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *(str(tmp_path / name) for name in names)],
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / "headrace@forward.service")],
         capture_output=True,
         text=True,
         timeout=60,
