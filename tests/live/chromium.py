@@ -81,16 +81,6 @@ class Page:
         await self.call("Page.navigate", url=url)
         await asyncio.wait_for(self.loaded.wait(), PATIENCE)
 
-    async def key(self, key: str) -> None:
-        """Press and release a key."""
-        codes = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "Escape": 27}
-        text = {"text": "\r"} if key == "Enter" else {}
-        for kind in ("keyDown", "keyUp"):
-            extra = text if kind == "keyDown" else {}
-            await self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **extra
-            )
-
     async def close(self) -> None:
         self._reading.cancel()
         await self._socket.close()

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
-import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +17,6 @@ from headrace_live.looks import Look, TablesLook
 from headrace_live.server import LiveServer, allowed_names
 from headrace_live.service import LiveService
 
-from tests.contract.waiting import PATIENCE
 from tests.live.chromium import Page, browser
 from tests.live.seen import UNIX, away, kafka, lake, receiver
 
@@ -138,33 +134,6 @@ async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool) -> N
             assert json.loads(await page.evaluate(STICKING_OUT)) == [], width
 
 
-@pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source of axe-core."""
-    folder = tmp_path_factory.mktemp("axe") / "axe"
-    shutil.copytree(Path(__file__).parent / "axe", folder, ignore=shutil.ignore_patterns("node_modules"))
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
-
-
-@pytest.mark.requires("npm")
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_axe_finds_nothing(scene: Scene, dark: bool, axe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with crowded(scene, dark) as page:
-        await page.evaluate(axe)
-        for width in WIDTHS:
-            await page.show(width, 844, dark=dark)
-            assert json.loads(await page.evaluate(VIOLATIONS)) == [], width
-        await page.evaluate("document.querySelector('main').append(document.createElement('img'))")
-        assert [rule for rule, *_ in json.loads(await page.evaluate(VIOLATIONS))] == ["image-alt"]
-
-
-VIOLATIONS = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => JSON.stringify(
-    violations.map(({id, help, nodes}) => [id, help, nodes.slice(0, 3).map((node) => node.target.join(" "))])))"""
-
-
 STICKING_OUT = """(() => {
   const clips = (n) => getComputedStyle(n).overflowX !== 'visible' || n.matches('.hidden, .skip');
   const bad = [];
@@ -182,25 +151,6 @@ STICKING_OUT = """(() => {
   return JSON.stringify(bad.slice(0, 8));
 })()"""
 """What is wider than the panel that it lies in."""
-
-
-async def test_without_a_mouse(scene: Scene) -> None:
-    async with browser() as page:
-        await page.show(1440, 900)
-        await opened(page, scene, receiver(0), lake(0))
-        for _ in range(5):
-            scene.show(receiver(0), lake(0))
-        await page.key("Tab")
-        assert await page.evaluate("document.activeElement.className") == "skip"
-        reached = []
-        for _ in range(24):
-            await page.key("Tab")
-            reached.append(await page.evaluate("document.activeElement.id || document.activeElement.className"))
-        assert reached.count("plot") == 8
-        assert "scroll" in reached
-        await page.evaluate("document.querySelector('.plot').focus()")
-        await page.key("ArrowLeft")
-        await page.until("document.querySelector('.plot').getAttribute('aria-label').includes(', at ')")
 
 
 async def test_a_page_without_its_process_says_so_and_comes_back(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""A run of `send`: its connections, how far it is, and its result."""
+"""A run of `send`: its connections, and its result."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any, Final
 
 from headrace_reader.text import printable
-from rich.live import Live
 from rich.text import Text
 
 from headrace_cli import console
@@ -23,7 +21,6 @@ from headrace_cli.wire.target import Target
 
 ANSWER_SECONDS: Final = 60.0
 """Time that a receiver has for each acknowledgement."""
-_EVERY: Final = 0.25
 
 
 def sent(
@@ -67,25 +64,11 @@ async def run(
 
 
 async def watched(target: Target, source: EventSource, connections: int, batch: int = 100) -> Tally:
-    """Send all that `source` has, and show on a terminal how far it is. Ctrl-C ends it."""
+    """Send all that `source` has. Ctrl-C ends it."""
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    working = asyncio.create_task(run(target, source, tally, stop, connections, batch))
-    live = Live(console=console.ERR, auto_refresh=False, transient=True) if console.ERR.is_terminal else nullcontext()
-    with live as shown:
-        while not working.done():
-            await asyncio.wait({working}, timeout=_EVERY)
-            if shown is not None:
-                shown.update(Text(_line(tally)), refresh=True)
-    await working
+    await run(target, source, tally, stop, connections, batch)
     return tally
-
-
-def _line(tally: Tally) -> str:
-    p50, p99 = (console.duration(tally.quantile(share)) for share in (0.5, 0.99))
-    return (
-        f"sent {tally.sent:,}  acknowledged {tally.acknowledged:,}  in flight {tally.in_flight:,}  p50 {p50}  p99 {p99}"
-    )
 
 
 def _described(tally: Tally, run: str) -> Mapping[str, Any]:

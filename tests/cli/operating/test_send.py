@@ -6,14 +6,10 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
-import pty
-import re
 import signal
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,19 +146,6 @@ def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: 
     assert json.loads(capfd.readouterr().out)["frames"] <= 40
 
 
-def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(stream: object) -> Iterator[list[bytes]]:
-        yield [b"one"]
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(source, "_lines", broken)
-    (tmp_path / "x").touch()
-    stored = Stored("forward")
-    with Server(stored).running() as server:
-        assert to("forward", server.target, LineSource((tmp_path / "x").open("rb"))) == 1
-    assert [body["message"] for body in stored.bodies] == ["one"]
-
-
 def test_an_event_has_about_the_size_that_was_asked_for() -> None:
     made = RateSource(1, 1, 300)
     for number in (0, 9, 12_345):
@@ -288,49 +271,6 @@ async def test_what_is_in_flight_at_ctrl_c_is_still_acknowledged(monkeypatch: py
     server.close()
     assert tally.sent == tally.acknowledged > 0
     assert not tally.problems
-
-
-def test_ctrl_c_ends_it_with_the_table_and_a_terminal_has_a_live_line(tmp_path: Path) -> None:
-    stored = Stored("forward")
-    main, follower = pty.openpty()
-    with Server(stored).running() as server:
-        command = [
-            sys.executable,
-            "-m",
-            "headrace_cli",
-            "send",
-            "forward",
-            server.target,
-            "--rate",
-            "50",
-            "--for",
-            "1h",
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, text=True)
-        os.close(follower)
-        shown = b""
-
-        def live() -> bool:
-            nonlocal shown
-            shown += os.read(main, 65_536)
-            return re.search(rb"acknowledged [\d,]{2,}", shown) is not None and b"p99" in shown
-
-        wait_for(live, "the live line")
-        process.send_signal(signal.SIGINT)
-        reading = threading.Thread(target=lambda: drained(main), daemon=True)
-        reading.start()
-        out, _ = process.communicate(timeout=120)
-    sent, acknowledged = (
-        int(text.replace(",", "")) for text in re.findall(r"^(?:sent|acknowledged) +([\d,]+)$", out, re.M)
-    )
-    assert sent >= acknowledged >= 10
-    assert process.returncode == int(sent > acknowledged)
-
-
-def drained(terminal: int) -> None:
-    with contextlib.suppress(OSError):  # its other side has ended
-        while os.read(terminal, 65_536):
-            pass
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
