@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec
 
 import pytest
 from headrace_common.record import native
+from headrace_common.session.interface import ByteSession
+
+from tests.driving import feed
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 CORES: Final = ("python", "native")
 
@@ -30,21 +32,6 @@ def using(name: str) -> Iterator[None]:
         native.core = before
 
 
-def with_both(metafunc: pytest.Metafunc) -> None:
-    """Runs a test once with each core, by the fixture `core`; but for tests that start processes, or compare the two."""
-    if metafunc.module.__name__.endswith(".test_native"):
-        return
-    if "core" in metafunc.fixturenames and not {"start", "kafka", "own_kafka"} & set(metafunc.fixturenames):
-        metafunc.parametrize("core", CORES, indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def core(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The core that is asked. For the `conftest` of a protocol, beside `with_both`."""
-    with using(getattr(request, "param", "python")):
-        yield
-
-
 def the_same(drive: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
     """What `drive` says came of something, which is the same with each core."""
     with using("python"):
@@ -54,3 +41,10 @@ def the_same(drive: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
             found = drive(*args, **kwargs)
         assert found.comparable() == expected.comparable(), "the native core makes something else than Python"
     return expected
+
+
+def calls(driven: ByteSession, data: bytes) -> int:
+    """In how many calls the native core makes what comes of `data`; what it leaves to Python is one each."""
+    with using("native"):
+        feed(driven, data)
+        return sum(bool(run) for frame in driven.frames() for run in frame.runs())

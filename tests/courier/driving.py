@@ -21,6 +21,7 @@ from headrace_courier.wire import HEADER, MessageKind, entry
 from tests import driving
 from tests.driving import NOW_MS, PEER, feed_all, parts_of, the_same_every_way, with_constants
 from tests.driving import feed as digest
+from tests.native import the_same
 
 __all__ = ["NOW_MS", "digest"]
 
@@ -56,7 +57,13 @@ class Outcome(driving.Outcome):
         return [reply for reply in self.replies if not isinstance(reply, Acknowledged)]
 
 
-def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
+def drive(pieces: Iterable[bytes], **given: Any) -> Outcome:
+    """As `drive_one`, the same with each core."""
+    outcome: Outcome = the_same(drive_one, list(pieces), **given)
+    return outcome
+
+
+def drive_one(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """Feeds `pieces`; each payload is stored at once. `end`: then the peer ends, if nothing was wrong."""
     ignored: list[MessageKind] = []
     driven = session(peer, ignored, **limits)

@@ -11,7 +11,6 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.topic import own_topics
-from tests.native import core as core  # Python's, unless a test asks for both: see `driving.drive`
 
 
 @pytest.fixture(scope="session")

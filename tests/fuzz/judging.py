@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgpack
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record import native
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import Message
 
@@ -28,7 +27,6 @@ from tests.fuzz.truth import lumberjack as lumberjack_truth
 from tests.fuzz.truth import segment as segment_truth
 from tests.logjam import driving as logjam
 from tests.lumberjack import driving as lumberjack
-from tests.native import CORES, using
 from tests.segment import instant
 
 Heard = tuple[Sequence[Part], list[Any], str | None]
@@ -103,13 +101,11 @@ def untruths(told: Told, heard: Heard, ids: dict[Any, Any]) -> Iterator[str]:
 
 
 def untrue(drive: str, told: Told, at: Sequence[int] = ()) -> str:
-    """How what either core makes of a conversation, whole and in pieces, differs from the truth; "" if it does not."""
+    """How what is made of a conversation, whole and in pieces, differs from the truth; "" if it does not."""
     ids: dict[Any, Any] = {}
     found: list[str] = []
-    for core in CORES[: 1 if native.NATIVE is None else 2]:
-        with using(core):
-            for places in ((), at) if at else ((),):
-                found += untruths(told, DRIVES[drive](told, places), ids)
+    for places in ((), at) if at else ((),):
+        found += untruths(told, DRIVES[drive](told, places), ids)
     return "\n".join(found)
 
 

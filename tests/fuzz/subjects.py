@@ -33,7 +33,6 @@ from tests.fuzz.shape import Shape
 from tests.logjam import driving as logjam
 from tests.logjam import test_vectors as device
 from tests.lumberjack import driving as lumberjack
-from tests.native import the_same
 from tests.segment import instant
 from tests.segment.decoding import fed_original, fed_today
 from tests.segment.recorded import EARLY, ORIGINAL, TODAY
@@ -78,11 +77,6 @@ def of_session(drive: Callable[..., Any], **limits: Any) -> Callable[[Sent, Sequ
     return of_bytes(lambda pieces: drive(pieces, **limits).comparable())
 
 
-def by_both(drive: Callable[..., Any]) -> Callable[..., Any]:
-    """Both cores make the same of each input."""
-    return lambda pieces, **limits: the_same(drive, [*pieces], **limits)
-
-
 # Forward
 
 
@@ -119,7 +113,7 @@ FORWARD_LIMITS: Final[Mapping[str, Any]] = {
 
 def _at_small_limits(pieces: Iterable[bytes]) -> Any:
     """Whether something without an acknowledgement came before a fault depends on how much has arrived."""
-    outcome = the_same(forward.drive, [*pieces], **FORWARD_LIMITS)
+    outcome = forward.drive(pieces, **FORWARD_LIMITS)
     assert all(part.raw for part in outcome.rejects)
     assert len(outcome.replies) <= len(outcome.parts)
     return outcome.comparable()[: None if outcome.error is None else 2]
@@ -244,13 +238,13 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
         *(
             Subject(outcome, alone(_forward()), conversations.forward, forward.session, (_packed_again,))
-            for outcome in (of_session(by_both(forward.drive)), of_bytes(_at_small_limits))
+            for outcome in (of_session(forward.drive), of_bytes(_at_small_limits))
         ),
         Subject(of_session(forward.drive), alone(_json()), conversations.forward, forward.session),
     ],
     "lumberjack": [
         Subject(
-            of_session(by_both(lumberjack.drive), **limits),
+            of_session(lumberjack.drive, **limits),
             alone(_lumberjack()),
             conversations.lumberjack,
             lumberjack.session,
@@ -260,7 +254,7 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     ],
     "courier": [
         Subject(
-            of_session(by_both(courier.drive), **limits),
+            of_session(courier.drive, **limits),
             alone(_courier()),
             conversations.courier,
             courier.session,

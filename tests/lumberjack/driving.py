@@ -14,6 +14,7 @@ from headrace_lumberjack.settings import LumberjackSection
 
 from tests import driving
 from tests.driving import PEER, Seen, feed_all, parts_of, the_same_every_way
+from tests.native import the_same
 
 __all__ = ["Seen", "parts_of"]
 
@@ -57,7 +58,13 @@ def feed(driven: LumberjackSession, data: bytes, now_ms: int = NOW_MS) -> None:
     driving.feed(driven, data, now_ms)
 
 
-def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
+def drive(pieces: Iterable[bytes], **given: Any) -> Outcome:
+    """As `drive_one`, the same with each core."""
+    outcome: Outcome = the_same(drive_one, list(pieces), **given)
+    return outcome
+
+
+def drive_one(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """Feeds `pieces`; each frame is stored at once. `end`: then the peer ends, if nothing was wrong."""
     driven = session(peer, **limits)
     outcome = Outcome()
