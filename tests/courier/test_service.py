@@ -9,21 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from headrace_common.operations.settings import MIB
 from headrace_courier.replies import Acknowledged, CourierReplies
 from headrace_courier.wire import HEADER, PING, PONG, acknowledgement, evnt, jdat
 
-from tests.contract.courier import CourierDialect
-from tests.contract.dialect import ContractClient, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events as on_topic
 from tests.contract.topic import now, own_topics
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE
 from tests.courier.driving import HELO, numbered
-from tests.courier.test_limits import bomb
 from tests.courier.test_vectors import by_the_rule
 
 pytestmark = pytest.mark.kafka
@@ -101,46 +96,6 @@ async def test_the_receiver_is_killed_after_a_partial_acknowledgement(kafka: Emb
         for n, event in enumerate(events)
     }
     assert {record.id for record in await on_topic(topics, mark)} == expected
-
-
-async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    budget, inflated, bombs = 32 * MIB, 8 * MIB, 40
-    limits = {
-        "frame_bytes": 1 * MIB,
-        "inflated_bytes": inflated,
-        "connection_budget": 12 * MIB,
-        "process_budget": budget,
-    }
-    with Receiver("courier", own_topics(kafka.bootstrap), tmp_path, {"limits": limits}) as receiver:
-        await receiver.start()
-        other = await ContractClient.connect(CourierDialect(), receiver.address)
-        await other.receives(await other.send(values(50)))
-        before = _resident(receiver)
-        writers = []
-        for n in range(bombs):
-            _, writer = await asyncio.open_connection(*receiver.address)
-            kind = b"EVNT" if n % 2 else b"JDAT"
-            # every fourth ends: more than a thousandfold, or too much; the others are cut a byte before their end
-            whole = bomb(inflated if n % 8 else 2 * inflated, kind)
-            writer.write(whole if n % 4 == 0 else whole[:-1])
-            writers.append(writer)
-        highest = 0
-        for _ in range(40):
-            await other.receives(await other.send(values(50)))
-            highest = max(highest, _resident(receiver))
-
-        async def refused() -> bool:
-            return await receiver.metric("limit_hits_total") >= bombs // 4
-
-        await until(refused, "those that end are refused")
-        assert highest - before < budget + 32 * MIB
-        for writer in writers:
-            writer.close()
-        await other.__aexit__()
-
-
-def _resident(receiver: Receiver) -> int:
-    return psutil.Process(receiver.pid).memory_info().rss
 
 
 async def test_complaints_are_counted(receiver: Receiver) -> None:

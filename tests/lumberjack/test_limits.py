@@ -18,18 +18,6 @@ from tests.driving import BARREN_ZLIB, traced
 from tests.lumberjack.driving import acks, drive, every_way, feed, session
 
 
-def test_a_fault_behind_good_events_costs_them_nothing() -> None:
-    outcome = every_way(window(2, V1) + pairs_frame(1, [(b"a", b"b")]) + pairs_frame(2, [(b"k" * 9, b"")]), key_bytes=8)
-    assert outcome.error is not None
-    assert outcome.error.limit == "LUMBERJACK__KEY_BYTES"
-    assert len(outcome.events) == 1
-    outcome = every_way(window(2) + json_frame(1, b"{}") + b"2J\0\0\0\2\x7f\xff\xff\xff")
-    assert outcome.error is not None
-    assert outcome.error.limit == "LIMITS__FRAME_BYTES"
-    assert outcome.error.offset == 18
-    assert len(outcome.events) == 1
-
-
 @pytest.mark.parametrize(
     "announced",
     [
@@ -45,24 +33,6 @@ def test_what_is_announced_costs_nothing(announced: bytes) -> None:
         feed(driven, announced)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     assert driven.status().partial_bytes < 100
-
-
-def test_windows_that_v1_opens_by_itself_are_worked_on_in_pieces() -> None:
-    """Each frame of a run opens one."""
-    driven = session()
-    driven.receive(window(1, V1) + pairs_frame(1, []) * 6_000, 1)
-    turns, frames, most = 0, 0, 0
-    while True:
-        turns += 1
-        new = len(list(driven.frames()))
-        frames, most = frames + new, max(most, new)
-        if not driven.status().busy:
-            break
-        assert driven.status().partial_bytes >= 10 * (6_000 - frames)
-        driven.receive(b"", 1)
-    assert frames == 6_000
-    assert most <= 1024
-    assert driven.status().partial_bytes == 0
 
 
 def test_a_compressed_frame_that_gives_nothing_is_inflated_in_steps() -> None:
