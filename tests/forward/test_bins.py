@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.forward.driving import event_time, every_way, pack
+from tests.forward.driving import every_way
 
 CAPTURES = Path(__file__).parent / "vectors" / "fluentd-bin"
 NGINX = {
@@ -28,15 +28,3 @@ def test_what_fluentd_sends_can_be_read(name: str) -> None:
     (event,) = every_way((CAPTURES / f"fluentd-1.19.0-{name}.bin").read_bytes()).events
     assert event.record == CAPTURED[name]
     assert "notes" not in event.attributes
-
-
-def test_bins_that_are_texts_become_texts() -> None:
-    record = {"a": b"x", "m": {"b/~": [b"y", "z", b"\xff"]}, "empty": b"", "t": event_time(1, 2)}
-    (event,) = every_way(pack(["t", [[event_time(1_700_000_000, 5), record]], {"chunk": "c"}])).events
-    assert event.record == {
-        "a": "x",
-        "m": {"b/~": ["y", "z", {"$bin": "/w=="}]},
-        "empty": "",
-        "t": "1970-01-01T00:00:01.000000002Z",
-    }
-    assert event.attributes == {"chunk": "c"}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -234,77 +232,6 @@ async def test_fluent_logger_python_asks_for_nothing_and_sends_nothing_again(
     found = await ids(store, mark)
     assert set(range(10)) <= set(found)
     assert all(len(names) == 1 for names in found.values())
-
-
-# While Kafka stands still and goes on in turns: nobody gives up, nothing is lost, nothing comes twice
-
-SECONDS = sized(6, 6, 60)
-
-
-SOME = 200
-"""Events that a client sends in one run; it runs again and again."""
-
-STANDS, GOES, PAUSE = 2.0, 0.3, 0.5
-
-
-def python(port: int, tag: str, mark: str) -> None:
-    """Asks for no acknowledgement, so it waits for none."""
-    sender = FluentSender(tag, host="127.0.0.1", port=port, nanosecond_precision=True, bufmax=64 << 20)
-    for n in range(SOME):
-        assert sender.emit(None, {"mark": mark, "n": n})
-    sender.close()
-
-
-@pytest.mark.long
-@pytest.mark.requires("go", "npm")
-async def test_clients_wait_for_a_slow_kafka(
-    own_kafka: EmbeddedKafka, start: Receivers, golang: Path, node: Path
-) -> None:
-    store = own_topics(own_kafka.bootstrap)
-    receiver = await start(store)
-    keyed = await start(store, forward={"shared_key": KEY})
-    base = {"network": "tcp", "host": "127.0.0.1", "count": SOME, "ack": True, "batch": 10}
-
-    def go(tag: str, mark: str) -> Awaitable[object]:
-        return run(golang / "logger", json.dumps({**base, "port": receiver.port, "tag": tag, "mark": mark}))
-
-    def ibm(tag: str, mark: str) -> Awaitable[object]:
-        login = {"port": keyed.port, "sharedKey": KEY, "hostname": "ibm", "mode": "PackedForward"}
-        return run(golang / "forward", json.dumps({**base, **login, "tag": tag, "mark": mark}))
-
-    def js(tag: str, mark: str) -> Awaitable[object]:
-        order = {"eventMode": "Forward", "port": receiver.port, "count": SOME, "tag": tag, "mark": mark}
-        return run("node", node, json.dumps(order))
-
-    def py(tag: str, mark: str) -> Awaitable[object]:
-        return asyncio.to_thread(python, receiver.port, tag, mark)
-
-    over = time.monotonic() + SECONDS
-    sent: list[tuple[str, str]] = []
-
-    async def again_and_again(tag: str, client: Callable[[str, str], Awaitable[object]]) -> None:
-        while time.monotonic() < over:
-            sent.append((tag, uuid.uuid4().hex))
-            await client(*sent[-1])
-            await asyncio.sleep(PAUSE)
-
-    clients = asyncio.gather(
-        again_and_again("slow.go", go),
-        again_and_again("slow.ibm", ibm),
-        again_and_again("slow.node", js),
-        again_and_again("slow.py", py),
-    )
-    while time.monotonic() < over:
-        with stopped(own_kafka.pid):
-            await asyncio.sleep(STANDS)
-        await asyncio.sleep(GOES)
-    await clients
-    await receiver.drains()  # one asks for no acknowledgement
-    assert {tag for tag, _ in sent} == {"slow.go", "slow.ibm", "slow.node", "slow.py"}
-    records = await events(store)
-    for tag, mark in sent:
-        source = "/forward/ibm" if tag == "slow.ibm" else "/forward/127.0.0.1"
-        all_once([record for record in records if record.json["mark"] == mark], tag, source, SOME)
 
 
 @pytest.mark.long

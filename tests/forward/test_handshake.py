@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgpack
 import pytest
@@ -19,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.driving import Seen
-from tests.forward.driving import NOW_MS, PEER, ack, message, pack, parts_of, session
+from tests.forward.driving import NOW_MS, PEER, message, pack, parts_of, session
 from tests.tiers import examples
 
 KEY = "open sesame ü"
@@ -83,40 +81,6 @@ def test_helo() -> None:
     assert Client(**SECURED).option["auth"] == b""
 
 
-@pytest.mark.parametrize(("sent", "answer"), [(GOOD, ack("c")), (JSON, b'{"ack":"c"}')])
-@pytest.mark.parametrize("salt", [RAW_SALT, b"0123456789abcdef0123456789abcdef", b""])
-def test_whoever_knows_the_key_may_send(salt: bytes, sent: bytes, answer: bytes) -> None:
-    client = Client(**SECURED)
-    word, accepted, reason, hostname, proof = msgpack.unpackb(client.send(client.ping(salt=salt)))
-    assert (word, accepted, reason, hostname) == ("PONG", True, "", "headrace-forward")
-    assert proof == digest(salt, hostname.encode(), client.option["nonce"], KEY.encode())
-    assert client.send(sent) == b""
-    (frame,) = client.session.frames()
-    (event,) = parts_of(frame)
-    assert isinstance(event, Seen)
-    assert event.headers["ce_source"] == b"/forward/web-1"
-    client.session.stored(frame.ticket, 1, True)
-    assert client.session.outgoing() == answer
-
-
-@pytest.mark.parametrize(
-    ("peer", "hostname", "source"),
-    [
-        (PEER, "web-1", "web-1"),
-        (dataclasses.replace(PEER, identity="from the certificate"), "web-1", "from the certificate"),
-        (Peer(PEER.address, 1, PEER.address, certified=True), "web-1", "192.0.2.7"),
-        # 4 KiB of name in each of some thousand tiny records would be 18 MB.
-        *((PEER, name, name) for name in ("h" * 255, "ü" * 127)),
-        *((PEER, name, "192.0.2.7") for name in ("h" * 256, "ü" * 127 + "xx")),
-    ],
-)
-def test_a_client_is_called_by_its_certificate_else_by_its_own_word(peer: Peer, hostname: str, source: str) -> None:
-    client = Client(peer, **SECURED)
-    client.send(client.ping(hostname=hostname) + GOOD)
-    (frame,) = client.session.frames()
-    assert parts_of(frame)[0].source == f"/forward/{quote(source)}"
-
-
 def test_the_name_of_the_login_is_part_of_the_ids() -> None:
     """Two hosts whose chunks are equal byte for byte are two hosts."""
 
@@ -132,26 +96,6 @@ def test_the_name_of_the_login_is_part_of_the_ids() -> None:
     assert sent_by("web-1") != sent_by("web-2")
     certified = Peer("192.0.2.7", 1, "edge", certified=True)
     assert sent_by("web-1", certified) == sent_by("web-2", certified) != sent_by("web-1")
-
-
-@pytest.mark.parametrize("sent", [GOOD, JSON])
-def test_key_and_users(sent: bytes) -> None:
-    for key, user, password, reason in (
-        (KEY, "alice", "wonder", ""),
-        (KEY, "bob", "builder", ""),
-        (KEY, "alice", "builder", "username/password mismatch"),
-        (KEY, "carol", "", "username/password mismatch"),
-        (KEY, "", "", "username/password mismatch"),
-        (KEY[1:], "alice", "wonder", "shared_key mismatch"),
-        ("", "alice", "wonder", "shared_key mismatch"),
-    ):
-        client = Client(**WITH_USERS)
-        data = client.ping(key, user=user, password=password) + sent
-        if reason:
-            assert client.refused(data) == reason
-        else:
-            assert msgpack.unpackb(client.send(data))[1]
-            assert len(list(client.session.frames())) == 1
 
 
 @pytest.mark.parametrize(

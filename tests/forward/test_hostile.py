@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-import msgpack
 import orjson
 import pytest
 from headrace_common.operations.errors import ProtocolError
 
-from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, session
+from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, pack, session
 from tests.fuzz.subjects import flat, made
 from tests.tiers import sized
 
@@ -114,45 +113,10 @@ def test_of_a_repeated_chunk_the_last_counts() -> None:
     assert every_way(with_option(b"\x82\xa5chunk\xa1a\xa5chunk\xa1b")).replies == [ack("b")]
 
 
-def test_a_nil_chunk_asks_for_nothing() -> None:
-    outcome = every_way(with_option(b"\x81\xa5chunk\xc0"))
-    assert outcome.replies == []
-    assert outcome.unacknowledgeable
-    assert [event.record for event in outcome.events] == [{"m": 1}]
-
-
-def test_a_key_that_is_a_map_is_no_record() -> None:
-    """As text in text each level would double the quotes' escapes: forty levels, eighty bytes, would fill the memory."""
-    outcome = every_way(message(b"\x81" + nested_keys(40) + b"\x01"))
-    (reject,) = outcome.rejects
-    assert reject.reason.value == "bad_record"
-    assert outcome.replies == [ack("c")]
-
-
 def test_metadata_that_is_too_deep_is_quarantined_with_its_entry() -> None:
     entry = b"\x92\x92" + pack(TIME) + b"\x81\xa1k" + deep(64) + b"\x80"
     (reject,) = every_way(b"\x93" + pack("t") + b"\x91" + entry + OPTION).rejects
     assert (reject.reason.value, reject.raw) == ("too_deep", entry)
-
-
-def test_a_payload_that_is_entries_and_then_something_else_keeps_the_entries() -> None:
-    entry = b"\x92" + pack(TIME) + pack({"m": 1})
-    for junk in (b"\x01", b"\xc1", b"\xa3abc", b"\x92" + pack(TIME), msgpack.packb({"a": 1})):
-        outcome = every_way(pack(["t", entry * 2 + junk + entry, {"chunk": "c"}]))
-        assert [event.record for event in outcome.events] == [{"m": 1}] * 2, junk
-        if junk == b"\x92" + pack(TIME):  # takes the next entry for its record
-            assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_record", junk + entry)]
-        else:
-            assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_encoding", junk + entry)]
-        assert outcome.replies == [ack("c")]
-
-
-def test_after_a_fault_every_call_says_so_again() -> None:
-    driven = session()
-    for data in (b"\x07", b"\x90", message(pack({}))):
-        with pytest.raises(Exception, match="neither a message nor a heartbeat"):
-            driven.receive(data, NOW_MS)
-    assert list(driven.frames()) == []
 
 
 TIMES = [b"\xd4\xfe\x01", b"\xc7\0\x80", NO_TIMESTAMP, deep(70), nested_keys(40), b"\xa11", b"\xc4\0", b"\xc2", b"\x80"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -47,45 +45,6 @@ def ids(data: bytes, **limits: Any) -> list[str]:
 def test_tags_that_are_no_text_are_different() -> None:
     every = [ids(sent({"a": 1}, tag=tag))[0] for tag in ("", b"\xff", b"\xfe", 5, 6, None, "5", [1])]
     assert len(set(every)) == len(every)
-
-
-MILLISECONDS: dict[str, Any] = {
-    "integer": NOW,
-    "whole second": event_time(NOW, 0),
-    "whole millisecond": event_time(NOW, 123_000_000),
-    "float": NOW + 0.25,
-    "float of milliseconds": NOW + 0.125,
-    "nil": None,
-    "zero": 0,
-    "zero as float": 0.0,
-    "carried over": event_time(NOW, 1_000_000_000),
-}
-FINER: dict[str, Any] = {
-    "nanosecond": event_time(NOW, 1),
-    "microsecond": event_time(NOW, 123_456_000),
-    "float of microseconds": NOW + 0.0625 + 0.03125 + 0.015625 / 32,
-    "carried over": event_time(NOW, 1_000_000_001),
-}
-ANY_TIME = MILLISECONDS | {f"{name}, finer": time for name, time in FINER.items()}
-
-
-def of_one(chunk: Any, time: Any, record: Any) -> str:
-    (event_id,) = ids(sent(record, chunk=chunk, times=[time]))
-    return event_id
-
-
-NOTHING = hashlib.sha512(b"").digest()[:16]
-
-
-@pytest.mark.parametrize(
-    "chunk", ["", b"", base64.b64encode(NOTHING).decode(), NOTHING.hex(), base64.b64encode(NOTHING)]
-)
-@pytest.mark.parametrize("time", ANY_TIME.values(), ids=ANY_TIME)
-def test_the_hash_of_nothing_names_nothing_nor_does_an_empty_chunk(chunk: Any, time: Any) -> None:
-    """Fluent Bit's in Message mode: equal lines of two hosts, or of one, have nothing that tells them apart."""
-    assert of_one(chunk, time, {"a": 1}).startswith("u.")
-    whole = pack(["t" * 2000, 1, {"m": 1}, {"chunk": chunk}])
-    assert drive([whole]).rejects[0].id.startswith(b"u.")
 
 
 def named(identity: str, data: bytes) -> str:

@@ -25,19 +25,6 @@ def one(text: str | bytes, **limits: Any) -> Outcome:
     return every_way(text if isinstance(text, bytes) else text.encode(), **limits)
 
 
-def test_a_record_goes_through_byte_for_byte() -> None:
-    record = '{"a" : 1.10, "a": 12345678901234567890123, "t":"\\u00e9 ü ] } \\" [", "n": [ null , {} ] }'
-    outcome = one(f'["e.t", {SECOND}, {record}, {{"chunk":"c"}}]')
-    (event,) = outcome.events
-    assert event.value.decode() == record
-    assert event.tag == "e.t"
-    assert event.time == "2023-11-14T22:13:20Z"
-    assert event.id.startswith("d.")
-    assert event.attributes == {"chunk": "c"}
-    assert outcome.replies == [b'{"ack":"c"}']
-    assert outcome.idle
-
-
 @pytest.mark.parametrize(
     ("time", "text"),
     [
@@ -97,16 +84,6 @@ def test_what_makes_no_sense_is_quarantined_whole(text: str, reason: str, reply:
     assert outcome.error is None
 
 
-def test_windows_1252_is_read_as_such() -> None:
-    outcome = one(b'["t", 1, {"m": "\xff"}, {"chunk": "c"}]')
-    (event,) = outcome.events
-    assert event.record == {"m": "ÿ"}
-    assert event.attributes == {"chunk": "c", "notes": ["invalid_utf8"], "raw": "eyJtIjogIv8ifQ=="}
-    assert outcome.replies == [b'{"ack":"c"}']
-    first, second = one(b'["t", [[1, {"m": "\xff"}], [1, {"m": "x"}]], {"chunk": "c"}]').events
-    assert (first.record, second.record) == ({"m": "ÿ"}, {"m": "x"})
-
-
 @pytest.mark.parametrize("tag", ['""', "5", "null", '{"a": 1}'])
 def test_a_tag_that_is_none_is_kept(tag: str) -> None:
     (event,) = one(f"[{tag}, 1, {{}}]").events
@@ -154,24 +131,6 @@ def test_the_depth_limit_on_both_sides() -> None:
     beyond = drive([nested(10_000).encode()])
     assert beyond.error is not None
     assert beyond.error.limit == "LIMITS__DEPTH"
-
-
-def test_the_event_limits_on_both_sides() -> None:
-    entries = ",".join(f'[1, {{"n": {n}}}]' for n in range(4))
-    outcome = one(f'["t", [{entries}], {{"chunk": "c"}}]', frame_events=3)
-    assert [event.record["n"] for event in outcome.events] == [0, 1, 2]
-    (reject,) = outcome.rejects
-    assert (reject.reason.value, json.loads(reject.raw)) == ("too_many_events", [[1, {"n": 3}]])
-    big = '{"m": "' + "x" * 2000 + '"}'
-    assert [r.reason.value for r in one(f'["t", 1, {big}]', event_bytes=2000, frame_bytes=4096).rejects] == [
-        "oversized"
-    ]
-
-
-def test_a_login_without_a_handshake_closes() -> None:
-    outcome = one('["PING", "h", "s", "d", "u", "p"]')
-    assert outcome.error is not None
-    assert outcome.parts == []
 
 
 def test_more_elements_than_there_should_be_are_skipped() -> None:

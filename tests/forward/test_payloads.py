@@ -10,7 +10,7 @@ from backports import zstd
 from headrace_common.session.inflate import LAST_WINDOW
 
 from tests.driving import BARREN_GZIP
-from tests.forward.driving import NOW_MS, TIME, Outcome, ack, drive, every_way, message, pack, session
+from tests.forward.driving import NOW_MS, TIME, Outcome, ack, every_way, message, pack, session
 
 ENTRIES = [pack([TIME, {"n": n}]) for n in range(6)]
 CHUNK = "Q0hVTkstd2l0aC1uZXdsaW5l\n"
@@ -71,15 +71,6 @@ def test_a_payload_that_gives_nothing_is_inflated_in_steps() -> None:
     assert not any(pauses)
 
 
-def test_ids_are_those_of_the_inflated_entries() -> None:
-    """A client that compresses its buffer between two attempts sends the same."""
-    ids = {
-        tuple(event.id for event in drive([fluentd(payload, compressed=claim)]).events)
-        for payload, claim in FORMS.values()
-    }
-    assert len(ids) == 1
-
-
 @pytest.mark.parametrize("compress", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
 def test_of_many_members_what_came_goes_to_quarantine(compress: Any) -> None:
     """A hundred thousand empty ones in a message of a megabyte held the event loop for seconds."""
@@ -120,18 +111,6 @@ def test_metrics_in_other_modes_are_no_logs_either() -> None:
     assert [event.value for event in listed.events] == [pack([[1, {"a": 1}]])]
     single = every_way(pack(["m", 1, {"a": 1}, option]))
     assert [event.value for event in single.events] == [pack([1, {"a": 1}])]
-
-
-def test_a_signal_that_nobody_knows_goes_to_quarantine() -> None:
-    outcome = signal(7)
-    assert [reject.reason.value for reject in outcome.rejects] == ["bad_message"]
-    assert outcome.replies == [ack("c")]
-
-
-def test_metrics_have_the_size_of_an_event() -> None:
-    assert len(drive([pack(["m", bytes(2000), {"fluent_signal": 1}])], event_bytes=2000).events) == 1
-    outcome = drive([pack(["m", bytes(2001), {"fluent_signal": 1}])], event_bytes=2000)
-    assert [reject.reason.value for reject in outcome.rejects] == ["oversized"]
 
 
 def test_the_metadata_of_a_message() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from headrace_forward.session import ForwardSession
 from headrace_forward.wire import FIRST_PIECE
@@ -89,20 +87,3 @@ def test_a_fault_ends_it() -> None:
         look_on(driven)
     assert not driven.status().busy
     assert len(list(driven.frames())) == 5000
-
-
-@pytest.mark.parametrize("innermost", [1, {}, []])
-def test_the_quick_look_at_depth_agrees_with_the_careful_one(innermost: object) -> None:
-    """Many brackets are no depth: what is within the limit is an event, however many containers it has."""
-    for limit in (1, 2, 64):
-        depth = limit if innermost == 1 else limit - 1
-        if not depth:
-            continue
-        nested: Any = innermost
-        for level in range(depth - 1):
-            nested = [nested] if level % 2 else {"k": nested}
-        wide = {"k": nested, **{str(number): {} if limit > 1 else 1 for number in range(2 * limit)}}
-        deep = {"k": [nested] if depth > 1 else [innermost], **{str(number): [] for number in range(2 * limit)}}
-        good, bad = (drive([pack(["t", 1, record, {"chunk": "c"}])], depth=limit) for record in (wide, deep))
-        assert [event.record for event in good.events] == [wide]
-        assert [reject.reason.value for reject in bad.rejects] == ["too_deep"]

@@ -22,59 +22,8 @@ def event_of(record: bytes, **limits: Any) -> Seen:
     return event
 
 
-def b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
 def entry(key: bytes, value: bytes) -> bytes:
     return b"\x81" + key + value
-
-
-def timestamp(form: str, *numbers: int) -> tuple[bytes, str]:
-    data = struct.pack(form, *numbers)
-    header = {4: b"\xd6\xff", 8: b"\xd7\xff", 12: b"\xc7\x0c\xff"}[len(data)]
-    return header + data, f'{{"$ext":[-1,"{b64(data)}"]}}'
-
-
-VALUES = {
-    "uint64 max": (b"\xcf" + b"\xff" * 8, "18446744073709551615"),
-    "int64 min": (b"\xd3\x80" + b"\0" * 7, "-9223372036854775808"),
-    "int above 2**63": (b"\xcf\x80" + b"\0" * 7, "9223372036854775808"),
-    "wide zero": (b"\xcf" + b"\0" * 8, "0"),
-    "float64": (b"\xcb" + struct.pack(">d", 0.1), "0.1"),
-    "float32": (b"\xca" + struct.pack(">f", 0.5), "0.5"),
-    "float32, not short": (b"\xca" + struct.pack(">f", 0.1), "0.10000000149011612"),
-    "minus zero": (b"\xcb" + struct.pack(">d", -0.0), "-0.0"),
-    "largest float": (b"\xcb" + struct.pack(">d", 1.7976931348623157e308), "1.7976931348623157e+308"),
-    "smallest float": (b"\xcb" + struct.pack(">d", 5e-324), "5e-324"),
-    "nil": (b"\xc0", "null"),
-    "the text null": (pack("null"), '"null"'),
-    "braces in a text": (pack("[{" * 70), '"' + "[{" * 70 + '"'),
-    "controls": (pack("\0\n\u2028\U0001f40e"), '"\\u0000\\n\u2028\U0001f40e"'),
-    "bin": (pack(b"\xff\0"), '{"$bin":"/wA="}'),
-    "ext": (b"\xc7\x03\x09abc", '{"$ext":[9,"YWJj"]}'),
-    "ext of a negative type": (b"\xd4\xfea", '{"$ext":[-2,"YQ=="]}'),
-    "empty ext": (b"\xc7\0\x09", '{"$ext":[9,""]}'),
-    "EventTime, fixext": (b"\xd7\0" + struct.pack(">II", 1_700_000_000, 7), '"2023-11-14T22:13:20.000000007Z"'),
-    "EventTime, ext 8": (b"\xc7\x08\0" + struct.pack(">II", 0, 0), '"1970-01-01T00:00:00.000000000Z"'),
-    "the last EventTime": (b"\xd7\0\xff\xff\xff\xff" + struct.pack(">I", 999_999_999), '"2106-02-07T06:28:15.999999999Z"'),
-    "ext 0 of four bytes": (b"\xd6\0abcd", '{"$ext":[0,"YWJjZA=="]}'),
-    "timestamp 32": timestamp(">I", 1_700_000_000),
-    "timestamp 64": timestamp(">Q", 7 << 34 | 9),
-    "timestamp of whole microseconds": timestamp(">Q", 7000 << 34 | 9),
-    "timestamp 96": timestamp(">Iq", 7, -9),
-    "array": (b"\xdc\0\x02\x01\xc0", "[1,null]"),
-    "map": (b"\xde\0\x01\xa1a\x01", '{"a":1}'),
-    "empty array and map": (b"\x92\x90\x80", "[[],{}]"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("value", "text"), VALUES.values(), ids=VALUES)
-def test_a_value_as_json(value: bytes, text: str) -> None:
-    """At the top, in an array and in a map; nothing is noted, as nothing is lost."""
-    event = event_of(b"\x83\xa1a" + value + b"\xa1b\x91" + value + b"\xa1c\x81\xa1d" + value)
-    assert event.value.decode() == f'{{"a":{text},"b":[{text}],"c":{{"d":{text}}}}}'
-    assert event.attributes == {"chunk": "c"}
 
 
 ODD = {
