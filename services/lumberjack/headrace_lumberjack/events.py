@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator
 from itertools import islice
 from typing import Final
 
-import orjson
 from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Event, Part, Reject, rfc3339_ms, unique_frame_ids, unique_id
@@ -21,8 +20,8 @@ from typing_extensions import override
 
 from headrace_lumberjack.fields import BeatsFields, host_of, stream_of
 from headrace_lumberjack.identity import PROTOCOL, beginning, identity
-from headrace_lumberjack.pairs import NAMES, PAIRS_AT_ONCE, PairsTranscoder
-from headrace_lumberjack.wire import DATA_HEADER, FrameRun, pair_count, pairs
+from headrace_lumberjack.pairs import NAMES, PairsTranscoder
+from headrace_lumberjack.wire import DATA_HEADER, FrameRun, pair_count
 
 OVERHEAD: Final = 512
 """Bytes of memory that a frame takes beyond its own."""
@@ -70,26 +69,20 @@ class Records(JsonEvents[BeatsFields]):
 
     def _object(self, frame: memoryview, name: bytes, received_ms: int) -> Generator[None, None, Event | Fault]:
         """Builds the event of a D frame. Pairs with a repeated key are repeated."""
-        count = pair_count(frame)
         notes: list[bytes] = []
-        if len(frame) > self.event_bytes + DATA_HEADER + 8 * count:
+        if len(frame) > self.event_bytes + DATA_HEADER + 8 * pair_count(frame):
             return self._too_large(len(frame))
-        record = _plainly(bytes(frame)) if count <= PAIRS_AT_ONCE and len(frame) <= SHORT else None
-        if record is not None:
-            value: Bytes | bytearray = orjson.dumps(record)
-            host, kind, at = (record.get(each) for each in ("host", "type", "@timestamp"))
-        else:
-            transcoder = PairsTranscoder(self.event_bytes)
-            try:
-                value = yield from transcoder.write(frame)
-            except TooLongError:
-                return Fault(Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({self.event_bytes}) as JSON")
-            host, kind, at = map(transcoder.named.get, NAMES)
-            if transcoder.notes:
-                raw = frame[DATA_HEADER - 4 :]  # from the number of its pairs on
-                if with_raw(value, raw) > self.event_bytes:
-                    return self._too_large(with_raw(value, raw))
-                notes = noted(tuple(sorted(transcoder.notes)), raw)
+        transcoder = PairsTranscoder(self.event_bytes)
+        try:
+            value = yield from transcoder.write(frame)
+        except TooLongError:
+            return Fault(Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({self.event_bytes}) as JSON")
+        host, kind, at = map(transcoder.named.get, NAMES)
+        if transcoder.notes:
+            raw = frame[DATA_HEADER - 4 :]  # from the number of its pairs on
+            if with_raw(value, raw) > self.event_bytes:
+                return self._too_large(with_raw(value, raw))
+            notes = noted(tuple(sorted(transcoder.notes)), raw)
         time = None if at is None else utc(at)
         if not notes:
             attributes = RECEIVED if time is None else None
@@ -182,12 +175,3 @@ class PairsFrame(Frame):
 def size_of(run: FrameRun) -> int:
     """Returns how many bytes a run takes in memory."""
     return len(run.data) + FRAME_OVERHEAD * len(run) + OVERHEAD
-
-
-def _plainly(frame: bytes) -> dict[str, str] | None:
-    """Returns the pairs of a D frame if all of them are UTF-8 and no key is repeated."""
-    try:
-        record = {key.decode(): value.decode() for key, value in pairs(frame)}
-    except UnicodeDecodeError:
-        return None
-    return record if len(record) == pair_count(frame) else None

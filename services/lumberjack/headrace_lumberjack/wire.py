@@ -342,16 +342,6 @@ def pair_count(frame: Bytes) -> int:
     return number_at(frame, 6)
 
 
-def pairs(frame: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the pairs of a complete D frame."""
-    position = DATA_HEADER
-    for _ in range(pair_count(frame)):
-        middle = position + 4 + _number(frame, position)[0]
-        end = middle + 4 + _number(frame, middle)[0]
-        yield frame[position + 4 : middle], frame[middle + 4 : end]
-        position = end
-
-
 def acknowledgement(version: int, sequence: int) -> bytes:
     """Makes an A frame."""
     return struct.pack(">BBI", version, A, sequence)

@@ -20,6 +20,9 @@ Bytes = bytes | bytearray | memoryview
 
 def letters_of(content: Bytes) -> Iterator[str]:
     """Yields a text in pieces; a byte that is no letter of UTF-8 is half a surrogate pair (PEP 383)."""
+    if len(content) <= PIECE:
+        yield str(content, "utf-8", "surrogateescape")
+        return
     decoder = _utf8("surrogateescape")
     for at in range(0, len(content), PIECE):
         yield decoder.decode(bytes(content[at : at + PIECE]), at + PIECE >= len(content))
