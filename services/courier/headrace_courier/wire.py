@@ -275,7 +275,12 @@ def entry(event: bytes) -> bytes:
 
 def jdat(nonce: bytes, events: Iterable[bytes], *, level: int = 3) -> bytes:
     """Makes a payload of the original protocol. `nonce`: 16 bytes."""
-    body = nonce + zlib.compress(b"".join(map(entry, events)), level)
+    return jdat_of(nonce, b"".join(map(entry, events)), level=level)
+
+
+def jdat_of(nonce: bytes, content: bytes, *, level: int = 3) -> bytes:
+    """Makes one of events that have their lengths in front."""
+    body = nonce + zlib.compress(content, level)
     return HEADER.pack(b"JDAT", len(body)) + body
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headrace_common.record.contract import Attribute
 from headrace_common.session.again import (
-    ImpossibleError,
     QuarantinedItem,
     ReplayOutcome,
     frames_of,
@@ -15,7 +14,7 @@ from headrace_common.session.again import (
 )
 
 from headrace_lumberjack import wire as lumberjack
-from headrace_lumberjack.session import LumberjackSession, decoder
+from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSettings
 
 
@@ -24,19 +23,9 @@ def read(item: QuarantinedItem, settings: LumberjackSettings) -> ReplayOutcome:
     content = item.content
     if content[:2] in (b"1D", b"1J", b"2J"):
         version, frames = content[0], content
-        count = _count_frames(content, settings)
     else:
-        version, count = lumberjack.V2, 1
+        version = lumberjack.V2
         frames = lumberjack.json_frame(item.attributes.get(Attribute.SEQUENCE.value, 1), content)
     session = LumberjackSession(peer_of(item), settings.limits, settings.lumberjack)
-    made = frames_of(session, lumberjack.window(count, version) + frames, item.received_ms)
+    made = frames_of(session, lumberjack.window(settings.lumberjack.window_events, version) + frames, item.received_ms)
     return read_again(parts_of(made), own_ids(item))
-
-
-def _count_frames(content: bytes, settings: LumberjackSettings) -> int:
-    frames = decoder(settings.limits, settings.lumberjack)
-    window = lumberjack.window(settings.lumberjack.window_events, content[0])
-    count = sum(len(item) for item in frames.receive(window + content) if isinstance(item, lumberjack.FrameRun))
-    if frames.partial_bytes():
-        raise ImpossibleError("it ends inside a frame")
-    return count

@@ -62,12 +62,6 @@ class _Window:
         return self.zero or self.last + self.missing >= 1 << 32
 
 
-def decoder(limits: LimitSettings, own: LumberjackSection) -> LumberjackDecoder:
-    """Makes the decoder of a connection, by the settings."""
-    frame = WireLimits(limits.frame_bytes, own.window_events, own.pairs, own.key_bytes, own.value_bytes)
-    return LumberjackDecoder(frame, InflateLimits(limits.inflated_bytes, limits.ratio))
-
-
 class LumberjackSession(ByteSession):
     """Windows in, acknowledgements out."""
 
@@ -75,7 +69,10 @@ class LumberjackSession(ByteSession):
         self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection, memory: Memory | None = None
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
-        self._decoder = decoder(limits, lumberjack)
+        frame = WireLimits(
+            limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, lumberjack.key_bytes, lumberjack.value_bytes
+        )
+        self._decoder = LumberjackDecoder(frame, InflateLimits(limits.inflated_bytes, limits.ratio))
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ready: deque[Frame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
