@@ -9,7 +9,7 @@ import pytest
 from headrace_common.record.contract import GAP_TYPE, Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import KeepUntil, Message
-from headrace_logjam.devices.consumer import ALL, ConsumerSession, TopicChoice
+from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
 
 from tests.driving import NOW_MS, Seen, parts_of
@@ -26,11 +26,11 @@ START = {"start": NOW_MS, "restarts": 0}
 class Consumer:
     """A session, and all that came of it."""
 
-    def __init__(self, chosen: TopicChoice = ALL) -> None:
+    def __init__(self) -> None:
         self.doubled: list[int] = []
         self.lost = 0
         self.now = 1000.0
-        self.session = ConsumerSession("device-1", "us", LIMITS, self._lost, self.doubled.append, chosen)
+        self.session = ConsumerSession("device-1", "us", LIMITS, self._lost, self.doubled.append)
 
     def _lost(self, numbers: int) -> None:
         self.lost += numbers
@@ -93,41 +93,6 @@ def test_nothing_expires_and_nobody_is_answered() -> None:
     assert frame.ordering_key == b"device-1/shop-production"
 
 
-def test_a_heartbeat_is_an_event_and_takes_a_number() -> None:
-    consumer = Consumer()
-    part = consumer.parts(published(1), heartbeat(2), published(3))[-1]
-    assert isinstance(part, Seen)
-    assert part.headers["ce_type"] == b"headrace.logjam.heartbeat"
-    assert part.attributes == {"device": 7, "sequence": 2, "created": CREATED, **START, "consumer": "us"}
-    assert part.time == "2023-11-14T22:13:20.123Z"
-    assert consumer.lost == 0
-
-
-def test_a_gap_is_an_event_in_front_of_what_shows_it() -> None:
-    consumer = Consumer()
-    consumer.parts(published(1))
-    marker, after = consumer.parts(published(5, created_ms=CREATED + 9))
-    assert isinstance(marker, Seen)
-    assert marker.headers["ce_type"].decode() == GAP_TYPE
-    assert marker.source == "/logjam/device-1"
-    assert marker.json == {"consumer": "us", "device": 7, "from": 2, "to": 5}
-    assert isinstance(after, Seen)
-    assert after.attributes["sequence"] == 5
-    assert consumer.lost == 3
-
-
-def test_another_start_and_what_comes_late_are_said_in_the_attributes() -> None:
-    consumer = Consumer()
-    parts = consumer.parts(published(4), published(6), published(5), published(1))
-    found = [json.loads(part.attributes) if isinstance(part, Reject) else part.attributes for part in parts]
-    about = [
-        (each["sequence"], each["start"] - NOW_MS, each["restarts"], each.get("behind"))
-        for each in found
-        if "start" in each
-    ]
-    assert about == [(4, 0, 0, None), (6, 0, 0, None), (5, 0, 0, True), (1, 1, 1, None)]
-
-
 def test_a_heartbeat_that_names_another_address_is_told() -> None:
     consumer = Consumer()
     other = [*heartbeat(3)]
@@ -186,20 +151,3 @@ def test_any_frames_are_events_rejects_or_markers() -> None:
         parts = Consumer().parts(*messages)
         assert len(parts) - len(marks(parts)) == len(messages)
         assert all(not isinstance(part, Reject) or part.reason is not Reason.INTERNAL for part in parts)
-
-
-def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
-    consumer = Consumer(TopicChoice((b"logs", b"events.shop"), whole=False))
-    topics = (b"logs.shop", b"events.shop.production", b"events.cart", b"mobile")
-    broken = [b"shop-production", b"mobile", b"{}", b"no meta"]
-    sent = [published(10 * n, topic=topic) for n, topic in enumerate(topics, 1)]
-    parts = consumer.parts(*sent, heartbeat(90), broken)
-    assert [part.headers["ce_subject"] for part in parts if isinstance(part, Seen)] == [
-        b"shop-production/logs.shop",
-        b"shop-production/events.shop.production",
-        b"heartbeat",
-    ]
-    assert sum(isinstance(part, Reject) for part in parts) == 1
-    assert consumer.lost == 0
-    assert all("start" not in part.attributes for part in parts if isinstance(part, Seen))
-    assert len(Consumer(TopicChoice(whole=False)).parts(*sent)) == len(sent)  # with chosen app-envs alone

@@ -276,32 +276,6 @@ async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how
         receiver.stop()
 
 
-async def test_what_is_chosen_comes_and_nothing_is_counted(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
-) -> None:
-    device = Device(context)
-    choice = {"app_envs": "shop-production, cart", "topics": "logs"}
-    with consumer(topics, next(folders), {"one": device}, logjam=choice) as receiver:
-        await receiver.start()
-        await device.joined(3)  # with `heartbeat`
-        device.skip(100)
-        for name, topic in ((b"blog-a", b"logs.blog"), (b"shop-production", b"mobile"), (b"cart-test", b"logs.cart")):
-            device.skip()
-            await device.say(event({}, app_env=name, topic=topic, device=7, sequence=device.sequence))
-        device.skip(10)
-        await device.beat()
-        await device.send(2)
-        await receiver.shows(4, "events_stored_total")
-        assert sorted(record["ce_subject"] for record in await events(topics)) == [
-            "cart-test/logs.cart",
-            "heartbeat",
-            "shop-production/logs.shop.production",
-            "shop-production/logs.shop.production",
-        ]
-        assert await receiver.metric("logjam_lost_messages_total") == 0
-        assert receiver.lines("gaps are not counted")
-
-
 async def test_a_device_that_speaks_curve(
     topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
 ) -> None:

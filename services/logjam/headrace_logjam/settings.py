@@ -48,14 +48,6 @@ class LogjamSection(Section):
         {},
         description="Devices to consume, as JSON: name to address, `tcp://` or `ipc://`. The name is the source of their events.",
     )
-    app_envs: str = Field(
-        "",
-        description="Only these app-envs of devices, separated by commas; all that begins with one. Gaps are then not counted.",
-    )
-    topics: str = Field(
-        "",
-        description="Only these topics of devices, separated by commas; all that begins with one. Gaps are then not counted.",
-    )
     consumer: str = Field("", max_length=255, description="Our name in markers of gaps; default: the host's.")
     endpoint_messages: ClassVar[int] = 10_000
     """Messages of one endpoint that ZeroMQ keeps, beyond the budgets, while it is not read; the device keeps a million."""
@@ -147,11 +139,6 @@ class LogjamSection(Section):
         if self.pub_address and not self.pub_port:
             raise ValueError("LOGJAM__PUB_ADDRESS needs LOGJAM__PUB_PORT")
         return self
-
-
-def words(text: str) -> tuple[bytes, ...]:
-    """Returns the words of a setting that separates them by commas."""
-    return tuple(word.strip().encode() for word in text.split(",") if word.strip())
 
 
 def _names(named: Mapping[str, str]) -> None:

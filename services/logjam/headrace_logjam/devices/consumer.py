@@ -10,7 +10,6 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
@@ -18,23 +17,7 @@ from typing_extensions import override
 from headrace_logjam.devices.gaps import Gap, Numbers
 from headrace_logjam.devices.subscription import DeviceMessage, SubscriptionFrame, SubscriptionMaker, read_published
 from headrace_logjam.events import OVERHEAD
-from headrace_logjam.wire import HEARTBEAT, BodyLimits
-
-
-@dataclass(frozen=True, slots=True)
-class TopicChoice:
-    """The choice among the messages of devices: all, or those whose topic begins with one of `topics`. `whole`: no message is
-    left out anywhere; only then a missing number is a loss.
-    """
-
-    topics: tuple[bytes, ...] = ()
-    whole: bool = True
-
-    def takes(self, message: DeviceMessage) -> bool:
-        """Returns whether a message is taken; heartbeats, and messages that cannot be understood, always are."""
-        if not self.topics or message.problem or message.frames[0] == HEARTBEAT:
-            return True
-        return message.frames[1].startswith(self.topics)
+from headrace_logjam.wire import BodyLimits
 
 
 @dataclass(slots=True, eq=False)
@@ -43,9 +26,6 @@ class _Gathered:
 
     items: list[DeviceMessage | Gap] = field(default_factory=list)
     size: int = 0
-
-
-ALL: Final = TopicChoice()
 
 
 class ConsumerSession(MessageSession):
@@ -58,16 +38,14 @@ class ConsumerSession(MessageSession):
         limits: BodyLimits,
         lost: Callable[[int], None] = lambda numbers: None,
         doubled: Callable[[int], None] = lambda device: None,
-        chosen: TopicChoice = ALL,
     ) -> None:
         """`lost` is called with how many numbers a marker covers, or Kafka refuses; `doubled` with a device whose heartbeats
-        change their address. `chosen`: if that is not all, nothing is counted.
+        change their address.
         """
         self._endpoint = endpoint.encode()
         self._maker = SubscriptionMaker(endpoint, consumer, limits)
         self._lost = lost
         self._doubled = doubled
-        self._chosen = chosen
         self._numbers = Numbers()
         self._addresses: dict[int, bytes] = {}
         self.sure = True
@@ -85,12 +63,10 @@ class ConsumerSession(MessageSession):
     @override
     def receive(self, message: Message, now_ms: int) -> None:
         published = read_published(message.parts)
-        if not self._chosen.takes(published):
-            return
         if not self._gathered:
             self._now_ms = now_ms
         gathered = self._gathered.setdefault(published.key, _Gathered())
-        if published.meta is not None and self._chosen.whole:
+        if published.meta is not None:
             _, device, _, sequence = published.meta
             start, gap, behind = self._numbers.received(device, sequence, self._now_ms)
             published = published._replace(start=start, behind=behind)

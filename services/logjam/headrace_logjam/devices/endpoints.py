@@ -14,13 +14,12 @@ from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
 from headrace_logjam.access import Context, CurvePair
-from headrace_logjam.devices.consumer import ConsumerSession, TopicChoice
+from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import monitor
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import limits_of
-from headrace_logjam.settings import LogjamSettings, words
-from headrace_logjam.wire import HEARTBEAT
+from headrace_logjam.settings import LogjamSettings
 
 SILENCE: Final = 30.0
 """Seconds without a message, while the socket is read, after which an endpoint is replaced. A device speaks every 5 s."""
@@ -30,19 +29,8 @@ RECONNECT_MS: Final = 100
 LAST_RECONNECT_MS: Final = 10_000
 
 
-def name_of(settings: LogjamSettings) -> str:
-    """Returns the name of this consumer in records."""
-    return settings.logjam.consumer or own_name()
-
-
-def chosen_of(settings: LogjamSettings) -> TopicChoice:
-    """Returns which of the published messages are taken."""
-    topics = words(settings.logjam.topics)
-    return TopicChoice(topics, whole=not (topics or words(settings.logjam.app_envs)))
-
-
 class Subscription:
-    """One endpoint: all that its devices publish, or the topics that the settings choose."""
+    """One endpoint: all that its devices publish."""
 
     def __init__(
         self,
@@ -82,9 +70,7 @@ class Subscription:
         server = settings.logjam.curve_devices.get(self.name)
         if server is not None:
             self._keys.ask(made, server)
-        app_envs = words(settings.logjam.app_envs)
-        for prefix in (*app_envs, HEARTBEAT) if app_envs else (b"",):
-            made.setsockopt(zmq.SUBSCRIBE, prefix)
+        made.setsockopt(zmq.SUBSCRIBE, b"")
         self._monitor = monitor(self._context, made, f"endpoint.{self.name}", zmq.EVENT_DISCONNECTED)
         try:
             made.connect(self._address)
@@ -97,8 +83,9 @@ class Subscription:
         runtime, settings, made = self._runtime, self._runtime.settings, self._socket
         assert made is not None
         lost = self._metrics.lost_messages.labels(self.name)
+        consumer = settings.logjam.consumer or own_name()
         self._session = session = ConsumerSession(
-            self.name, name_of(settings), limits_of(settings.limits), lost.inc, self._is_doubled, chosen_of(settings)
+            self.name, consumer, limits_of(settings.limits), lost.inc, self._is_doubled
         )
         self._connection = connection = MessageConnection(
             runtime.receiver, Peer(self._address, 0, self.name), session, self._read
@@ -162,14 +149,11 @@ class Subscriptions:
     def __init__(
         self, runtime: Runtime[LogjamSettings], metrics: LogjamMetrics, context: Context, keys: CurvePair
     ) -> None:
-        self._runtime = runtime
         endpoints = runtime.settings.logjam.endpoints.items()
         self._all = [Subscription(runtime, metrics, context, keys, *endpoint) for endpoint in endpoints]
 
     def start(self) -> None:
         """Connects to all. Raises `ConfigError`."""
-        if self._all and not chosen_of(self._runtime.settings).whole:
-            self._runtime.log.warning("gaps are not counted", why="LOGJAM__APP_ENVS or LOGJAM__TOPICS chooses messages")
         for each in self._all:
             each.start()
 
