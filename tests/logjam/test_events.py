@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
-from headrace_common.record.event import Envelope, Reject
+from headrace_common.record.event import Reject
 from headrace_common.session.inflate import LAST_WINDOW
 from headrace_common.session.interface import Pause
 from headrace_logjam.devices.subscription import SubscriptionFrame, SubscriptionMaker, read_published
-from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes, ProducerFrame
 from headrace_logjam.wire import BodyCompression, BodyLimits, split
 
-from tests.driving import BARREN_ZLIB, NOW_MS, parts_of, without_chance
+from tests.driving import BARREN_ZLIB, NOW_MS
 from tests.logjam.driving import ADDRESS, APP_ENV, META, TOPIC, asking, drive, driven, event
 
 
@@ -81,16 +80,6 @@ def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
         assert reject.reason is Reason.BAD_JSON
 
 
-def test_parts_may_be_made_again() -> None:
-    found = driven()
-    found.send(*(asking(event(body)) for body in (b"{}", b"no", b'{"uuid":"1"}', b"[]")))
-    (frame,) = found.turn()
-    assert isinstance(frame, ProducerFrame)
-    first, second = ([without_chance(part) for part in parts_of(frame)] for _ in range(2))
-    assert first == second
-    assert frame.refused == {1, 3}
-
-
 def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:
     sent = [event({"n": n}) for n in range(3)]
     found = driven()
@@ -101,30 +90,3 @@ def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:
     assert [split(each) for each in split(reject.raw)] == sent
     found.session.stored(frame.ticket, 1, True)
     assert [answer for *_, answer in found.hear()] == [b"202 Accepted"] * 3
-
-
-def test_envelopes_that_are_kept_are_bounded_in_number_and_in_bytes() -> None:
-    made = 0
-
-    def make(*_: object) -> Envelope:
-        nonlocal made
-        made += 1
-        return Envelope("logjam", "/logjam/x", "x")
-
-    kept = Envelopes(make)
-    for _ in range(2):
-        for number in range(ENVELOPES):
-            kept.of("here", b"%d" % number, b"t")
-    assert made == ENVELOPES
-    kept.of("here", b"one more", b"t")
-    kept.of("here", b"0", b"t")
-    assert made == ENVELOPES + 2
-    long, made = ENVELOPE_BYTES // 4 - 4, 0
-    kept = Envelopes(make)
-    for _ in range(2):
-        for letter in b"abcd":
-            kept.of("", bytes((letter,)) * long, b"t" * 4)
-    assert made == 4
-    kept.of("", b"e", b"")
-    kept.of("", b"a" * long, b"t" * 4)
-    assert made == 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -24,6 +24,7 @@ from headrace_common.record.event import (
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.record.windows_1252 import MendedJson
 from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket, paused
+from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Meta, Request, decode_meta, inflate, joined
@@ -32,9 +33,8 @@ PROTOCOL: Final = "logjam"
 OVERHEAD: Final = 512
 """Bytes that a message costs beyond its frames."""
 
-ENVELOPES: Final = 1024
-ENVELOPE_BYTES: Final = 1 << 20
-"""Different senders and streams whose envelopes are kept, and the bytes that their names may have together."""
+ENVELOPES_BYTES: Final = 2 << 20
+"""Bytes of envelopes that a socket keeps: of a thousand senders and streams, whose names clients choose."""
 
 _RECEIVED: Final = orjson.dumps({Attribute.TIME.value: "received"})
 _SUBJECT: Final = 256
@@ -92,34 +92,6 @@ def _instant(milliseconds: int) -> bytes | None:
     return None
 
 
-class Envelopes:
-    """Envelopes by sender, app-env and topic, bounded in number and in bytes: a client chooses the names."""
-
-    def __init__(self, make: Callable[[str, bytes, bytes], Envelope]) -> None:
-        """`make` makes the envelope of a sender, an app-env and a topic."""
-        self._make = make
-        self._kept: dict[tuple[str, bytes, bytes], Envelope] = {}
-        self._bytes = 0
-
-    def of(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
-        """Returns the envelope of a sender and a stream, made if it is not kept."""
-        key = sender, app_env, topic
-        envelope = self._kept.get(key)
-        if envelope is None:
-            size = len(sender) + len(app_env) + len(topic)
-            if len(self._kept) >= ENVELOPES or self._bytes + size > ENVELOPE_BYTES:
-                self._kept.clear()
-                self._bytes = 0
-            envelope = self._kept[key] = self._make(*key)
-            self._bytes += size
-        return envelope
-
-
-def envelope_of(sender: str, app_env: bytes, topic: bytes) -> Envelope:
-    """Returns the envelope of the events of a sender, an address or an endpoint, in one stream."""
-    return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
-
-
 class BodyContent(NamedTuple):
     """A body: its JSON as it was sent, the fields read of it, and its event."""
 
@@ -134,6 +106,20 @@ class BodyReader:
     def __init__(self, limits: BodyLimits) -> None:
         self._json = JsonObject(BodyFields, limits.depth)
         self._limits = limits
+        self._envelopes = Memory(ENVELOPES_BYTES)
+
+    def envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
+        """Returns the envelope of the events of a sender, an address or an endpoint, in one stream."""
+        key = sender, app_env, topic
+        known: Envelope | None = self._envelopes.get(key)
+        if known is None:
+            known = self.new_envelope(*key)
+            self._envelopes.put(key, known, known.size + sum(map(len, key)))
+        return known
+
+    def new_envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
+        """Makes it."""
+        return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
 
     def read(self, meta: Meta, body: bytes) -> Generator[Pause, None, BodyContent | Fault]:
         """Returns the event that a body is, or why it is none."""
@@ -157,10 +143,6 @@ PASSING: Final = frozenset((Reason.INFLATED_LIMIT, Reason.OVERSIZED, Reason.TOO_
 class ProducerMaker(BodyReader):
     """Makes the events of producers' messages."""
 
-    def __init__(self, limits: BodyLimits) -> None:
-        super().__init__(limits)
-        self._envelopes = Envelopes(envelope_of)
-
     def make(self, request: Request, address: str, received_ms: int) -> Generator[Pause, None, MessagePart]:
         """Returns the event of a message from `address`, or its reject. Never raises for any message."""
         if request.problem:
@@ -173,7 +155,7 @@ class ProducerMaker(BodyReader):
         raw, fields, event = found
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
-        envelope = self._envelopes.of(address, app_env, topic)
+        envelope = self.envelope(address, app_env, topic)
         attributes = event.attributes(None if time else _RECEIVED)
         return MessagePart(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
 

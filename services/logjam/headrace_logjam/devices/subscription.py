@@ -15,7 +15,7 @@ from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import DeviceStart, Gap
-from headrace_logjam.events import PROTOCOL, BodyReader, Envelopes, LogjamAttribute, envelope_of, event_time
+from headrace_logjam.events import PROTOCOL, BodyReader, LogjamAttribute, event_time
 from headrace_logjam.wire import (
     FRAMES,
     HEARTBEAT,
@@ -80,7 +80,6 @@ class SubscriptionMaker(BodyReader):
         self._by = b',"%b":%b' % (Attribute.CONSUMER.encode(), orjson.dumps(consumer))
         self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
         self._endpoint = endpoint
-        self._envelopes = Envelopes(self._envelope)
 
     def make(self, message: DeviceMessage, received_ms: int) -> Generator[Pause, None, Part]:
         """Returns the event of a message, or its reject. Never raises for any message."""
@@ -94,7 +93,7 @@ class SubscriptionMaker(BodyReader):
         _, fields, event = found
         time = event_time(fields, meta.created_ms)
         about = event.attributes(self._about(message, meta, received=time is None))
-        envelope = self._envelopes.of(self._endpoint, app_env, topic)
+        envelope = self.envelope(self._endpoint, app_env, topic)
         return envelope.event(self._name(message), time or rfc3339_ms(received_ms), event.value, about)
 
     def reject(self, message: DeviceMessage, reason: Reason, detail: str) -> Reject:
@@ -128,10 +127,11 @@ class SubscriptionMaker(BodyReader):
         time = _RECEIVED if received else b""
         return _ABOUT % (meta.device, meta.sequence, meta.created_ms, start, self._by, time)
 
-    def _envelope(self, endpoint: str, app_env: bytes, topic: bytes) -> Envelope:
+    @override
+    def new_envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
         if app_env == HEARTBEAT:
             return Envelope(PROTOCOL, self._source, HEARTBEAT.decode(), type_suffix="heartbeat")
-        return envelope_of(endpoint, app_env, topic)
+        return super().new_envelope(sender, app_env, topic)
 
 
 def _json(value: object) -> bytes:
