@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -143,45 +142,6 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
             await silent(client, 0.2)
         assert receiver.lines("client refused")[-1]["peer"] == "127.0.0.3"
         assert receiver.lines("any host that reaches the ports may connect") == []
-
-
-@pytest.mark.kafka
-async def test_a_client_too_many_comes_in_when_another_leaves(
-    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
-) -> None:
-    async with running(topics, tmp_path, limits={"connections": 2}) as receiver:
-        assert receiver.lines("any host that reaches the ports may connect")
-        first = [
-            connected(context, zmq.DEALER, receiver.port),
-            connected(context, zmq.PUSH, receiver.pull_port),
-        ]
-        body = marked()
-        await first[1].send_multipart(event(body))
-        await until(lambda: events(topics, body["mark"]), "it is stored")
-        await first[0].send_multipart(asking(event(marked())))
-        assert await heard(first[0]) == ACCEPTED
-        await receiver.shows(2, "logjam_clients")
-        for _ in range(5):  # who says nothing that is ZeroMQ's makes no room
-            with socket.create_connection(receiver.address) as junk:
-                junk.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                assert await asyncio.to_thread(_ended, junk)
-        late = connected(context, zmq.DEALER, receiver.port)
-        await late.send_multipart(asking(event(marked())))
-        await until(lambda: receiver.metric("limit_hits_total", limit="LIMITS__CONNECTIONS"), "it is refused")
-        await silent(late, 0.2)
-        assert receiver.lines("client refused")
-        await first[0].send_multipart(asking(event(marked())))
-        assert await heard(first[0]) == ACCEPTED
-        first[1].close()
-        assert await heard(late) == ACCEPTED
-
-
-def _ended(junk: socket.socket) -> bool:
-    junk.settimeout(PATIENCE)
-    with contextlib.suppress(ConnectionError):
-        while junk.recv(4096):
-            pass
-    return True
 
 
 @pytest.mark.parametrize(

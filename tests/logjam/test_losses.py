@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from headrace_common.session.interface import Message
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.devices.gaps import DeviceStart, Heard, Numbers
 from headrace_logjam.devices.subscription import DeviceMessage, SubscriptionMaker
 from headrace_logjam.wire import BodyLimits, Meta, encode_meta
 
@@ -178,9 +177,8 @@ def wrong(seed: int, consumers: int) -> str:
     return "" if found == true else f"history {seed}: {len(found)} numbers are said, {len(true)} were lost"
 
 
-@pytest.mark.parametrize("consumers", [1, 2])
-def test_what_is_said_to_be_lost_was_lost_number_by_number(consumers: int) -> None:
-    assert [told for seed in range(HISTORIES) if (told := wrong(seed, consumers))] == []
+def test_what_is_said_to_be_lost_was_lost_number_by_number() -> None:
+    assert [told for seed in range(HISTORIES) if (told := wrong(seed, 1 + seed % 2))] == []
 
 
 def said(*numbers: tuple[int, int], consumer: str = "a", ended: int | None = None) -> list[Row]:
@@ -218,13 +216,3 @@ ONE = [(3, 0), (4, 1), (9, 2)]
 )
 def test_each_case(rows: list[Row], lost: list[tuple[int, int]]) -> None:
     assert [(start, end) for _, start, end in losses(rows)] == lost
-
-
-@pytest.mark.parametrize("rule", ["connection", "received"])
-def test_a_rule_that_is_taken_out_breaks_the_promise(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    instead: dict[str, Any] = {
-        "connection": lambda self, *, sure: None,
-        "received": lambda self, device, sequence, now_ms: Heard(DeviceStart(1, 0)),
-    }
-    monkeypatch.setattr(Numbers, rule, instead[rule])
-    assert any(wrong(seed, 1) for seed in range(HISTORIES))

@@ -14,14 +14,14 @@ from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
 from headrace_logjam.publication import Publication
 from headrace_logjam.sockets import host_name
-from headrace_logjam.wire import LAST_NUMBER, Meta, decode_meta
+from headrace_logjam.wire import Meta, decode_meta
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.stopping import stopped
 from tests.contract.topic import own_topics
 from tests.contract.waiting import until
 from tests.driving import NOW_MS
-from tests.logjam.driving import ROUTE, asking, driven, event
+from tests.logjam.driving import asking, driven, event
 from tests.logjam.test_service import ACCEPTED, REFUSED, Logjam, connected, heard
 
 DEVICE = 77
@@ -49,12 +49,6 @@ def test_a_host_is_never_called_localhost(monkeypatch: pytest.MonkeyPatch, full:
     assert host_name() == said
 
 
-def test_the_numbering_begins_again_behind_its_end() -> None:
-    publication = Publication(DEVICE, b"", LAST_NUMBER - 1)
-    found = [decode_meta(publication.message(event({}), NOW_MS)[3]).sequence for _ in range(3)]
-    assert found == [LAST_NUMBER, 1, 2]
-
-
 def test_what_is_stored_is_published_once_and_what_is_refused_is_not() -> None:
     said: list[tuple[list[bytes], int]] = []
     found = driven(publish=lambda frames, now_ms: said.append((list(frames), now_ms)))
@@ -79,17 +73,6 @@ def test_of_a_frame_that_a_mistake_of_ours_spoiled_what_is_no_message_is_not_pub
     (frame,) = found.turn()
     found.session.stored(frame.ticket, 1, True)
     assert [each[2] for each in said] == [b'{"n":1}']
-
-
-def test_who_is_not_answered_is_published_too() -> None:
-    said: list[list[bytes]] = []
-    found = driven(answers=False, publish=lambda frames, now_ms: said.append(list(frames)))
-    found.send(event({"n": 1}), event({"n": 2})[:3])
-    for frame in found.turn():
-        found.store(frame)
-    assert [each[2] for each in said] == [b'{"n":1}', b'{"n":2}']
-    assert all(len(each) == 4 for each in said)
-    assert ROUTE not in said[0]
 
 
 @pytest.fixture(scope="module")

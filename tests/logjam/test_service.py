@@ -85,18 +85,6 @@ async def kept(topics: KafkaSettings, frames: list[bytes]) -> Stored:
     return found
 
 
-async def test_a_dealer_is_answered(receiver: Logjam, context: zmq.asyncio.Context) -> None:
-    body = marked(request_id="1")
-    client = connected(context, zmq.DEALER, receiver.port)
-    for method in range(4):
-        await client.send_multipart(asking(event(body, method)))
-        assert await heard(client) == ACCEPTED
-    records = await events(receiver.kafka, body["mark"])
-    assert [record.json for record in records] == [body] * 4
-    assert len({record.id for record in records}) == 1
-    assert {record["ce_source"] for record in records} == {"/logjam/127.0.0.1"}
-
-
 async def test_a_ping_is_told_our_name(receiver: Logjam, context: zmq.asyncio.Context) -> None:
     client = connected(context, zmq.DEALER, receiver.port)
     await client.send_multipart([b"", b"ping", b"", b"{}", META])
@@ -112,18 +100,6 @@ async def test_a_req_socket_never_hears_its_answer_and_is_stored(
     await client.send_multipart(event(body))
     await until(lambda: events(receiver.kafka, body["mark"]), "it is stored")
     await silent(client)
-
-
-async def test_without_the_empty_frame_a_dealer_hears_nothing(receiver: Logjam, context: zmq.asyncio.Context) -> None:
-    body = marked()
-    before = await receiver.metric("events_unacknowledgeable_total")
-    client = connected(context, zmq.DEALER, receiver.port)
-    await client.send_multipart(event(body))
-    await until(lambda: events(receiver.kafka, body["mark"]), "it is stored")
-    await client.send_multipart(asking(event(marked())))
-    assert await heard(client) == ACCEPTED
-    await silent(client, 0.1)
-    assert await receiver.metric("events_unacknowledgeable_total") == before + 1
 
 
 async def test_push_and_pull(receiver: Logjam, context: zmq.asyncio.Context) -> None:

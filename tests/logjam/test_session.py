@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_common.record.event import Reject
 from headrace_common.session.interface import Frame, KeepUntil
 from headrace_logjam.wire import PING
 
@@ -68,12 +67,6 @@ def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> 
     assert found.hear() == [ACCEPTED] * 2
 
 
-def test_without_the_empty_frame_nothing_is_said() -> None:
-    found = drive(event({}), event(b"no JSON"), [b"nonsense"])
-    assert found.replies == []
-    assert [isinstance(part, Reject) for part in found.flat] == [False, True, True]
-
-
 def test_answers_to_one_route_keep_its_order_and_routes_do_not_wait_for_each_other() -> None:
     found = driven()
     found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
@@ -85,14 +78,6 @@ def test_answers_to_one_route_keep_its_order_and_routes_do_not_wait_for_each_oth
     assert found.hear() == [ACCEPTED, (ROUTE, ELSEWHERE, b"202 Accepted")]
 
 
-def test_a_ping_is_answered_at_once_with_our_name() -> None:
-    found = driven()
-    found.send(PINGED)
-    assert found.hear() == [PONG]
-    assert found.turn() == []
-    assert found.session.status().idle
-
-
 def test_a_ping_waits_for_what_was_sent_before_it() -> None:
     found = driven()
     found.send(asking(event({})), PINGED)
@@ -100,16 +85,6 @@ def test_a_ping_waits_for_what_was_sent_before_it() -> None:
     assert found.hear() == []
     found.store(frame)
     assert found.hear() == [ACCEPTED, PONG]
-
-
-def test_a_ping_with_broken_meta_is_refused() -> None:
-    found = drive([*PINGED[:4], b"short"])
-    assert found.replies == [(ROUTE, b"ping", b"400 Bad Request")]
-
-
-def test_a_ping_that_asks_for_nothing_is_passed_over() -> None:
-    found = drive(PINGED[1:])
-    assert (found.replies, found.ignored, found.flat) == ([], ["ping"], [])
 
 
 @pytest.mark.parametrize(
@@ -135,13 +110,6 @@ def stuck(count: int = 1) -> tuple[Any, ...]:
     return found, frame
 
 
-def test_just_in_time_is_answered() -> None:
-    found, frame = stuck()
-    found.turn(4.49)
-    found.store(frame)
-    assert found.hear() == [ACCEPTED]
-
-
 def test_too_late_is_not_answered_and_is_stored_all_the_same() -> None:
     found, frame = stuck(3)
     found.turn(4.5)
@@ -150,14 +118,6 @@ def test_too_late_is_not_answered_and_is_stored_all_the_same() -> None:
     assert len(found.flat) == 3
     assert found.said == ["late"] * 3
     assert found.session.status().idle
-
-
-def test_what_was_answered_already_is_not_late() -> None:
-    found, frame = stuck(3)
-    found.store(frame, stored=2)
-    assert found.hear() == [ACCEPTED] * 2
-    found.turn(4.5)
-    assert found.said == ["accepted", "accepted", "late"]
 
 
 def test_nothing_behind_a_late_one_takes_its_answer() -> None:
@@ -198,28 +158,6 @@ def test_what_is_late_twice_does_not_silence_what_came_after() -> None:
     assert found.hear() == [ACCEPTED]
 
 
-def test_an_abandoned_frame_is_answered_to_nobody_of_it() -> None:
-    found = driven()
-    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
-    found.send(asking(event({}, app_env=ELSEWHERE)), route=OTHER)
-    mine, elsewhere = found.turn()
-    found.session.abandon(mine.ticket)
-    found.store(elsewhere)
-    assert found.hear() == [(OTHER, ELSEWHERE, b"202 Accepted")]
-    assert found.session.status().idle
-    assert found.session.deadline() is None
-
-
-def test_bytes_are_counted_until_they_are_handed_out() -> None:
-    found = driven()
-    sent = asking(event({}))
-    found.send(sent, sent)
-    gathered = found.session.status().partial_bytes
-    assert gathered >= 2 * sum(map(len, sent))
-    (frame,) = found.turn()
-    assert frame.size == gathered
-
-
 @pytest.mark.parametrize("count", [3, 4])
 def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
     found = driven(answers=False)
@@ -232,13 +170,6 @@ def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
     found.store(frame)
     assert found.hear() == []
     assert found.flat[0].time == "1970-01-01T00:00:00.001Z"  # type: ignore[union-attr]
-
-
-def test_who_asks_where_nobody_can_answer_is_kept() -> None:
-    found = drive(asking(event({})), PINGED[1:], answers=False)
-    assert isinstance(found.flat[0], Reject)
-    assert found.ignored == ["ping"]
-    assert found.replies == []
 
 
 @pytest.mark.parametrize("answers", [True, False])

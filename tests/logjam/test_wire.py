@@ -25,10 +25,8 @@ from headrace_logjam.wire import (
     inflate,
     is_app_env,
     is_topic,
-    joined,
     read_request,
     read_unanswered,
-    split,
 )
 
 LIMITS = BodyLimits(event=1000, inflated=2000, ratio=1000, depth=64)
@@ -108,20 +106,6 @@ def test_what_is_compressed_inflates(method: int, size: int) -> None:
     assert inflated(method, compress(method, body[:size]), LIMITS) == body[:size]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_body_above_the_event_limit_says_so(method: int) -> None:
-    with pytest.raises(ProtocolError, match="LIMITS__EVENT_BYTES") as caught:
-        inflated(method, compress(method, b"x" * 1001), LIMITS)
-    assert caught.value.limit == "LIMITS__EVENT_BYTES"
-
-
-@pytest.mark.parametrize("method", [BodyCompression.NONE, BodyCompression.SNAPPY, BodyCompression.LZ4])
-def test_a_body_that_announces_more_than_may_be_inflated_says_so(method: int) -> None:
-    with pytest.raises(ProtocolError) as caught:
-        inflated(method, compress(method, b"x" * 2001), LIMITS)
-    assert caught.value.limit == "LIMITS__INFLATED_BYTES"
-
-
 def test_what_ruby_calls_zlib_is_gzip() -> None:
     assert inflated(1, gzip.compress(b"{}", mtime=0), LIMITS) == b"{}"
     assert inflated(1, zlib.compress(b"{}"), LIMITS) == b"{}"
@@ -157,11 +141,6 @@ def test_what_cannot_be_read_is_no_matter_of_limits(method: int, body: bytes, pr
     with pytest.raises(ProtocolError, match=problem) as caught:
         inflated(method, body, LIMITS)
     assert caught.value.limit is None
-
-
-@pytest.mark.parametrize("frames", [[], [b""], [b"a", b"", b"ccc"], [b"\0" * 300, b"x"]])
-def test_what_is_kept_can_be_taken_apart(frames: list[bytes]) -> None:
-    assert split(joined(frames)) == frames
 
 
 GOOD = [b"a-b", b"logs.a.b", b"{}", encode_meta(Meta())]
