@@ -147,7 +147,7 @@ class Job:
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
-        layout.create(Storage(self._spark), self._lake, change_feed=self._settings.lake.change_data_feed)
+        layout.create(Storage(self._spark), self._lake)
         epoch, found = self._claim.begin(fence, topics)
         checkpoint = of_epoch(Storage(self._spark), location(self._settings.lake.checkpoint), epoch)
         kafka = self._settings.kafka

@@ -90,9 +90,9 @@ class Runs:
     def replay(self, request: ReplayRequest = EVERYTHING, *, dry_run: bool = False, **settings: Any) -> ReplayResult:
         return Replay(self.spark, self.settings(**settings), request, dry_run=dry_run, log=self.log()).run()
 
-    def erase(self, *where: str, apply: bool = True, at_once: bool = False, **request: Any) -> ErasureResult:
+    def erase(self, *where: str, apply: bool = True, **request: Any) -> ErasureResult:
         asked = ErasureRequest(parse(where, None, None), "somebody asked", "dpo", **request)
-        return Erase(self.spark, self.settings().lake, asked, apply=apply, at_once=at_once, log=self.log()).run()
+        return Erase(self.spark, self.settings().lake, asked, apply=apply, log=self.log()).run()
 
     def send(self, records: int, mark: str = "a", **options: Any) -> None:
         send_now(self.kafka, self.sent, records, mark=mark, **options)

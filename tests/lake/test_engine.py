@@ -119,16 +119,6 @@ def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: 
         engine.session(settings, LogSettings())
 
 
-def test_a_start_deletes_the_checksums_of_commits_and_no_other_file(session: Session, tmp_path: Path) -> None:
-    log = tmp_path / "events" / "_delta_log"
-    log.mkdir(parents=True)
-    stays = {".1.checkpoint.parquet.crc", "._last_checkpoint.crc", "1.crc", "1.json"}
-    for name in (*stays, ".1.json.crc", ".1.2.compacted.json.crc"):
-        (log / name).touch()
-    with engine.running(LakeSettings(path=str(tmp_path), checkpoint="/checkpoint"), LogSettings()):
-        assert {path.name for path in log.iterdir()} == stays
-
-
 @pytest.mark.parametrize(
     ("given", "chosen"),
     [

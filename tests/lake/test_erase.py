@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from deltalake import DeltaTable
 from headrace_lake.commands import erase_command
 from headrace_lake.commands.erase import ErasureRequest, ErasureResult
 from headrace_lake.commands.predicate import Condition, Predicate, hashed, parse
@@ -57,10 +56,6 @@ def gone(runs: Runs) -> None:
     assert {tuple(row.values()) for row in kept} == set(runs.sent.quarantined)
     proof = runs.proof()
     assert all(row["ok"] for row in proof), proof
-
-
-def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts]
 
 
 class TestOnKafka:
@@ -140,37 +135,6 @@ class TestOnKafka:
         runs.run()
         gone(runs)
 
-    def test_the_bytes_go_at_once_if_asked(self, runs: Runs) -> None:
-        """All other rows stay as they were."""
-        runs.send(400)
-        runs.run(batch_records=250)
-        kept = "select event_id, body from events where source <> '/forward/host-1' order by all"
-        said = runs.query(kept)
-        runs.sql(EVENTS, "optimize TABLE")  # the small files stay until vacuum
-        before = len(files(runs.lake / EVENTS))
-        done = runs.erase("body.partition=1", at_once=True)
-        forget(runs, 1)
-        left = files(runs.lake / EVENTS)
-        assert len(left) < before
-        assert done.files
-        assert {path.name for path in left} == {
-            Path(uri).name for uri in DeltaTable(str(runs.lake / EVENTS)).file_uris()
-        }
-        gone(runs)
-        assert runs.query(kept) == said
-
-    @pytest.mark.full
-    def test_at_once_is_refused_where_a_change_data_feed_keeps_the_bytes(self, runs: Runs) -> None:
-        runs.send(80)
-        runs.run()
-        runs.sql(EVENTS, "alter table TABLE set tblproperties ('delta.enableChangeDataFeed' = 'true')")
-        with pytest.raises(HaltError, match="nothing was erased: the table events has a change data feed"):
-            runs.erase("body.partition=1", at_once=True)
-        assert not (runs.lake / "erasures").exists()
-        runs.erase("body.partition=1")
-        forget(runs, 1)
-        gone(runs)
-
     @pytest.mark.full
     def test_nothing_found_is_noted_too(self, runs: Runs) -> None:
         runs.send(80)
@@ -190,10 +154,7 @@ class TestOnKafka:
 
 
 @pytest.mark.spark
-def test_many_erased_ids_are_asked_for_and_few_are_sent_along(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the same answers, up to the limit and above it."""
+def test_erased_ids_are_found_whether_spark_sends_them_to_all_tasks_or_not(spark: SparkSession, tmp_path: Path) -> None:
     lake = str(tmp_path)
     erasures.create(Storage(spark), lake)
     listed = {"ids": "array('a', 'b', 'c')"}
@@ -202,13 +163,14 @@ def test_many_erased_ids_are_asked_for_and_few_are_sent_along(
         *(f"cast({listed.get(name, 'null')} as {kind}) as `{name}`" for name, kind in columns)
     )
     rows.write.format("delta").mode("append").save(f"{lake}/{ERASURES}")
-    for limit in (3, 2):
-        monkeypatch.setattr(erasures, "MOST_BROADCAST", limit)
-        ids = ErasedIds(spark, lake)
+    for limit in ("10485760", "-1"):
+        session = spark.newSession()
+        session.conf.set("spark.sql.autoBroadcastJoinThreshold", limit)
+        ids = ErasedIds(session, lake)
         ids.refresh()
         assert ids.any()
         for names, found in ((["a", "b", "x", None, "a"], 3), (["x", None], 0)):
-            asked = spark.createDataFrame([(name,) for name in names], "id string")
+            asked = session.createDataFrame([(name,) for name in names], "id string")
             marked = ids.marked(asked, "id").collect()
             assert sorted((row["id"] or "", row[ERASED]) for row in marked) == sorted(
                 (name or "", name in ("a", "b")) for name in names
@@ -299,7 +261,6 @@ def test_the_command_line() -> None:
         ((), "name what to erase: --where, --from-time or --to-time"),
         (("--where", "id=d.1", "--apply"), "--apply needs --reason"),
         (("--where", "id=d.1", "--reason", " ", "--apply"), "--apply needs --reason"),
-        (("--where", "id=d.1", "--at-once"), "--at-once needs --apply"),
         (("--where", "colour=red"), "'colour' is none of"),
         (("--finish", "--where", "id=d.1"), "--finish takes no conditions"),
         (("--from-time", "2026-05-06", "--to-time", "2026-05-06"), "--from-time is not before --to-time"),

@@ -9,10 +9,8 @@ import pytest
 from deltalake import DeltaTable
 from headrace_lake.configuration.places import within
 from headrace_lake.configuration.settings import location
-from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import altered, layout
+from headrace_lake.tables import altered
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
-from headrace_lake.tables.properties import strange_features
 from pyspark.sql import SparkSession
 
 NAMES = (EVENTS, QUARANTINE, BATCHES, GAPS)
@@ -70,23 +68,6 @@ def test_only_properties_that_differ_are_set(spark: SparkSession, lake: Path) ->
         altered.set_properties(spark, path, wanted)
     assert commits(lake) == {**before, GAPS: before[GAPS] + 1}
     assert DeltaTable(path).metadata().configuration.items() >= wanted.items()
-
-
-@pytest.mark.spark
-def test_the_change_data_feed_is_on_if_asked_for_and_changes_no_reader(spark: SparkSession, lake: Path) -> None:
-    before = commits(lake)
-    for change_feed in (True, True, False):
-        layout.create(Storage(spark), str(lake), change_feed=change_feed)
-    assert commits(lake) == {name: count + 1 for name, count in before.items()}, "it stays on, without more commits"
-    layout.create(Storage(spark), str(lake / "new"), change_feed=True)
-    for name in (*NAMES, *(f"new/{name}" for name in NAMES)):
-        table = DeltaTable(str(lake / name))
-        assert table.metadata().configuration["delta.enableChangeDataFeed"] == "true"
-        protocol = table.protocol()
-        assert protocol.min_reader_version == 1
-        assert not protocol.reader_features
-        assert "changeDataFeed" in (protocol.writer_features or ()) or protocol.min_writer_version == 4
-        assert strange_features({"writerFeatures": protocol.writer_features}) == []
 
 
 @pytest.mark.spark

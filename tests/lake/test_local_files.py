@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_lake.spark.engine import LOCAL_FILES, _write_local_files, drop_checksums, remarks
+from headrace_lake.spark.engine import LOCAL_FILES, _write_local_files, remarks
 from headrace_lake.spark.jvm import define, java_array, java_class
-from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import EVENTS
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -152,17 +149,3 @@ def test_where_a_folder_has_no_hard_links_hadoops_own_stay_and_it_is_said(
     assert [each.partition(" ")[0] for each in said] == ["LAKE__PATH"]
     assert remarks(spark, places) == []
     assert [*tmp_path.iterdir()] == []
-
-
-def test_a_commit_with_anothers_checksum_can_be_read_after_a_start(
-    spark: SparkSession, tmp_path: Path, empty_tables: Path
-) -> None:
-    """Older releases left such a lake, if a driver slept while another committed."""
-    lake = Path(shutil.copytree(empty_tables, tmp_path / "lake"))
-    commit = lake / EVENTS / "_delta_log" / f"{0:020d}.json"
-    sums = bytes(4 * (1 + commit.stat().st_size // 512))
-    commit.with_name(f".{commit.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
-    with pytest.raises(Py4JJavaError, match="ChecksumException"):
-        Fence(spark, str(lake)).epoch()
-    drop_checksums(str(lake))
-    assert Fence(spark, str(lake)).epoch() == 0

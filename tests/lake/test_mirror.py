@@ -750,7 +750,7 @@ def test_it_shows_what_the_job_writes(runs: Runs, tmp_path: Path) -> None:
             piece = choice.Piece(name, day, tuple(found.small), found.size, final=True)
             assert compaction.merge(runs.spark, path, piece, table) > 0
     mirrored()
-    assert runs.erase("source=/forward/host-1", at_once=True).events > 0
+    assert runs.erase("source=/forward/host-1").events > 0
     lake.follower.once()
     lake.check()
     runs.sql("events", "DELETE FROM TABLE WHERE day < date '2999-01-01'")  # as retention drops days

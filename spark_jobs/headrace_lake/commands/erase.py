@@ -17,8 +17,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, Final, cast
-from urllib.parse import unquote
+from typing import Final
 
 from headrace_common.operations.log import Log
 from headrace_common.record.contract import DETERMINISTIC
@@ -30,12 +29,11 @@ from pyspark.sql import functions as sf
 from headrace_lake.commands.predicate import Predicate, hashed
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, KEY, QUARANTINE
+from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, KEY, QUARANTINE
 from headrace_lake.tables.properties import ERASED_APP
 
 _TABLES: Final = (EVENTS, QUARANTINE)
@@ -63,28 +61,18 @@ class ErasureResult:
     events: int = 0
     quarantined: int = 0
     deleted: int = 0
-    files: int = 0
-    """Data files deleted at once."""
 
 
 class Erase:
-    """One erasure. Without `apply` it changes nothing. `at_once`: deletes the bytes, too, instead of leaving them to vacuum."""
+    """One erasure. Without `apply` it changes nothing. The bytes go with the next vacuum of a job."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        settings: LakeSettings,
-        request: ErasureRequest,
-        *,
-        apply: bool,
-        at_once: bool = False,
-        log: Log,
+        self, spark: SparkSession, settings: LakeSettings, request: ErasureRequest, *, apply: bool, log: Log
     ) -> None:
         self._spark = spark
         self._lake = location(settings.path)
         self._request = request
         self._apply = apply
-        self._at_once = at_once
         self._log = log
         self._storage = Storage(spark)
         self._erasure = uuid.uuid4().hex
@@ -92,15 +80,12 @@ class Erase:
     def run(self) -> ErasureResult:
         """Erases, logs a line for each table and partition, and returns the sum. Blocks: reads all of both tables.
 
-        Raises `HaltError` without tables, if bytes that are to go at once are in a change data feed as well, or if commits of
-        others overtake it again and again.
+        Raises `HaltError` without tables, or if commits of others overtake it again and again.
         """
         if not self._storage.exists(f"{self._lake}/{EVENTS}/_delta_log"):
             raise HaltError(f"there are no tables in {self._lake}: nothing was landed that could be erased")
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # refuses logs that it does not understand: deletion vectors keep bytes
-        if self._at_once:
-            self._refuse_change_feeds()
         for _ in range(_ATTEMPTS):
             if (result := self._planned_and_done()) is not None:
                 return result
@@ -126,28 +111,14 @@ class Erase:
         finally:
             listed.unpersist()
         deleted = sum(self._delete(table) for table in _TABLES) if left or any_found else 0
-        files = sum(self._purge(table) for table in _TABLES) if self._at_once else 0
         self._log.info(
-            "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE],
-            deleted=deleted, files_deleted=files,
-        )  # fmt: skip
-        return ErasureResult(found[EVENTS], found[QUARANTINE], deleted, files)
+            "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE], deleted=deleted
+        )
+        return ErasureResult(found[EVENTS], found[QUARANTINE], deleted)
 
     def _erasures(self) -> int:
         """Returns how many erasures the table has."""
         return erasures.read(self._spark, self._lake).select("erasure").distinct().count()
-
-    def _refuse_change_feeds(self) -> None:
-        """Raises `HaltError` if a table has one: its files hold deleted rows until vacuum, and a reader of the feed
-        needs them.
-        """
-        for table in _TABLES:
-            (row,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._lake}/{table}`").select("properties").collect()
-            if row["properties"].get(CHANGE_FEED) == "true":
-                raise HaltError(
-                    f"nothing was erased: the table {table} has a change data feed, which holds deleted rows until vacuum."
-                    " Erase without --at-once, and the bytes go within LAKE__VACUUM_AGE and a day"
-                )
 
     def _read(self, table: str) -> DataFrame:
         return self._spark.read.format("delta").load(f"{self._lake}/{table}")
@@ -278,19 +249,3 @@ class Erase:
             self._log.debug("commit conflict", table=table)
             return False
         return True
-
-    def _purge(self, table: str) -> int:
-        """Deletes the data files that the table's newest version does not need; returns how many. Blocks on storage.
-
-        Only files that its log says were removed: those of a batch that is being written are not among them.
-        """
-        path = f"{self._lake}/{table}"
-        session = cast("Any", self._spark)._jsparkSession
-        log = java_class(self._spark, "org.apache.spark.sql.delta.DeltaLog").forTable(session, path)
-        snapshot = log.unsafeVolatileSnapshot()
-        removed, kept = (
-            {row[0] for row in DataFrame(files.toDF(), self._spark).select("path").collect()}
-            for files in (snapshot.tombstones(), snapshot.allFiles())
-        )
-        own = sorted(unquote(name) for name in removed - kept if not re.match(r"/|[a-z][a-z0-9+.-]*:", name))
-        return sum(self._storage.delete(f"{path}/{name}") for name in own)

@@ -52,10 +52,6 @@ def add(commands: Any) -> None:
         "--keep-predicate", action="store_true", help="keep the conditions as text, not as a salted hash"
     )
     parser.add_argument("--finish", action="store_true", help="delete what earlier erasures have left; no conditions")
-    parser.add_argument(
-        "--at-once", action="store_true",
-        help="also delete the data files that are no longer needed, not within LAKE__VACUUM_AGE: queries that run may fail",
-    )  # fmt: skip
     parser.add_argument("--apply", action="store_true", help="erase; without it, say what would go")
     parser.set_defaults(act=_act, refuse=parser.error)
 
@@ -74,8 +70,6 @@ def request_of(arguments: argparse.Namespace) -> ErasureRequest:
         )
     if arguments.apply and not arguments.finish and not arguments.reason.strip():
         arguments.refuse("--apply needs --reason")
-    if arguments.at_once and not arguments.apply:
-        arguments.refuse("--at-once needs --apply")
     reason = arguments.reason.strip() or "finishes earlier erasures"
     return ErasureRequest(predicate, reason, arguments.by or _user(), arguments.keep_predicate)
 
@@ -83,7 +77,7 @@ def request_of(arguments: argparse.Namespace) -> ErasureRequest:
 def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
     request = request_of(arguments)
     with running(settings.lake, settings.log) as spark:
-        Erase(spark, settings.lake, request, apply=arguments.apply, at_once=arguments.at_once, log=log).run()
+        Erase(spark, settings.lake, request, apply=arguments.apply, log=log).run()
 
 
 def _user() -> str:

@@ -123,7 +123,7 @@ class Replay:
 
     def _claim(self, topics: Mapping[str, TopicInfo]) -> None:
         """Shuts out every job."""
-        layout.create(self._storage, self._lake, change_feed=self._settings.lake.change_data_feed)
+        layout.create(self._storage, self._lake)
 
         def settle(epoch: int) -> Mapping[str, pa.Table]:
             there = coverage(self._spark, self._lake, topics)

@@ -57,11 +57,6 @@ class LakeSettings(Section):
         description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"
         " job itself never reads them.",
     )
-    change_data_feed: bool = Field(
-        False,
-        description="Turns on Delta's change data feed in all tables, for readers that follow updates and deletes. It is a table"
-        " feature for writers and stays on.",
-    )
     iceberg: dict[str, SecretStr] = Field(
         {},
         description="Catalog in which `python -m headrace_lake mirror` keeps Iceberg tables of the same files: the properties of"

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark.jvm import CompilerError, define, java_class
 from headrace_lake.spark.log_store import install
-from headrace_lake.spark.storage import Storage, local_path
+from headrace_lake.spark.storage import Storage
 
 JVM_END_SECONDS: Final = 5.0
 """Seconds that a JVM that no longer answers may take to end."""
@@ -210,14 +210,6 @@ def _existing(path: str) -> Path | None:
     return folder
 
 
-def drop_checksums(lake: str) -> None:
-    """Deletes the checksums that Hadoop's own class gave to commits in local folders, as older releases did: one may be that of
-    another driver's commit, and then nobody could read it.
-    """
-    for checksum in Path(local_path(lake)).glob("*/_delta_log/.*.json.crc"):
-        checksum.unlink(missing_ok=True)
-
-
 def check_user() -> None:
     """Raises `ConfigError` if this process's user has no name: Java's login, which Hadoop asks for, would say that it is null."""
     try:
@@ -282,7 +274,6 @@ def running(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     process: Popen[bytes] | None = getattr(cast("Any", SparkContext)._gateway, "proc", None)  # None under spark-submit
     try:
         install(spark, location(settings.path))
-        drop_checksums(location(settings.path))
         yield spark
     except Exception as error:
         if process is None or (status := _end_of(process, error)) is None:

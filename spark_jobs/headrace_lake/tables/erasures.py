@@ -52,8 +52,6 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "erased_at": TimestampType(),  # when the list was written: rows are deleted after that
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
-MOST_BROADCAST: Final = 20_000
-"""Ids that each batch may send to all its tasks: a few megabytes, where a million would be a hundred."""
 
 
 def create(storage: Storage, lake: str) -> None:
@@ -109,7 +107,6 @@ class ErasedIds:
         self._log = TransactionLog(Storage(spark), f"{lake}/{ERASURES}")
         self._version = -1
         self._ids: DataFrame | None = None
-        self._few = True
 
     def refresh(self) -> None:
         """Learns of erasures since the last call. Blocks on storage; runs a query only for new ones."""
@@ -119,11 +116,10 @@ class ErasedIds:
         if self._ids is not None:
             self._ids.unpersist()
         ids = read(self._spark, self._lake).select(sf.explode("ids").alias(_LISTED)).distinct()
-        # where many are kept, by id: so a batch brings its own ids to them, and they stay where they are
-        ids = ids.repartition(_LISTED).persist()
-        count = ids.count()
-        self._ids = ids if count else None
-        self._few = count <= MOST_BROADCAST
+        ids = ids.coalesce(
+            1
+        ).persist()  # counted before they are joined: so Spark knows whether to send them to all tasks
+        self._ids = ids if ids.count() else None
         self._version = version
 
     def any(self) -> bool:
@@ -131,19 +127,9 @@ class ErasedIds:
         return self._ids is not None
 
     def marked(self, rows: DataFrame, column: str) -> DataFrame:
-        """Returns `rows` with `ERASED`: whether their id in `column` is listed; unchanged without ids.
-
-        With more than `MOST_BROADCAST` ids this blocks, and reads the rows' ids once more: it asks which of them are listed.
-        """
+        """Returns `rows` with `ERASED`: whether their id in `column` is listed; unchanged without ids."""
         if self._ids is None:
             return rows
-        ids = self._ids
-        if not self._few:
-            asked = rows.select(sf.col(column).alias(_LISTED)).where(f"{_LISTED} is not null").distinct()
-            found = ids.join(asked.hint("shuffle_hash"), _LISTED, "left_semi").collect()
-            if not found:
-                return rows.withColumn(ERASED, sf.lit(False))
-            ids = self._spark.createDataFrame(found, f"{_LISTED} string")
-        listed = sf.broadcast(ids.withColumn(ERASED, sf.lit(True)))
+        listed = self._ids.withColumn(ERASED, sf.lit(True))
         joined = rows.join(listed, sf.col(column) == sf.col(_LISTED), "left").drop(_LISTED)
         return joined.withColumn(ERASED, sf.coalesce(ERASED, sf.lit(False)))

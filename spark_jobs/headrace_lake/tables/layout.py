@@ -21,7 +21,6 @@ from pyspark.sql.types import (
 
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.altered import set_properties
 from headrace_lake.tables.properties import VACUUMED_AT
 
 EVENTS: Final = "events"
@@ -169,29 +168,20 @@ PROPERTIES: Final = {
 """Of every table."""
 
 
-CHANGE_FEED: Final = "delta.enableChangeDataFeed"
-
 SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
 """Columns with statistics: readers and this job skip files by them. Statistics of a body would cost CPU for nothing."""
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
-def create(storage: Storage, lake: str, *, change_feed: bool = False) -> None:
-    """Creates the missing tables, and turns the change data feed of all on, if asked for. Blocks on storage.
-
-    Another job may do the same at the same time.
-    """
+def create(storage: Storage, lake: str) -> None:
+    """Creates the missing tables. Blocks on storage. Another job may do the same at the same time."""
     for name, schema in SCHEMAS.items():
         path = f"{lake}/{name}"
         if storage.exists(f"{path}/_delta_log"):
-            if change_feed:
-                set_properties(storage.spark, path, {CHANGE_FEED: "true"})
             continue
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
         skipped_by = ",".join(column for column in SKIPPED_BY if column in schema.names)
         properties = {**PROPERTIES, VACUUMED_AT: str(int(time.time())), STATISTICS: skipped_by}
-        if change_feed:
-            properties[CHANGE_FEED] = "true"
         columns = ", ".join(
             f"`{field.name}` {field.dataType.simpleString()} COMMENT {quoted(field.metadata['comment'])}"
             for field in schema.fields

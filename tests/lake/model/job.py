@@ -111,7 +111,7 @@ class World:
     def settings(self, lake: str) -> Any:
         """Those of a job, and of the commands."""
         own = SimpleNamespace(
-            path=lake, checkpoint=f"{lake}-checkpoint", change_data_feed=False, horizon=HORIZON, batch_records=20,
+            path=lake, checkpoint=f"{lake}-checkpoint", horizon=HORIZON, batch_records=20,
         )  # fmt: skip
         return SimpleNamespace(lake=own, kafka=SimpleNamespace(events_topic=EVENTS, quarantine_topic=QUARANTINE))
 
@@ -165,7 +165,7 @@ class World:
             (replay_rows, "without_resends", without_resends),
             (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (erasures, "create", lambda _, lake: self.disk.make(f"{lake}/{erasures.ERASURES}")),
-            *((module, "set_properties", altered) for module in (layout, retention)),
+            (retention, "set_properties", altered),
             (compaction, "stepwise", lambda _: True),
             (compaction, "by_arrow", merged),
             (start, "live_rows", lambda spark, table, _: spark.read.format("delta").load(table)),
