@@ -38,7 +38,6 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
 from headrace_lake.upkeep.operations import LakeHealth
-from headrace_lake.upkeep.progress import RunProgress
 from headrace_lake.upkeep.upkeep import Upkeep
 
 _POLL: Final = 0.2  # seconds between two checks of a query that is to end
@@ -163,7 +162,6 @@ class Job:
             self._settings,
             epoch=epoch,
             landed_before=found.landed,
-            progress=self._run_progress(found, topics) if self._once else None,
             brokers=self._brokers,
             health=self._health,
             log=self._log,
@@ -251,12 +249,6 @@ class Job:
         except HaltError:
             pass  # it refuses: an answer
         return True
-
-    def _run_progress(self, found: Position, topics: Mapping[str, TopicInfo]) -> RunProgress:
-        """Returns the offsets that a run with an end has to land."""
-        partitions = _partitions(topics)
-        starts = self._brokers.offsets(partitions, earliest=True) | found.landed
-        return RunProgress(starts, self._brokers.offsets(partitions, earliest=False))
 
     def _explain(
         self,

@@ -239,21 +239,9 @@ def test_a_merge_of_a_file_that_is_gone_commits_nothing(lake: Lake, monkeypatch:
     assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
 
 
-def test_spark_merges_what_arrow_would_not_give_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite, "unsupported", lambda _: "the column body_variant is nested")
-    streams_of(lake, 1_000)
-    assert merge(lake)
-    (path,) = DeltaTable(lake.path(EVENTS)).file_uris()
-    rows = ParquetFile(path).read(columns=["stream", "event_time", "offset"]).to_pylist()
-    order = [(row["stream"], row["event_time"]) for row in rows]
-    assert order == sorted(order)
-    assert {row["offset"] for row in rows} == set(range(1_000))
-
-
-def test_with_a_version_of_delta_that_is_not_known_files_are_merged_as_they_are(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "stepwise", lambda _: False)
+def test_what_arrow_would_not_give_back_is_merged_as_it_is(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As are all files where the version of Delta is not known."""
+    monkeypatch.setattr(rewrite, "unsupported", lambda _: "the column is nested")
     streams_of(lake, 1_000)
     assert merge(lake)
     assert len(DeltaTable(lake.path(EVENTS)).file_uris()) == 1

@@ -15,7 +15,6 @@ from headrace_lake.upkeep import group_reporter
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.merging import choice
 from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_lake.upkeep.progress import RunProgress
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
@@ -80,9 +79,6 @@ def test_many_small_batches_leave_few_files(runs: Runs, monkeypatch: pytest.Monk
     p50, p95 = (value(runs.metrics, "freshness_last_seconds", quantile=share) for share in ("0.5", "0.95"))
     assert 0 < p50 <= p95
     assert value(runs.metrics, "step_seconds", step="addBatch") > 0
-    left = [line["left"] for line in runs.said("landed")]
-    assert left == sorted(left, reverse=True)
-    assert left[-1] == 0
 
 
 @pytest.mark.kafka
@@ -134,13 +130,3 @@ def test_a_group_that_cannot_be_committed_is_said_once_and_stops_nothing(
     said = [call.kwargs["what"] for call in log.calls if call.args == ("reporting failed",)]
     assert said == ["committing the group's offsets", "measuring the lag"]
     reporter.finish()
-
-
-def test_what_is_left_of_a_run_with_an_end() -> None:
-    progress = RunProgress({("t", 0): 10, ("t", 1): 0}, {("t", 0): 110, ("t", 1): 1000, ("u", 0): 7})
-    assert progress.total == 1100
-    progress.landed({("t", 0): 60})
-    progress.landed({("t", 0): 110, ("t", 1): 400})
-    assert progress.left == 600
-    progress.landed({("t", 1): 1009})
-    assert progress.left == 0

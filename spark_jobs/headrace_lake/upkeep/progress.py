@@ -1,4 +1,4 @@
-"""The job's progress: what Spark's reports say, and what is left of a run with an end."""
+"""The job's progress: what Spark's reports say."""
 
 from __future__ import annotations
 
@@ -66,24 +66,3 @@ def reached(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {
         (topic, int(number)): offset for topic, partitions in topics.items() for number, offset in partitions.items()
     }
-
-
-class RunProgress:
-    """The progress of a run with a known end: from `starts` to `ends`. A partition in neither does not count."""
-
-    def __init__(self, starts: Offsets, ends: Offsets) -> None:
-        self._at = dict(starts)
-        self._done = 0
-        self.total = sum(max(0, end - starts.get(pair, end)) for pair, end in ends.items())
-        """Offsets to land."""
-
-    @property
-    def left(self) -> int:
-        """Offsets that have not landed yet."""
-        return max(0, self.total - self._done)
-
-    def landed(self, ends: Offsets) -> None:
-        """Notes that everything before `ends` has landed."""
-        for pair, end in ends.items():
-            self._done += max(0, end - self._at.get(pair, end))
-            self._at[pair] = end

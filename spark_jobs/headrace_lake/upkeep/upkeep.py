@@ -21,13 +21,13 @@ from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.operations import LakeHealth
-from headrace_lake.upkeep.progress import Offsets, ProgressListener, RunProgress, reached
+from headrace_lake.upkeep.progress import Offsets, ProgressListener, reached
 
 _LOW_PRIORITY: Final = 10  # nice(2)
 
 
 class Upkeep(AbstractContextManager["Upkeep"]):
-    """The upkeep of one run. `landed_before`: how far the tables are; `progress`: set if the run has a known end."""
+    """The upkeep of one run. `landed_before`: how far the tables are."""
 
     def __init__(
         self,
@@ -36,7 +36,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         *,
         epoch: int,
         landed_before: Offsets,
-        progress: RunProgress | None,
         brokers: Brokers,
         health: LakeHealth,
         log: Log,
@@ -45,7 +44,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._spark = spark
         self._health = health
         self._log = log
-        self._progress = progress
         self._begun = False
         self._short = False  # whether ids were forgotten early
         self._group_reporter = GroupReporter(brokers, group=settings.lake.group, metrics=health.metrics, log=log)
@@ -77,10 +75,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._health.landed(result)
         self._clocks.landed(result.newest)
         self._group_reporter.landed(result.ends)
-        left = {}
-        if self._progress is not None:
-            self._progress.landed(result.ends)
-            left = {"left": self._progress.left}
         self._say_forgotten(result)
         self._log.info(
             "landed",
@@ -90,7 +84,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             quarantined=result.quarantined,
             **_totals(duplicates=result.duplicates),
             seconds=round(result.seconds, 2),
-            **left,
         )
 
     def _say_forgotten(self, result: BatchResult) -> None:

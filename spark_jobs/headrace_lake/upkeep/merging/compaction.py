@@ -13,7 +13,7 @@ from headrace_lake.tables.layout import DAY, DUPLICATES, QUARANTINE, STATISTICS
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging.choice import Piece
 from headrace_lake.upkeep.merging.parquet_merge import Form
-from headrace_lake.upkeep.merging.rewrite import Files, by_arrow, by_spark
+from headrace_lake.upkeep.merging.rewrite import Files, by_arrow
 
 _MERGED_LEVEL: Final = 3  # at least, for merged files: they stay, while a batch's files are soon replaced
 
@@ -46,22 +46,19 @@ def merge(
 
     if not there():
         return 0
-    if not stepwise(spark):
+    written = None
+    if stepwise(spark):
+        form = Form(by, level, row_group, plain=UNLIKE)
+        ranged = [name.strip(" `") for name in table.properties.get(STATISTICS, "").split(",")]
+        written = by_arrow(spark, files, form, ranged, there=there, going_on=going_on)
+    if written is None:
         _optimize(spark, path, piece)
         return piece.size
-    form = Form(by, level, row_group, plain=UNLIKE)
-    ranged = [name.strip(" `") for name in table.properties.get(STATISTICS, "").split(",")]
-    written = by_arrow(spark, files, form, ranged, there=there, going_on=going_on)
-    if written is not None:
-        return written
-    # for this session only: the query writes batches in its own session
-    spark.conf.set(ZSTD_LEVEL, str(level))
-    spark.conf.set(_BLOCK_SIZE, str(row_group))
-    return by_spark(spark, files, by, there=there)
+    return written
 
 
 def _optimize(spark: SparkSession, path: str, piece: Piece) -> None:
-    """Leaves the choice to Delta, in a version whose steps are not known: all smaller files of the day."""
+    """Leaves the choice to Delta, unsorted: all smaller files of the day."""
     spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(piece.size + 1))
     spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(piece.size + 1))
     where = f" WHERE {DAY} = '{piece.day}'" if piece.day else ""

@@ -1,6 +1,6 @@
 """Replaces files of a Delta table by one with the same rows, sorted.
 
-Arrow writes the new file, or Spark where the rows have nested columns. The commit takes the steps of Delta's OPTIMIZE
+Arrow writes the new file. The commit takes the steps of Delta's OPTIMIZE
 (`OptimizeExecutor`, in the versions that `append` knows): the same actions in the log, without a change of data, and Delta
 refuses it if one of the files was removed meanwhile. OPTIMIZE itself merges files in the order in which they come, or with
 ZORDER BY rewrites whole partitions: hours of a day again and again.
@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headrace_lake.spark.jvm import active_session, java_class
-from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage, local_path
-from headrace_lake.tables.append import DELTA, actions_of, new_name, prepared
+from headrace_lake.tables.append import DELTA, actions_of, new_name
 from headrace_lake.tables.layout import DAY
 from headrace_lake.upkeep.merging.parquet_merge import Form, Statistics, merge_files, unsupported
 
@@ -42,7 +41,7 @@ class Files(NamedTuple):
 def by_arrow(
     spark: SparkSession, files: Files, form: Form, statistics: Collection[str], *, there: Check, going_on: Check
 ) -> int | None:
-    """Merges `files` without Spark's rows. Blocks. Returns the new file's bytes, None if they have nested columns.
+    """Merges `files` without Spark's rows. Blocks. Returns the new file's bytes, None if Arrow cannot merge them.
 
     `statistics`: the columns whose ranges the log gets. `there` reads the table's log and says whether it has all the files
     still; if not, nothing is committed, and 0 returned. Raises `InterruptedMergeError` once `going_on` says no. A file that is
@@ -70,31 +69,6 @@ def by_arrow(
         removed = [_entry(spark, name, files.day, size, None) for name, size in files.sizes.items()]
         _commit(spark, transaction, removed, [added])
     return size
-
-
-def by_spark(spark: SparkSession, files: Files, by: Sequence[str], *, there: Check) -> int:
-    """Merges `files` as Spark's rows, sorted `by` columns, and returns like `by_arrow`. Blocks.
-
-    What does not fit in memory is spilled to local disk.
-    """
-    session, log = _log(spark, files.path)
-    with active_session(spark, session):
-        transaction = _begin(spark, log)
-        if not there():
-            return 0
-        snapshot = transaction.snapshot()
-        names = ", ".join(quoted(name) for name in files.sizes)
-        removed = list(snapshot.allFiles().filter(f"path in ({names})").collectAsList())
-        rows = DataFrame(log.createDataFrame(snapshot, _seq(spark, removed), False, _none(spark)), spark).coalesce(1)
-        # the partition's column first: otherwise Delta's writer sorts by it again
-        rows = rows.sortWithinPartitions(*((DAY, *by) if files.day else by)) if by else rows
-        write = prepared(spark, log, rows, _NO_CHANGE)
-        written = write.writeAndReturnCommitData(transaction, session, _none(spark), False).actions().iterator()
-        added = []
-        while written.hasNext():
-            added.append(written.next())
-        _commit(spark, transaction, removed, added)
-    return sum(file.size() for file in added)
 
 
 def _commit(spark: SparkSession, transaction: Any, removed: Sequence[Any], added: Iterable[Any]) -> None:
