@@ -23,7 +23,7 @@ _ROWS: Final = """
         epoch(max(landed_at) filter ("from" < "to"))
     from batches, (select count(*) as bad from quarantine), (select count(*) as again from duplicates)"""
 _GAPS: Final = """
-    select reason, count(*), sum(case when reason = 'logjam' then to_sequence - from_sequence else "to" - "from" - "rows" end)
+    select reason, count(*), sum("to" - "from" - "rows")
     from gaps group by reason order by reason"""
 
 

@@ -174,14 +174,11 @@ def _doubts(figures: Figures) -> Iterator[tuple[str, str]]:
     if lost:
         yield WATCH, f"{count(lost, 'message')} of Logjam's devices came to no consumer: the devices dropped them."
     for gap in figures.tables.gaps if figures.tables is not None else ():
-        if gap.reason == "logjam":
-            yield WATCH, f"The tables know {count(gap.rows, 'gap')} in the numbers of Logjam's devices."
-        else:
-            what = "" if gap.lost is None else f", {count(gap.lost, 'record')}"
-            yield (
-                BAD,
-                f"The tables know {count(gap.rows, 'gap')} in Kafka's offsets ({gap.reason}{what}): deleted before they landed.",
-            )
+        what = "" if gap.lost is None else f", {count(gap.lost, 'record')}"
+        yield (
+            BAD,
+            f"The tables know {count(gap.rows, 'gap')} in Kafka's offsets ({gap.reason}{what}): deleted before they landed.",
+        )
 
 
 def _flow(figures: Figures) -> str:

@@ -30,7 +30,6 @@ from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, sourc
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
-from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
@@ -172,7 +171,6 @@ class Job:
             checkpoint=checkpoint,
             brokers=self._brokers,
             events=events,
-            markers=GapMarkers(this),
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )

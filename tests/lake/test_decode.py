@@ -133,7 +133,6 @@ def test_an_event_has_every_column(spark: SparkSession) -> None:
     assert row == {
         decode.FAULT: None,
         decode.LOOKED_UP: False,
-        decode.GAP: False,
         "event_id": "d.00112233445566778899aabbccddeeff",
         "protocol": "forward",
         "source": "/forward/web-1.example.org",

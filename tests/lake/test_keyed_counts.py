@@ -13,7 +13,7 @@ from headrace_lake.landing import landing_events
 from headrace_lake.landing.freshness import Ages, ages, span
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.left_out import LeftOut
-from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
+from headrace_lake.rows.decode import FAULT, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
@@ -56,10 +56,10 @@ def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
         protocol = None if kind == "faulty" else draw.choice(("forward", "segment", "strange"))
         fault = "malformed_header" if kind == "faulty" else None
         received = landed - timedelta(seconds=age)
-        rows.append((number, offset, fault, kind == "duplicate", protocol, received, landed, offset % 7 == 0, age))
+        rows.append((number, offset, fault, kind == "duplicate", protocol, received, landed, age))
     names = (
         f"partition int, offset long, `{FAULT}` string, `{DUPLICATE}` boolean, protocol string, received_time timestamp,"
-        f" landed_at timestamp, `{GAP}` boolean, age double"
+        " landed_at timestamp, age double"
     )
     observation = Observation()
     frame = spark.createDataFrame(rows, names).withColumn(LOOKED_UP, sf.expr("offset % 5 = 0"))
@@ -74,14 +74,13 @@ def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
     assert found.events == sum(not row[2] and not row[3] for row in rows)
     again = [LeftOut("id", row[0], row[1], f"d.{row[1]}", row[4]) for row in rows if row[3]]
     assert sorted(found.left_out) == sorted(again)
-    wanted_ages = Counter(float(row[8]) for row in rows if not row[2] and not row[3])
+    wanted_ages = Counter(float(row[7]) for row in rows if not row[2] and not row[3])
     edges = [end for _, end, _ in ages({}, 0).spans]
     expected = Counter[float]()
     for age, count in wanted_ages.items():
         expected[edges[min(bisect_left(edges, age), len(edges) - 1)]] += count
     assert {end: count for _, end, count in ages(found.ages, 0).spans if count} == expected
     assert found.looked_up == 180
-    assert found.markers == sum(row[7] and not row[2] for row in rows)
     assert found.newest == round((landed - timedelta(seconds=min(seconds))).timestamp() * 1000)
 
 

@@ -63,7 +63,7 @@ def test_new_tables_need_the_oldest_readers_and_writers_only(lake: Path) -> None
 @pytest.mark.spark
 def test_only_properties_that_differ_are_set(spark: SparkSession, lake: Path) -> None:
     path, before = str(lake / GAPS), commits(lake)
-    wanted = {"headrace.test": """it's "quoted" \\""", STATISTICS: "device,source"}
+    wanted = {"headrace.test": """it's "quoted" \\""", STATISTICS: "topic,reason"}
     for _ in range(2):
         altered.set_properties(spark, path, wanted)
     assert commits(lake) == {**before, GAPS: before[GAPS] + 1}

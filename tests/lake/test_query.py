@@ -392,7 +392,6 @@ NO_CONTRADICTIONS: dict[str, What] = {
     "a recreated topic, nothing landed": {
         "gaps": [{**gap(0, None, reason="recreated"), "partition": None, "topic_id": "other"}]
     },
-    "a Logjam gap": {"gaps": [{**gap(0, 0), "reason": "logjam", "from": None, "to": None, "offset": 3, "from_sequence": 1}]},
     "a claim in the middle": claimed_half,
     "resends": {"batches": [batch(4, 6, 2)], "duplicates": [left_out(4), left_out(5)]},
     "a replay, which is no batch": lambda lake: commit(lake, BATCHES, transaction(2, REPLAYED + 1)),
@@ -425,7 +424,7 @@ def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
         events=[event(4, source="/forward/a", received_time=at) for at in (MOMENT, MOMENT, later)],
         quarantine=[{**reject(5), "protocol": "forward", "received_time": later}],
         duplicates=[left_out(6)],
-        gaps=[gap(9, 12, rows=1), {**gap(0, 0), "reason": "logjam", "from": None, "to": None, "device": 7}],
+        gaps=[gap(9, 12, rows=1)],
     )
     hour = MOMENT.replace(minute=0, second=0, microsecond=0)
     hours = [row for row in query.run(query.QUERIES["hours"], lake) if row["source"]]
@@ -439,9 +438,7 @@ def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
     (_, row) = query.run(query.QUERIES["quarantine"], lake)
     assert row == {"reason": "bad_json", "protocol": None, "records": 1, "first": None, "last": None}
     found = query.run(query.QUERIES["gaps"], lake)
-    assert [(row["reason"], row["from"], row["to"], row["lost"], row["device"]) for row in found] == [
-        ("retention", 9, 12, 2, None), ("logjam", None, None, None, 7),
-    ]  # fmt: skip
+    assert [(row["reason"], row["from"], row["to"], row["lost"]) for row in found] == [("retention", 9, 12, 2)]
     for name in query.QUERIES:
         assert query.query(None, lake=str(lake), named=name) == 0
 

@@ -264,7 +264,7 @@ class TestWords:
         assert not any("All is ready" in line for line in (told.title, *told.lines))
 
     def test_doubts(self) -> None:
-        gaps = TablesLook("", {"events": 1}, None, [GapTotal("logjam", 2, 9), GapTotal("retention", 1, 70)])
+        gaps = TablesLook("", {"events": 1}, None, [GapTotal("retention", 1, 70)])
         told = verdict(last(
             look(0, quarantined(0, bad_json=0), tables=gaps),
             look(3, quarantined(3, bad_json=2), tables=gaps),
@@ -275,7 +275,6 @@ class TestWords:
             == "The tables know 1 gap in Kafka's offsets (retention, 70 records): deleted before they landed."
         )
         assert "2 events not understood in the last 3 s, kept byte for byte in quarantine: bad_json 2." in told.lines
-        assert "The tables know 2 gaps in the numbers of Logjam's devices." in told.lines
 
 
 def test_quantiles_beyond_the_last_bucket_are_finite() -> None:

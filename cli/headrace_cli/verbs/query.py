@@ -138,9 +138,8 @@ QUERIES: Final = {
             any_value(predicate) as predicate, "table", topic, "partition", sum("rows")::bigint as rows, count("from") as batches
         from erasures group by erasure, "table", topic, "partition" order by erased_at, erasure, "table", topic, "partition\"""",
     "gaps": """
-        select reason, topic, "partition", "from", "to", "to" - "from" - "rows" as lost, source, consumer, device,
-            from_sequence, to_sequence, landed_at, detail
-        from gaps order by landed_at, topic, "partition", "from", source, device, from_sequence""",
+        select reason, topic, "partition", "from", "to", "to" - "from" - "rows" as lost, landed_at
+        from gaps order by landed_at, topic, "partition", "from\"""",
     "losses": f"{LOGJAM_LOSSES} order by received_time, source, device, from_sequence",
     "hours": """
         select date_trunc('hour', received_time) as hour, source, count(*) as events

@@ -53,9 +53,8 @@ _FOREIGN: Final = re.compile(r"(?<=/)[a-z][a-z0-9+.-]*:/")
 """Where the address of a file begins that lies outside its table: deltalake appends it to the table's own."""
 
 _EMPTY: Final = {
-    "gaps": """reason varchar, topic varchar, topic_id varchar, source varchar, consumer varchar, detail varchar,
-        "partition" bigint, "offset" bigint, "from" bigint, "to" bigint, "rows" bigint, device bigint, from_sequence bigint,
-        to_sequence bigint, epoch bigint, received_time timestamptz, landed_at timestamptz""",
+    "gaps": """reason varchar, topic varchar, topic_id varchar, "partition" bigint, "from" bigint, "to" bigint, "rows" bigint,
+        epoch bigint, landed_at timestamptz""",
     "erasures": """erasure varchar, requested_by varchar, reason varchar, predicate varchar, "table" varchar, topic varchar,
         topic_id varchar, "partition" bigint, epoch bigint, batch bigint, "from" bigint, "to" bigint,
         "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz, erased_at timestamptz""",

@@ -24,7 +24,6 @@ from headrace_lake.landing.gathered import gathered
 from headrace_lake.landing.landing_events import DedupStatus, EventsLanding
 from headrace_lake.landing.left_out import LeftOut, read
 from headrace_lake.landing.left_out import rows as left_out_rows
-from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.landing.quarantine import RECORDS, Quarantine
 from headrace_lake.rows.keyed_counts import counts as counts_of
 from headrace_lake.spark.halt import HaltError, StoppingError
@@ -104,14 +103,12 @@ class Landing:
         checkpoint: Checkpoint,
         brokers: Brokers,
         events: EventsLanding,
-        markers: GapMarkers,
         stopping: Callable[[], bool],
         on_landed: Callable[[BatchResult], None],
     ) -> None:
         self._epoch = epoch
         self._checkpoint = checkpoint
         self._brokers = brokers
-        self._markers = markers
         self._quarantine = Quarantine(epoch.topics, events.erased)
         self._events = events
         self._stopping = stopping
@@ -148,7 +145,6 @@ class Landing:
 
         found = self._events.land(rest, ranges, version, landed_at)
         self._epoch.log.debug("events written", batch=batch)
-        self._markers.land(records, ranges, found.markers, version, landed_at)
         quarantined = self._land_quarantine(rest, ranges, found.faulty, version, landed_at)
         self._epoch.log.debug("quarantine written", batch=batch)
         if left_out := [*found.left_out, *quarantined.left_out]:

@@ -18,14 +18,13 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.landing import freshness
 from headrace_lake.landing.left_out import LeftOut, listed, read
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
+from headrace_lake.rows.decode import FAULT, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts_sql
 from headrace_lake.spark.jvm import selected
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 
 _SOUND: Final = f"{FAULT} is null"
-_MARKER: Final = f"{_SOUND} and {GAP}"
 _WANTED: Final = f"{_SOUND} and not {DUPLICATE}"
 _AGE: Final = "_headrace?age"
 """Column of rows that land: their `freshness.span`. What an aggregate computes itself has no generated code."""
@@ -58,8 +57,6 @@ class EventCounts:
     looked_up: int = 0
     newest: int | None = None
     """The latest Kafka timestamp of the records, in ms."""
-    markers: int = 0
-    """How many of the events mark a Logjam gap."""
     ages: Mapping[int, int] = field(default_factory=dict)
     """How many of the rows are in each `freshness.span`."""
     erased: int = 0
@@ -125,7 +122,6 @@ def _measures(*, erased: bool) -> list[Column]:
         "ages": keyed_counts_sql(f"`{_AGE}`"),
         "faulty": f"count_if(not ({_SOUND}))",
         "looked_up": f"count_if({LOOKED_UP})",
-        "markers": f"count_if({_MARKER})",
         **({"erased": f"count_if({ERASED} and {_SOUND})"} if erased else {}),
         "newest": f"max({lookup.TIME})",
     }
@@ -137,7 +133,6 @@ def _measured(seen: Mapping[str, Any]) -> EventCounts:
     """Returns the counts in the values of `_measures`."""
     ages = counts(seen["ages"])
     return EventCounts(
-        counts(seen["records"]), ages.total(), seen["faulty"], read(seen), seen["looked_up"], seen["newest"], seen["markers"],
-        ages,
+        counts(seen["records"]), ages.total(), seen["faulty"], read(seen), seen["looked_up"], seen["newest"], ages,
         seen.get("erased", 0),
     )  # fmt: skip

@@ -14,7 +14,6 @@ from typing import Final
 
 from headrace_common.record.contract import (
     EVENT_RULES,
-    GAP_TYPE,
     HEADERS,
     JSON,
     QUARANTINE_HEADERS,
@@ -39,9 +38,6 @@ FAULT: Final = f"{OURS}fault"
 LOOKED_UP: Final = f"{OURS}looked_up"
 """Column of decoded rows: the headers were in another order, or not alone, and were searched by name."""
 
-GAP: Final = f"{OURS}gap"
-"""Column of decoded events: the event marks a Logjam gap (`headrace_common.record.contract.GAP_TYPE`)."""
-
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _TEXT: Final = "if(json, string(value), null)"
 _CALENDAR: Final = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
@@ -58,8 +54,7 @@ class Topics:
 
 
 def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
-    """Returns the rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT`, `LOOKED_UP` and
-    `GAP`.
+    """Returns the rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT` and `LOOKED_UP`.
 
     A row with a fault is not an event: `faults` turns its record into a row for the quarantine table.
     """
@@ -67,7 +62,6 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame
         _event_texts(records, topics),
         f"{_fault(_EVENT_RULES)} as {FAULT}",
         LOOKED_UP,
-        f"coalesce(ce_type = '{GAP_TYPE}', false) as {GAP}",
         "ce_id as event_id",
         f"{_PROTOCOL} as protocol",
         "ce_source as source",

@@ -149,13 +149,6 @@ class Fence:
             raise HaltError(f"a write to the table {name} was not committed, and another job's was")
         tokens.clear()
 
-    def replace(self, name: str, rows: DataFrame, condition: str, version: int) -> None:
-        """Replaces the rows of the table `name` that meet `condition` by `rows`, in one commit. Raises like `write`."""
-        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
-        writer = writer.option("txnAppId", APP_ID).option("txnVersion", version)
-        _unless_overtaken(lambda: writer.save(f"{self._lake}/{name}"))
-        self._check_committed(name, version)
-
     def _check_committed(self, name: str, version: int) -> None:
         """Raises `HaltError` unless `version` is the last transaction of the table `name`; raises like `check`."""
         latest = self._log(name).latest()

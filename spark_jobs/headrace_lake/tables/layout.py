@@ -125,27 +125,19 @@ SCHEMAS: Final = {
     GAPS: _columns(
         (
             "reason", StringType(),  # a `headrace_common.record.contract.GapReason`
-            "retention: deleted before it was landed; recreated: the topic was deleted and created again; logjam",
+            "retention: deleted before it was landed; recreated: the topic was deleted and created again",
         ),
-        ("topic", StringType(), "of the missing offsets; of a Logjam gap: where its marker is, like the next three"),
+        ("topic", StringType(), "topic in Kafka"),
         ("topic_id", StringType(), "Kafka's id of the topic"),
         ("partition", IntegerType(), "null if the topic was created again before any of it was landed"),
-        ("offset", LongType(), "of the marker of a Logjam gap; null for missing offsets"),
-        ("from", LongType(), "first missing offset; null for a Logjam gap"),
-        ("to", LongType(), "one past the last; null for a Logjam gap, or if the topic is gone and the end unknown"),
+        ("from", LongType(), "first missing offset"),
+        ("to", LongType(), "one past the last; null if the topic is gone and the end unknown"),
         (
             "rows", LongType(),
             "rows of this range that the tables hold nevertheless, from a batch that a kill interrupted",
         ),
-        ("source", StringType(), "source of the missing Logjam numbers"),
-        ("consumer", StringType(), "the Logjam consumer that missed them"),
-        ("device", LongType(), "the Logjam device that sent them"),
-        ("from_sequence", LongType(), "first missing number"),
-        ("to_sequence", LongType(), "one past the last missing number"),
-        ("detail", StringType(), "the marker as it came"),
-        ("received_time", TimestampType(), "timestamp of the marker's Kafka record"),
         ("epoch", LongType(), "which job recorded it"),
-        ("landed_at", TimestampType(), "when the landing of the marker began, or the loss was accepted"),
+        ("landed_at", TimestampType(), "when the loss was accepted"),
     ),
 }  # fmt: skip
 

@@ -59,13 +59,8 @@ def test_a_loss_is_found_by_its_check_alone(tmp_path: Path, rows: dict[str, list
     assert found.next
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [{}, {"gaps": [{**gap(0, 0, reason="logjam"), "from": None, "to": None, "from_sequence": 10, "to_sequence": 14}]}],
-    ids=["whole", "a marker of numbers that others have stored"],
-)
-def test_what_is_no_loss(tmp_path: Path, rows: dict[str, list[Any]]) -> None:
-    make(tmp_path, **WHOLE, **rows)
+def test_what_is_no_loss(tmp_path: Path) -> None:
+    make(tmp_path, **WHOLE)
     assert verdicts(tmp_path) == FINE
 
 

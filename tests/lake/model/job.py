@@ -285,7 +285,7 @@ def measure_events(rows: Rows) -> dict[str, Any]:
         "ages": Counter(0 for row in rows if row["event_id"] and not row[DUPLICATE]),
         "faulty": sum(not row["event_id"] for row in rows),
         **measured(rows, [again]),
-        "looked_up": 0, "markers": 0, "newest": max((row["received_time"] for row in rows), default=None),
+        "looked_up": 0, "newest": max((row["received_time"] for row in rows), default=None),
         "erased": sum(bool(row.get(ERASED) and row["event_id"]) for row in rows),
     }  # fmt: skip
 
@@ -381,7 +381,7 @@ class Run:
             raise HaltError("Spark: data were lost") from error
         job = Landing(
             this, checkpoint=self._checkpoint, brokers=self._brokers, events=events,
-            markers=Ignored(), stopping=lambda: False,  # type: ignore[arg-type]
+            stopping=lambda: False,
             on_landed=lambda result: self._landed(result, epoch),
         )  # fmt: skip
         try:

@@ -93,7 +93,6 @@ class GapReason(StrEnum):
 
     RETENTION = "retention"  # Kafka deleted offsets before the job landed them
     RECREATED = "recreated"  # the topic was deleted and recreated: the part of the old one that was not landed
-    LOGJAM = "logjam"  # a consumer did not receive numbers that a device had assigned: `GAP_TYPE`
 
 
 GAP_TYPE: Final = "headrace.logjam.gap"
