@@ -46,11 +46,6 @@ def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_in_a_pipe_no_value_makes_two_lines_or_moves_the_cursor(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert query.query("select 1 as n, 'a' || chr(10) || chr(27) || '[2J' as t, null as x", lake=str(lake)) == 0
-    assert capsys.readouterr().out == "1\ta\\n\\x1b[2J\t\n"
-
-
 def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     sql = 'select payload, landed_at, "offset", 1 as a, 2 as a from events'
@@ -61,11 +56,6 @@ def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
     assert found.to_pylist()[0] == {"payload": b"\xff", "landed_at": MOMENT, "offset": 0, "a": 1, "a_1": 2}
     with pytest.raises(CommandError, match="no query's"):
         query.query(None, lake=str(lake), named="exactly-once", output=file)
-
-
-def test_a_table_that_is_missing_is_not_taken_for_one_of_the_verbs_own(lake: Path) -> None:
-    with pytest.raises(CommandError, match=r"^Catalog Error: Table with name nosuch does not exist!$"):
-        query.query("from nosuch", lake=str(lake))
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:

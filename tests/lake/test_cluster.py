@@ -15,7 +15,7 @@ from tests.lake.cluster import EXECUTOR_MEMORY, Cluster, submit
 from tests.lake.lander import Bench, Lander, await_true
 from tests.lake.stream import check_landed, send_now
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]
 
 NO_PYTHON = {"PYSPARK_PYTHON": "/nowhere/python"}
 """Executors would fail with this, if they needed Python."""

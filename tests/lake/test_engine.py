@@ -18,7 +18,7 @@ from headrace_common.operations.errors import ConfigError, HeadraceError
 from headrace_common.operations.settings import LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark import engine
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
 
@@ -71,15 +71,6 @@ def test_any_other_error_stays_what_it_is(
         with pytest.raises(type(error)), engine.running(SETTINGS, LogSettings()):
             raise error
         assert session.stopped
-
-
-def test_java_exceptions_come_from_a_jvm_that_lives(
-    process: subprocess.Popen[bytes], session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "JVM_END_SECONDS", 1e9)
-    error = Py4JJavaError.__new__(Py4JJavaError)
-    with pytest.raises(Py4JJavaError), engine.running(SETTINGS, LogSettings()):
-        raise error
 
 
 def test_a_user_without_a_name_is_named_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

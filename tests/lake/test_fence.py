@@ -13,10 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import append
-from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.append import Appender, arrow_rows
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
@@ -114,26 +112,6 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
 
 
 @pytest.mark.spark
-def test_a_thread_without_a_session_appends_to_a_table_with_a_checkpoint(
-    spark: SparkSession, lake: Path, claimed: Fence
-) -> None:
-    """Delta reads the checkpoint with the thread's session: a thread that never ran a query has none."""
-    claimed.write(BATCHES, row(spark, 0), transaction(1, 0))
-    DeltaTable(str(lake / BATCHES)).alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
-    DeltaTable(str(lake / BATCHES)).create_checkpoint()
-    rows = row(spark, 1)
-    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
-    was = sessions.getActiveSession().get()
-    sessions.clearActiveSession()
-    try:
-        claimed.write(BATCHES, rows, transaction(1, 1))
-        assert not sessions.getActiveSession().isDefined(), "as it was before"
-    finally:
-        sessions.setActiveSession(was)
-    assert batches(spark, lake) == [0, 1]
-
-
-@pytest.mark.spark
 def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None:
     one, two = Fence(spark, str(lake)), Fence(spark, str(lake))
     assert (one.epoch(), two.epoch()) == (0, 0)
@@ -189,22 +167,6 @@ def test_a_commit_is_tried_again_if_somebody_alters_the_table_meanwhile(
     fence.write(BATCHES, row(spark, 0), transaction(1, 0))
     assert tries.count(transaction(1, 0)) == 2
     assert batches(spark, lake) == [0]
-
-
-def test_a_commit_is_not_tried_for_ever_nor_for_any_other_reason() -> None:
-    calls: list[int] = []
-
-    def fails(error: Exception) -> None:
-        calls.append(1)
-        raise error
-
-    changed = "[DELTA_METADATA_CHANGED] MetadataChangedException: the metadata of the table has been changed"
-    with pytest.raises(PySparkException, match="DELTA_METADATA_CHANGED"):
-        unless_altered(lambda: fails(PySparkException(message=changed)))
-    assert len(calls) == 5
-    with pytest.raises(PySparkException, match="the disk is full"):
-        unless_altered(lambda: fails(PySparkException(message="the disk is full")))
-    assert len(calls) == 6
 
 
 @pytest.mark.spark
@@ -277,15 +239,6 @@ def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(
 
 
 @pytest.mark.spark
-def test_rows_of_arrow_that_the_table_has_no_column_for_are_refused(
-    spark: SparkSession, lake: Path, claimed: Fence
-) -> None:
-    with pytest.raises(PySparkException, match="more"):
-        claimed.write(BATCHES, line(0).append_column("more", pa.array([1])), transaction(1, 0))
-    assert batches(spark, lake) == []
-
-
-@pytest.mark.spark
 def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
     Fence(spark, str(lake)).claim()
     DeltaTable(str(lake / BATCHES)).create_checkpoint()
@@ -299,18 +252,3 @@ def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_p
     (log,) = sorted((odd / BATCHES / "_delta_log").glob("*.json"))[-1:]
     (file,) = [action["add"] for action in map(json.loads, log.read_text().splitlines()) if "add" in action]
     assert plain_parquet(spark.read, [f"{odd}/{BATCHES}/{file['path']}"]).count() == 1
-
-
-@pytest.mark.spark
-def test_names_are_those_in_the_folder(spark: SparkSession, tmp_path: Path) -> None:
-    storage = Storage(spark)
-    folder = tmp_path / "with, comma {and} space" / "x"
-    folder.mkdir(parents=True)
-    assert storage.names(str(folder)) == []
-    for name in ("b.json", "a=1, 2", "c"):
-        (folder / name).write_text("")
-    assert storage.names(str(folder)) == ["a=1, 2", "b.json", "c"]
-    assert storage.names(f"{folder}/none") == []
-    assert storage.delete(f"{folder}/c")
-    assert not storage.delete(f"{folder}/c")
-    assert storage.names(str(folder)) == ["a=1, 2", "b.json"]

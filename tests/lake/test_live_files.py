@@ -77,18 +77,3 @@ def test_a_file_of_which_the_log_says_no_time_is_read(spark: SparkSession, table
     log = LiveFiles(Storage(spark), table)
     log._take(0, {"add": {"path": "day=2026-11-27/x%20y", "stats": stats}})
     assert log.paths(("time", 1 << 60)) == [f"{table}/day=2026-11-27/x y"]
-
-
-def test_a_table_without_rows_has_its_columns(spark: SparkSession, tmp_path: Path) -> None:
-    table = str(tmp_path / "empty")
-    DeltaTable.create(table, minutes(0).schema, partition_by=["day"])
-    rows = live_rows(spark, table, ["time", "offset"])
-    assert (rows.dtypes, rows.count()) == ([("time", "timestamp"), ("offset", "bigint")], 0)
-
-
-def test_files_of_another_folder_are_read_there(spark: SparkSession, table: str) -> None:
-    """As a clone's log names them."""
-    for there in (f"{table}/x", f"file:{table}/x"):
-        log = LiveFiles(Storage(spark), "/clone")
-        log._take(0, {"add": {"path": there}})
-        assert log.paths() == [there]

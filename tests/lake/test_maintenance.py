@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 from headrace_cli.verbs import query
 from headrace_lake.configuration.settings import LakeSettings
-from headrace_lake.spark.halt import SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
@@ -394,20 +393,3 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
         assert reread.latest(BATCHES) == transaction(1, 0)
     lake.land()
     assert lake.proof() == []
-
-
-def test_a_frozen_process_notices_commits_that_were_cleaned_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its next commit was cleaned up: without another look at the checkpoint it would take that for the end of the log."""
-    lake.land()
-    frozen = Fence(lake.spark, str(lake.folder))
-    frozen.check(transaction(1, 0))
-    Fence(lake.spark, str(lake.folder)).claim()
-    table = DeltaTable(lake.path(BATCHES))
-    table.create_checkpoint()
-    for path in sorted((lake.folder / BATCHES / "_delta_log").glob("*.json"))[:-1]:
-        path.unlink()
-    (lake.folder / BATCHES / "_delta_log" / f"{table.version():020d}.json").unlink()
-    later = time.time() + 3600
-    monkeypatch.setattr(time, "time", lambda: later)
-    with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
-        frozen.check(transaction(1, 1))

@@ -28,7 +28,6 @@ from headrace_lake.tables.properties import APP_ID, ERASED_APP, RETAINED_APP
 from headrace_reader import against_kafka
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, connect, rows
-from headrace_reader.written import write_parquet
 from pyspark.sql.types import StructType
 from rich.console import Console
 
@@ -148,16 +147,6 @@ def test_rows_come_as_python_has_them(lake: Path) -> None:
     assert query.run("select count(*) as n from batches", str(lake)) == [{"n": 3}]
 
 
-@pytest.mark.parametrize(
-    ("where", "plan"), [('"partition" = 1', "Filters: partition = 1"), ("topic_id = 'another'", "Empty Result")]
-)
-def test_a_filter_reaches_the_files(lake: Path, where: str, plan: str) -> None:
-    """So that DuckDB skips what cannot hold such rows: the view and its union do not keep the filter from the files."""
-    with connect(lake) as connection:
-        ((_, shown),) = connection.execute(f"explain select * from events where {where}").fetchall()
-    assert plan in shown
-
-
 def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_time, payload, day, 'nan'::double as x, [1, null] as l, 1 as a, 2 as a from events where \"offset\" = 3"
     assert query.query(sql, lake=str(lake), as_json=True) == 0
@@ -176,13 +165,6 @@ def test_empty_tables_are_there_with_their_columns(tmp_path: Path, capsys: pytes
     proof = exactly_once(tmp_path)
     assert all(row["ok"] for row in proof)
     assert proof[-1] == {"check": "all of it", "ok": True, "detail": "nothing has landed yet"}
-
-
-def test_a_column_that_came_later_is_null_before(lake: Path) -> None:
-    later = [("event_id", "string"), ("added", "string"), (DAY, "date")]
-    append(lake / EVENTS, later, [{"event_id": "d.9", "added": "x", DAY: DAY_OF_IT}])
-    assert query.run("select added from events where event_id = 'd.9'", lake) == [{"added": "x"}]
-    assert query.run("select count(*) as n from events where added is null", lake) == [{"n": 4}]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +203,6 @@ def test_ctrl_c_ends_a_query_that_runs(lake: Path) -> None:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             rows(connection, ENDLESS)
-
-
-def test_ctrl_c_ends_a_query_that_is_written_as_parquet(lake: Path, tmp_path: Path) -> None:
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        write_parquet(ENDLESS, lake, tmp_path / "x.parquet")
-    assert [each for each in tmp_path.iterdir() if each != lake] == []
 
 
 @pytest.mark.parametrize(
@@ -272,19 +247,6 @@ def test_no_rows_is_said_beside_the_output_with_the_last_landing(
     said = capsys.readouterr()
     assert said.out == ""
     assert re.fullmatch(r"No rows\. The last batch landed [\d,]+ s ago; quarantine has \d+ records\.\n", said.err)
-
-
-def test_a_row_that_does_not_fit_is_shown_field_by_field(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = StringIO()
-    monkeypatch.setattr(
-        console, "OUT", Console(file=shown, force_terminal=True, width=60, highlight=False, soft_wrap=True)
-    )
-    query.query('select event_id, body from events where "offset" = 3', lake=str(lake))
-    assert "│ d.3" in shown.getvalue()
-    query.query('select * from events where "offset" = 3', lake=str(lake))
-    lines = shown.getvalue().splitlines()
-    assert any(line.split() == ["event_id", "d.3"] for line in lines)
-    assert not any("…" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [200, 20])
@@ -409,12 +371,6 @@ def test_a_claim_is_no_landing(tmp_path: Path) -> None:
     assert query._last_landing(tmp_path) == "Nothing has landed yet."
     make(tmp_path, batches=[batch(4, 5, 1)])
     assert query._last_landing(tmp_path).startswith("The last batch landed")
-
-
-def test_tables_of_a_version_without_gaps_are_proven_too(lake: Path) -> None:
-    shutil.rmtree(lake / GAPS)
-    assert wrong(lake) == []
-    assert query.run(query.QUERIES["gaps"], lake) == []
 
 
 def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:

@@ -23,13 +23,12 @@ from headrace_lake.tables.layout import EVENTS, QUARANTINE
 from tests.lake.lander import QUICK_START, Bench, Lander, await_true
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.stream import Sent, check_landed, send_now
-from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 LAKE = f"s3a://{BUCKET}/lake"
 CHECKPOINT = f"s3a://{BUCKET}/checkpoint"
-# Where a job is killed, and whether it loses its checkpoint, too. All but the first: in the full tier.
+# Where a job is killed, and whether it loses its checkpoint, too.
 KILLS = [
     ("events being written", False),
     ("events written", True),
@@ -73,9 +72,10 @@ def start(
     return job
 
 
+@pytest.mark.full
 def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
     send_now(bench.kafka, bench.sent, 8_000, resend_every=100)
-    for point, loses_checkpoint in sized(KILLS[:1], KILLS[:1], KILLS):
+    for point, loses_checkpoint in KILLS:
         job = start(bench, s3, class_path)
         if point == "events being written":
             job.next("batch begins")

@@ -87,12 +87,6 @@ def test_a_checkpoint_is_found_inside_the_lake_through_a_link(tmp_path: Path) ->
         LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "elsewhere" / "checkpoint"))
 
 
-def test_tables_that_are_there_stay_where_they_are(tmp_path: Path) -> None:
-    """An older version made them there. What reads them says what is wrong with the name."""
-    (tmp_path / "a|b" / "events").mkdir(parents=True)
-    assert LakeSettings(path=str(tmp_path / "a|b")).path == str(tmp_path / "a|b")
-
-
 def test_a_local_folder_becomes_absolute_and_a_url_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert location("lake/") == str(tmp_path / "lake")
@@ -172,13 +166,6 @@ def test_readers_make_no_topic_and_do_not_wait_at_the_end_of_what_is_there() -> 
     for options in (source_options(KafkaSettings(), {}, 1), range_options(KafkaSettings(), {("t", 0): (1, 2)})):
         assert int(options["kafka.fetch.max.wait.ms"]) <= 10
         assert options["kafka.allow.auto.create.topics"] == "false"
-
-
-def test_a_bounded_read_of_many_partitions_reads_less_of_each() -> None:
-    """Each partition's consumer read ahead as if it were the only one: 1 MiB, for 200 partitions 200 MiB."""
-    ranges = {("t", number): (0, 10) for number in range(200)}
-    bounded = range_options(KafkaSettings(), ranges)
-    assert int(bounded["kafka.max.partition.fetch.bytes"]) * 200 <= 64 << 20
 
 
 @pytest.mark.parametrize("level", ["info", "debug"])

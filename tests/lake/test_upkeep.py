@@ -9,14 +9,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
-from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka.source import Brokers
 from headrace_lake.upkeep import group_reporter
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.merging import choice
 from headrace_lake.upkeep.metrics import LakeMetrics
-from pyspark.sql import SparkSession
-from structlog.testing import CapturingLogger
 
 from tests.lake.runs import Runs
 from tests.tiers import sized
@@ -111,22 +108,3 @@ async def leave_open(runs: Runs, partition: int) -> None:
     await producer.begin_transaction()
     await producer.send_and_wait(runs.kafka.events_topic, b"x", partition=partition)
     await producer.stop()
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_group_that_cannot_be_committed_is_said_once_and_stops_nothing(
-    spark: SparkSession, topics: KafkaSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_reporter, "_ANSWER_TIME", 1)
-    away = topics.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
-    metrics, log = LakeMetrics(), CapturingLogger()
-    reporter = GroupReporter(Brokers(spark, away), group="g", metrics=metrics, log=log)  # type: ignore[arg-type]
-    reporter.landed({(topics.events_topic, 0): 5})
-    reporter.run_due()
-    reporter._next.clear()
-    reporter.run_due()
-    assert value(metrics, "group_commit_failures_total") == 2
-    said = [call.kwargs["what"] for call in log.calls if call.args == ("reporting failed",)]
-    assert said == ["committing the group's offsets", "measuring the lag"]
-    reporter.finish()
