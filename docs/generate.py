@@ -11,10 +11,11 @@ from headrace_common.operations.settings import ServiceSettings, TopicsProcessSe
 from headrace_common.operations.variables import each_setting, variable
 from headrace_common.protocol import installed
 from headrace_common.record.contract import EVENT_RULES
-from headrace_lake.commands.mirror.metrics import MirrorMetrics
 from headrace_lake.configuration.settings import LakeProcessSettings
 from headrace_lake.tables.layout import SCHEMAS
 from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_mirror.metrics import MirrorMetrics
+from headrace_mirror.settings import MirrorProcessSettings
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
@@ -35,6 +36,7 @@ PARTS: list[tuple[str, type[BaseSettings]]] = [
     *((f"{protocol.title} only{_other(protocol.settings)}", protocol.settings) for protocol in installed()),
     ("Topics (`python -m headrace_common.topics`)", TopicsProcessSettings),
     ("Landing job", LakeProcessSettings),
+    ("Mirror in Iceberg (`python -m headrace_mirror`)", MirrorProcessSettings),
 ]
 
 

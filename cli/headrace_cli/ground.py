@@ -98,9 +98,8 @@ def become(
     Raises `CommandError` if it is not installed.
     """
     if find_spec(package) is None:
-        raise CommandError(
-            f"{arguments[0]} is of another package, which is not installed: {package.replace('_', '-')}."
-        )
+        what = arguments[0] if arguments else package
+        raise CommandError(f"{what} is of another package, which is not installed: {package.replace('_', '-')}.")
     program, *rest = module(package)
     kept = {name: value for name, value in os.environ.items() if name not in without}
     os.execve(program, [program, *rest, *arguments], {**kept, **(settings or {})})  # noqa: S606

@@ -1,5 +1,4 @@
-"""``python -m headrace_lake [--once]``: the landing job. ``… replay``, ``… erase`` and ``… mirror`` work on the
-tables instead.
+"""``python -m headrace_lake [--once]``: the landing job. ``… replay`` and ``… erase`` work on the tables instead.
 
 Exits with 0, with 78 (wrong settings) or with 1 (the job had to stop: one line says why).
 """
@@ -24,7 +23,6 @@ from headrace_common.operations.settings import describe, load
 from headrace_common.operations.tasks import stops
 
 from headrace_lake.commands import erase_command, replay_command
-from headrace_lake.commands.mirror import command as mirror_command
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.job import Job
 from headrace_lake.kafka.gaps import ACCEPT
@@ -36,7 +34,6 @@ from headrace_lake.upkeep.operations import LakeHealth, OpsThread
 _COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (
     replay_command.add,
     erase_command.add,
-    mirror_command.add,
 )
 """Each adds its parser to the result of `add_subparsers`, and sets `act` (see `_parser`)."""
 

@@ -10,10 +10,15 @@ import pytest
 from headrace_cli.machine.jars import listed
 from headrace_common.operations.variables import each_setting, variable
 from headrace_lake.configuration.settings import LakeProcessSettings
+from headrace_mirror.settings import MirrorProcessSettings
 
 ROOT = Path(__file__).parent.parent.parent
 (PYSPARK,) = re.findall(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-SETTINGS = {variable(section, name) for section, name, _ in each_setting(LakeProcessSettings)}
+SETTINGS = {
+    variable(section, name)
+    for cls in (LakeProcessSettings, MirrorProcessSettings)
+    for section, name, _ in each_setting(cls)
+}
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("lake*.md"))
 
 

@@ -32,6 +32,8 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
     from headrace_cli.stack.state import StateFolder
 
     state = StateFolder(path)
+    if arguments[:1] == ["mirror"]:
+        become("headrace_mirror", arguments[1:], environment("mirror", lake=state.lake))
     record = state.what_runs()
     base: Mapping[str, str] = {}
     if record:

@@ -57,16 +57,6 @@ class LakeSettings(Section):
         description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"
         " job itself never reads them.",
     )
-    iceberg: dict[str, SecretStr] = Field(
-        {},
-        description="Catalog in which `python -m headrace_lake mirror` keeps Iceberg tables of the same files: the properties of"
-        ' pyiceberg as a JSON object, such as `{"uri": "sqlite:////data/iceberg.db", "warehouse": "/data/iceberg"}`; better given'
-        " by `…_FILE` if there are secrets among them. `namespace` among them names that of the tables (`headrace`), which is"
-        " made if there is none. Empty: there is no mirror.",
-    )
-    iceberg_every: ClassVar[float] = 30
-    """Seconds between two looks of the mirror at the Delta tables."""
-
     horizon: Seconds = Field(
         3600,
         ge=0,

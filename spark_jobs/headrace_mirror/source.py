@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import strange_features
 

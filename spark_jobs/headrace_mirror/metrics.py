@@ -6,7 +6,7 @@ from headrace_common.operations.metrics import Catalogue
 
 
 class MirrorMetrics(Catalogue):
-    """The metrics of ``python -m headrace_lake mirror``."""
+    """The metrics of ``python -m headrace_mirror``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,15 +9,16 @@ from typing import Final
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.health import Health
 from headrace_common.operations.log import Log
+from headrace_lake.configuration.settings import location
+from headrace_lake.spark.halt import HaltError
 from pyiceberg.catalog import Catalog
 from typing_extensions import override
 
-from headrace_lake.commands.mirror.catalog import opened
-from headrace_lake.commands.mirror.metrics import MirrorMetrics
-from headrace_lake.commands.mirror.source import DeltaSource, Tables
-from headrace_lake.commands.mirror.target import COMMIT, IDENTITY, PATH, IcebergTarget
-from headrace_lake.configuration.settings import LakeSettings, location
-from headrace_lake.spark.halt import HaltError
+from headrace_mirror.catalog import opened
+from headrace_mirror.metrics import MirrorMetrics
+from headrace_mirror.settings import MirrorSettings
+from headrace_mirror.source import DeltaSource, Tables
+from headrace_mirror.target import COMMIT, IDENTITY, PATH, IcebergTarget
 
 _BATCHES: Final = "batches"
 _TABLES: Final = ("events", "quarantine", "duplicates", "gaps", "erasures")
@@ -26,11 +27,11 @@ _TABLES: Final = ("events", "quarantine", "duplicates", "gaps", "erasures")
 class Follower(Health):
     """The mirror of one lake."""
 
-    def __init__(self, settings: LakeSettings, metrics: MirrorMetrics, log: Log) -> None:
-        self._properties = {name: value.get_secret_value() for name, value in settings.iceberg.items()}
+    def __init__(self, settings: MirrorSettings, metrics: MirrorMetrics, log: Log) -> None:
+        self._properties = {name: value.get_secret_value() for name, value in settings.catalog.items()}
         self._namespace = Catalog.identifier_to_tuple(self._properties.pop("namespace", "headrace"))
-        self._tables = Tables(location(settings.path))
-        self._every = settings.iceberg_every
+        self._tables = Tables(location(settings.lake))
+        self._every = settings.every
         self._metrics = metrics
         self._log = log
         self._targets: dict[str, IcebergTarget] = {}
@@ -84,7 +85,7 @@ class Follower(Health):
         if shown.get(IDENTITY) not in (None, str(table.metadata().id)):
             raise ConfigError(
                 f"{'.'.join(self._namespace)}.{name} shows another Delta table than {self._tables.path(name)}: give another"
-                " `namespace` in LAKE__ICEBERG, or drop the Iceberg table if the Delta table was created again"
+                " `namespace` in MIRROR__CATALOG, or drop the Iceberg table if the Delta table was created again"
             )
         behind = table.version() - target.version
         self._metrics.lag.labels(name).set(max(0, behind))

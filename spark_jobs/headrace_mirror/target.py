@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from headrace_common.operations.errors import ConfigError
+from headrace_lake.configuration.places import within
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
@@ -38,8 +39,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from headrace_lake.commands.mirror.source import DeltaSource
-from headrace_lake.configuration.places import within
+from headrace_mirror.source import DeltaSource
 
 VERSION: Final = "headrace.delta-version"
 """Property of a snapshot: the version of the Delta table whose files it lists."""

@@ -1,4 +1,4 @@
-"""The catalog of LAKE__ICEBERG. A REST catalog may be silent, away, or not know whether a commit has landed."""
+"""The catalog of MIRROR__CATALOG. A REST catalog may be silent, away, or not know whether a commit has landed."""
 
 from __future__ import annotations
 
@@ -81,4 +81,4 @@ def opened(properties: dict[str, str]) -> Catalog:
     except _PASSING:
         raise
     except Exception as error:
-        raise ConfigError(f"LAKE__ICEBERG opens no catalog: {error}") from error
+        raise ConfigError(f"MIRROR__CATALOG opens no catalog: {error}") from error

@@ -1,0 +1,69 @@
+"""``python -m headrace_mirror [--once]``: follows the Delta tables of a lake with Iceberg tables that list the same files.
+
+Exits with 0, with 78 (wrong settings) or with 1 (it cannot go on: one line says why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from headrace_common.operations import log as logs
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.operations.log import Log
+from headrace_common.operations.settings import describe, load
+from headrace_common.operations.tasks import stops
+from headrace_lake.upkeep.operations import OpsThread
+
+from headrace_mirror.settings import MirrorProcessSettings
+
+
+def main() -> int:
+    """Runs the mirror; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace_mirror",
+        description="Follows the Delta tables with Iceberg tables that list the same files. It copies nothing.",
+        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(MirrorProcessSettings)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment wins")
+    parser.add_argument("--once", action="store_true", help="catch up, then end")
+    arguments = parser.parse_args()
+    try:
+        settings = load(MirrorProcessSettings, arguments.config)
+    except ConfigError as error:
+        print(f"headrace_mirror: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    log = logs.configure(settings.log, "mirror")
+    try:
+        _run(settings, log, once=arguments.once)
+    except HeadraceError as error:
+        log.error("stopped", reason=str(error))
+        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
+    log.info("ended")
+    return 0
+
+
+def _run(settings: MirrorProcessSettings, log: Log, *, once: bool) -> None:
+    if not settings.mirror.catalog:
+        raise ConfigError("MIRROR__CATALOG names no catalog")
+    try:
+        from headrace_mirror.follower import Follower
+        from headrace_mirror.metrics import MirrorMetrics
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'headrace-lake[iceberg]'") from error
+    metrics = MirrorMetrics()
+    follower = Follower(settings.mirror, metrics, log)
+    if once:
+        follower.once()
+        return
+    for number in stops():
+        signal.signal(number, follower.stop)
+    OpsThread(settings.ops, follower, metrics).start()
+    follower.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
