@@ -12,7 +12,7 @@ from headrace_common.operations.variables import each_setting, variable
 from headrace_common.protocol import installed
 from headrace_common.record.contract import EVENT_RULES
 from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_lake.tables.layout import SCHEMAS
+from headrace_lake.tables.layout import EVENTS, QUARANTINE, SCHEMAS
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_mirror.metrics import MirrorMetrics
 from headrace_mirror.settings import MirrorProcessSettings
@@ -106,15 +106,16 @@ _COLUMNS = "| column | type | what it is |\n|---|---|---|\n"
 
 
 def lake() -> str:
-    """The lake's page: what was written by hand, and the tables of columns under the headings of the tables."""
+    """The lake's page: what was written by hand, and the columns of two tables; of quarantine without those of events."""
     text = (DOCS / "lake.md").read_text()
-    for name, schema in SCHEMAS.items():
+    for name, others in ((EVENTS, []), (QUARANTINE, SCHEMAS[EVENTS].fields)):
         before, heading, after = text.partition(f"\n### {name}\n")
         lead, columns, rest = after.partition(_COLUMNS)
         _, _, rest = rest.partition("\n\n")
         rows = [
             f"| `{field.name}` | {field.dataType.simpleString()} | {field.metadata['comment']} |"
-            for field in schema.fields
+            for field in SCHEMAS[name].fields
+            if field not in others
         ]
         text = before + heading + lead + columns + "\n".join(rows) + "\n\n" + rest
     before, head, after = text.partition(_RULES)
