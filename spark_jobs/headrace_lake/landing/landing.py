@@ -155,6 +155,7 @@ class Landing:
         if left is not None:
             counts.update(left.counts)
             since = min(since, left.since or since)
+            left.places.unpersist()
         self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, since), version)
         self._epoch.log.debug("batch written", batch=batch)
         self._epoch.fence.check(version)

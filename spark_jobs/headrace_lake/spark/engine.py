@@ -37,8 +37,6 @@ LOCAL_FILES: Final = "fs.AbstractFileSystem.file.impl"
 """Hadoop's name for the class by which the checkpoint and Delta's log are written on local disks."""
 _HADOOPS_LOCAL_FILES: Final = "org.apache.hadoop.fs.local.LocalFs"
 
-_OPTIONS: Final = "org.apache.hadoop.conf.Configuration"
-
 _LOCAL: Final = "local[*]"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it: the JVM already runs
 
@@ -147,7 +145,6 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
         _tether(spark)
     _write_local_files(spark, location(settings.path), location(settings.checkpoint))
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
-    _forget_origins(spark, hadoop)
     # only now: the process list shows the options that Spark starts with
     for name, secret in settings.spark_secrets.items():
         hadoop.set(name.removeprefix("spark.hadoop."), secret.get_secret_value())
@@ -307,22 +304,6 @@ def _write_local_files(spark: SparkSession, *folders: str) -> None:
     with suppress(CompilerError):
         define(spark, __package__, "LocalFiles")
         hadoop.set(LOCAL_FILES, "headrace.lake.LocalFiles")
-
-
-def _forget_origins(spark: SparkSession, hadoop: Any) -> None:
-    """Lets Hadoop's options be sent to tasks without the names of the files that they come from.
-
-    They are sent with each task that writes, and Hadoop compresses the names of each of a thousand options by itself.
-    """
-    java = java_class(spark, "java.lang.Class")
-    try:
-        field = java.forName(_OPTIONS).getDeclaredField("updatingResource")
-        field.setAccessible(True)
-        java.forName("org.apache.hadoop.mapred.JobConf")  # has files of its own
-        hadoop.size()  # reads the files
-        field.set(hadoop, java_class(spark, "java.util.concurrent.ConcurrentHashMap")())
-    except Py4JJavaError:  # a cluster's own Hadoop may keep them elsewhere: it costs a little more
-        return
 
 
 def _end_of(process: Popen[bytes], error: Exception) -> int | None:
