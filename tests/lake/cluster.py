@@ -64,7 +64,7 @@ class Cluster:
         )  # fmt: skip
 
     def _start(self, name: str, main: str, *arguments: object) -> subprocess.Popen[bytes]:
-        command = [str(HOME / "bin" / "spark-class"), f"{_DEPLOY}.{main}"]  # as docs/lake-clusters.md has it
+        command = [str(HOME / "bin" / "spark-class"), f"{_DEPLOY}.{main}"]
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 tethered([*command, "--host", HOST, *map(str, arguments)]),
