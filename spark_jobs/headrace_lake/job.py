@@ -147,6 +147,8 @@ class Job:
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         layout.create(Storage(self._spark), self._lake)
         epoch, found = self._claim.begin(fence, topics)
+        if found.landed_at:
+            self._health.metrics.last_landed.set(max(found.landed_at.values()) / 1000)
         checkpoint = of_epoch(Storage(self._spark), location(self._settings.lake.checkpoint), epoch)
         kafka = self._settings.kafka
         overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)

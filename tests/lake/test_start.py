@@ -36,8 +36,10 @@ def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> 
     runs.send(400, mark="c")
     runs.run()
     runs.check()
+    runs.metrics.last_landed.set(0)
     runs.run()  # nothing new
     runs.check()
+    assert (runs.metrics.registry.get_sample_value("headrace_lake_last_landed_timestamp_seconds") or 0) > 1.7e9
     epochs = query.run("select epoch, count(distinct batch) as n from batches group by epoch order by epoch", runs.lake)
     assert [row["epoch"] for row in epochs] == [1, 2, 3]
     assert len([path for path in runs.checkpoint.iterdir() if path.is_dir()]) == 1, "older ones are deleted"

@@ -57,7 +57,10 @@ class LakeMetrics(Catalogue):
             "Time of each step of the last trigger, by Spark's names: addBatch lands, latestOffset asks Kafka.",
             ("step",),
         )
-        self.last_landed = self.gauge("lake_last_landed_timestamp_seconds", "Unix time when the last batch landed.")
+        self.last_landed = self.gauge(
+            "lake_last_landed_timestamp_seconds",
+            "Unix time when the last batch landed; after a start, when that of the newest rows began.",
+        )
         self.freshness = self.histogram(
             "lake_freshness_seconds",
             "Time from the receipt of a record to the landing of its batch.",
