@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes, Seconds
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 PORT: Final = 9604
 """The port on which Logjam's devices answer producers."""
@@ -22,9 +20,21 @@ KEY_LENGTH: Final = 40
 
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_TCP: Final = re.compile(r"tcp://\S+:\d{1,5}")
-_ADDRESS: Final = re.compile(rf"{_TCP.pattern}|ipc://\S+")
+
+def _key(text: str) -> str:
+    groups = (text[start : start + 5] for start in range(0, KEY_LENGTH, 5))
+    if len(text) != KEY_LENGTH or set(text) - set(_Z85) or any(_number(group) >= 1 << 32 for group in groups):
+        raise ValueError(f"not a CURVE key: {KEY_LENGTH} characters of Z85")
+    return text
+
+
+def _number(group: str) -> int:
+    return sum(_Z85.index(each) * 85**place for place, each in enumerate(reversed(group)))
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+Address = Annotated[str, Field(pattern=r"^(tcp://\S+:\d{1,5}|ipc://\S+)$")]
+Key = Annotated[str, AfterValidator(_key)]
 
 
 class LogjamLimits(LimitSettings):
@@ -44,7 +54,7 @@ class LogjamSection(Section):
         gt=0,
         description="A producer is answered within this time or not at all: Logjam's agent gives up after 5 s.",
     )
-    endpoints: dict[str, str] = Field(
+    endpoints: dict[Name, Address] = Field(
         {},
         description="Devices to consume, as JSON: name to address, `tcp://` or `ipc://`. The name is the source of their events.",
     )
@@ -61,12 +71,12 @@ class LogjamSection(Section):
     curve_secret_key: SecretStr = Field(
         SecretStr(""), description="Our secret CURVE key (Z85), for clients and towards devices; prefer `…_FILE`."
     )
-    curve_clients: dict[str, str] = Field(
+    curve_clients: dict[Name, Key] = Field(
         {},
         description="Clients that may connect, as JSON: name to public CURVE key (Z85). Every socket then speaks CURVE and"
         " nothing else, and the name is the source of their events.",
     )
-    curve_devices: dict[str, str] = Field(
+    curve_devices: dict[Name, Key] = Field(
         {}, description="Endpoints that speak CURVE, as JSON: name to the device's public key (Z85)."
     )
     pub_port: int = Field(
@@ -77,6 +87,7 @@ class LogjamSection(Section):
     )
     pub_address: str = Field(
         "",
+        pattern=r"^(tcp://\S+:\d{1,5})?$",
         description="Where consumers reach PUB_PORT, as our heartbeats say it: `tcp://HOST:PORT`, the way their own settings name"
         " it; default: the host's name.",
     )
@@ -85,22 +96,6 @@ class LogjamSection(Section):
     the budgets. It drops further ones."""
 
     device: int = Field(0, ge=0, le=2**32 - 1, description="Our own number as a device, needed by PUB_PORT.")
-
-    @field_validator("endpoints")
-    @classmethod
-    def _addresses(cls, endpoints: dict[str, str]) -> dict[str, str]:
-        _names(endpoints)
-        for name, address in endpoints.items():
-            if not _ADDRESS.fullmatch(address):
-                raise ValueError(f"{name}: {address!r} is neither tcp://HOST:PORT nor ipc://PATH")
-        return endpoints
-
-    @field_validator("pub_address")
-    @classmethod
-    def _address(cls, address: str) -> str:
-        if address and not _TCP.fullmatch(address):
-            raise ValueError(f"{address!r} is not tcp://HOST:PORT")
-        return address
 
     @field_validator("allow")
     @classmethod
@@ -111,17 +106,13 @@ class LogjamSection(Section):
     @field_validator("curve_secret_key")
     @classmethod
     def _secret(cls, key: SecretStr) -> SecretStr:
-        if key.get_secret_value() and not _is_key(key.get_secret_value()):
-            raise ValueError(f"not a CURVE key: {KEY_LENGTH} characters of Z85")
+        if key.get_secret_value():
+            _key(key.get_secret_value())
         return key
 
     @field_validator("curve_clients", "curve_devices")
     @classmethod
     def _keys(cls, keys: dict[str, str]) -> dict[str, str]:
-        _names(keys)
-        for name, key in keys.items():
-            if not _is_key(key):
-                raise ValueError(f"{name}: not a CURVE key: {KEY_LENGTH} characters of Z85")
         if len(set(keys.values())) < len(keys):
             raise ValueError("two names have one key")
         return keys
@@ -139,21 +130,6 @@ class LogjamSection(Section):
         if self.pub_address and not self.pub_port:
             raise ValueError("LOGJAM__PUB_ADDRESS needs LOGJAM__PUB_PORT")
         return self
-
-
-def _names(named: Mapping[str, str]) -> None:
-    for name in named:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name: letters, digits, dots, hyphens and underscores, at most 64")
-
-
-def _is_key(text: str) -> bool:
-    if len(text) != KEY_LENGTH or set(text) - set(_Z85):
-        return False
-    groups = (text[start : start + 5] for start in range(0, KEY_LENGTH, 5))
-    return all(
-        sum(_Z85.index(each) * 85**place for place, each in enumerate(reversed(group))) < 1 << 32 for group in groups
-    )
 
 
 class LogjamSettings(ServiceSettings):
