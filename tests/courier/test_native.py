@@ -1,20 +1,17 @@
-"""The native core makes the same of a payload as Python, which `drive` compares: of every JSON, at every limit."""
+"""The native core makes the same of a payload as Python, which `drive` compares."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.native import MOST_ODD
-from headrace_common.session.interface import Peer
 from headrace_courier.wire import Entries, entry, jdat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.courier.driving import NONCE, drive, numbered, session
-from tests.jsons import documents, times
 from tests.native import calls, needs_native, using
 from tests.tiers import examples
 
@@ -26,17 +23,6 @@ def check(*events: bytes, **limits: Any) -> int:
     data = jdat(NONCE, events)
     drive([data], **limits)
     return calls(session(**limits), data)
-
-
-PLAIN = orjson.loads(numbered(1, host="web-1", type="syslog")[0])
-NAMES: dict[str, tuple[str, ...]] = {"@timestamp": (), "type": (), "path": (), "host": ("name",), "other": ()}
-
-
-@settings(max_examples=examples(1500))
-@given(st.lists(documents(NAMES, PLAIN), min_size=1, max_size=5), times)
-def test_events_with_any_fields(events: list[bytes], time: str) -> None:
-    check(*events, orjson.dumps({**PLAIN, "@timestamp": time}))
-    check(*events, events[0], peer=Peer("192.0.2.7", 1, "CN=a,O=b", certified=True))
 
 
 def cut(pieces: list[bytes], core: str) -> list[object]:

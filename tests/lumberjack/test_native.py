@@ -1,4 +1,4 @@
-"""The native core makes the same of J frames as Python, which `drive` compares: of every JSON, at every limit."""
+"""The native core makes the same of J frames as Python, which `drive` compares."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.native import MOST_ODD
 from headrace_common.session.inflate import InflateLimits
-from headrace_common.session.interface import Peer
 from headrace_lumberjack.wire import RUN, LumberjackDecoder, WireLimits, encode, json_frame, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.jsons import documents, times
 from tests.lumberjack.driving import document, drive, session
 from tests.native import calls, needs_native, using
 from tests.tiers import examples
@@ -28,21 +26,6 @@ def check(*raws: bytes, **limits: Any) -> int:
     data = window(len(raws)) + b"".join(json_frame(1 + n, raw) for n, raw in enumerate(raws))
     assert len(drive([data], **limits).flat) == len(raws)
     return calls(session(**limits), data)
-
-
-NAMES = {
-    "@metadata": ("beat", "index", "raw_index", "_id"), "agent": ("id", "ephemeral_id", "hostname"), "log": ("file", "offset"),
-    "event": ("dataset",), "host": ("name",), "type": (), "message": (), "tags": (), "fields": (), "data_stream": (), "other": (),
-    "@timestamp": (),
-}  # fmt: skip
-events = documents(NAMES, orjson.loads(document(7)))
-
-
-@settings(max_examples=examples(2000))
-@given(st.lists(events, min_size=1, max_size=5), times)
-def test_events_with_any_fields(raws: list[bytes], time: str) -> None:
-    check(*raws, document(**{"@timestamp": time}))
-    check(*raws, raws[0], peer=Peer("192.0.2.7", 1, "CN=a,O=b", certified=True))
 
 
 def cut(content: bytes, core: str) -> list[Any]:
