@@ -38,5 +38,5 @@ PROTOCOL: Final = Protocol(
     build=build,
     client="headrace_lumberjack.client:LumberjackClient",
     again="headrace_lumberjack.again:read",
-    hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
+    hint="filebeat -E output.elasticsearch.enabled=false -E 'output.logstash.hosts=[\"{listen}\"]'",
 )
