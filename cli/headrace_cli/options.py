@@ -51,7 +51,7 @@ UrlOption = Annotated[
     list[str] | None,
     typer.Option(
         "--url",
-        metavar="[NAME=]URL",
+        metavar="NAME=URL",
         help="Metrics of a part, also as NAME=dns://HOST:PORT; may be repeated. Default: the stack in --state.",
     ),
 ]

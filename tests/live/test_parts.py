@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 from headrace_cli.console import duration
-from headrace_cli.operating.exposition import scrape_all
+from headrace_cli.operating.exposition import SECONDS, Scrape, Scraper
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -92,7 +93,6 @@ def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
     metrics = ReceiverMetrics()
     metrics.connections.set(5)
     answers = {
-        "/": (200, "<!doctype html><title>courier</title>"),
         "/metrics": (200, "# more than arrives at once\n" * 40_000 + metrics.exposition().decode()),
         "/readyz": (200, "ok\n"),
     }
@@ -103,13 +103,24 @@ def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
         server.shutdown()
 
 
-def test_a_part_says_its_name_no_proxy_stands_between_and_no_address_is_a_traceback(
+def asked(*parts: tuple[str, str]) -> list[Scrape]:
+    async def look() -> list[Scrape]:
+        scraper = Scraper()
+        try:
+            return await scraper.look(parts, 4 * SECONDS)
+        finally:
+            await scraper.close()
+
+    return asyncio.run(look())
+
+
+def test_no_proxy_stands_between_and_no_address_is_a_traceback(
     part: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    found, nowhere = scrape_all([("", part[0]), ("courier", f"{part[0]}/p\u00e4d")])
+    found, nowhere = asked(("courier", part[0]), ("courier", f"{part[0]}/p\u00e4d"))
     assert nowhere.problem
     assert (found.service, found.ready, found.total("headrace_connections")) == ("courier", True, 5)
 
@@ -128,7 +139,7 @@ def test_what_a_part_answers_is_told(
     part: tuple[str, dict[str, tuple[int, str]]], answers: dict[str, tuple[int, str]], ready: bool, said: str
 ) -> None:
     part[1].update(answers)
-    (found,) = scrape_all([("courier", part[0])])
+    (found,) = asked(("courier", part[0]))
     assert found.ready is ready
     problems = "".join([found.problem, *found.notes])
     assert said in problems

@@ -205,16 +205,12 @@ class TestParts:
         async def ready(_: web.Request) -> web.Response:
             return web.Response(text="ok\n")
 
-        async def page_of_courier(_: web.Request) -> web.Response:
-            return web.Response(text="<title>courier</title>", content_type="text/html")
-
         app = web.Application()
         app.router.add_get("/metrics", answer)
         app.router.add_get("/readyz", ready)
-        app.router.add_get("/", page_of_courier)
         async with TestServer(app) as one:
             scraper = Scraper()
-            parts = [("", f"http://127.0.0.1:{one.port}")]
+            parts = [("courier", f"http://127.0.0.1:{one.port}")]
 
             async def seen() -> bool:
                 found = await scraper.look(parts, LATE)
@@ -241,8 +237,8 @@ class TestParts:
         ]
 
     async def test_a_name_that_does_not_resolve_is_shown(self, tmp_path: Path) -> None:
-        found = await parts_of(tmp_path, ["dns://nowhere.invalid:8080"])
-        assert found == [("nowhere.invalid", "http://nowhere.invalid:8080")]
+        found = await parts_of(tmp_path, ["nowhere=dns://nowhere.invalid:8080"])
+        assert found == [("nowhere", "http://nowhere.invalid:8080")]
 
 
 def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +246,7 @@ def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(logger, "propagate", logger.propagate)
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        result = CliRunner().invoke(app, ["live", "--url", "http://127.0.0.1:1", "--port", str(port)])
+        result = CliRunner().invoke(app, ["live", "--url", "x=http://127.0.0.1:1", "--port", str(port)])
     assert isinstance(result.exception, CommandError), result.output
     assert str(result.exception) == f"--port {port}: Address already in use."
     assert logger.isEnabledFor(logging.WARNING), "the page says why Kafka does not answer as these warnings explain it"
@@ -266,7 +262,7 @@ async def test_it_answers_by_both_kinds_of_address_where_it_listens_on_all_of_th
     command = (
         module("headrace_live"),
         "live",
-        "--url=http://127.0.0.1:1",
+        "--url=x=http://127.0.0.1:1",
         f"--host={host}",
         f"--port={port}",
     )

@@ -54,9 +54,9 @@ def test_without_the_package_it_is_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("command", "status", "said"),
     [
-        ("live --url http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
-        ("live --url dns://x", 2, "expected NAME=dns://HOST:PORT"),
-        ("live --url ftp://x", 2, "expected http://HOST:PORT"),
+        ("live --url x=http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
+        ("live --url a=dns://x", 2, "NAME=dns://HOST:PORT"),
+        ("live --url http://x:1", 2, "expected NAME=http://HOST:PORT"),
     ],
 )
 def test_wrong_input_is_one_sentence(

@@ -24,15 +24,14 @@ READY_EVERY: Final = 6
 """Only each sixth look asks `/readyz`, too, while the answer is that it is ready: it costs a third of `/metrics`."""
 MOST: Final = 500
 """Most processes."""
-_DNS: Final = re.compile(r"(?:([A-Za-z0-9_-]+)=)?dns://([A-Za-z0-9.-]+):([0-9]{1,5})")
-_TITLE: Final = re.compile(r"<title>(.{1,40}?)</title>")
+_DNS: Final = re.compile(r"dns://([A-Za-z0-9.-]+):([0-9]{1,5})")
 _UNREAD: Final = ("#", "python_", "process_c", "process_v", "process_r", "process_o", "process_m")
 
 Labels = tuple[tuple[str, str], ...]
 Answer = tuple[int, str]
 """Status and text; status 0 with the reason without an answer."""
 Parts = Sequence[tuple[str, str]]
-"""Names and addresses; a name is empty if it is unknown."""
+"""Names and addresses."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ class Scrape:
 
 
 async def parts_of(path: Path, urls: Sequence[str]) -> Parts:
-    """Return the parts: those of `urls` (``[NAME=]URL``), else those of the stack in `path`.
+    """Return the parts: those of `urls` (``NAME=URL``), else those of the stack in `path`.
 
-    ``NAME=dns://HOST:PORT`` is every address that the name has now. A part's name is empty if it is unknown. Raises
-    `CommandError` for an invalid address, or if nothing runs.
+    ``NAME=dns://HOST:PORT`` is every address that the name has now. Raises `CommandError` for an invalid address, or if nothing
+    runs.
     """
     if urls:
         found = await asyncio.gather(*map(_named, urls))
@@ -81,18 +80,11 @@ async def parts_of(path: Path, urls: Sequence[str]) -> Parts:
 
 
 async def _named(text: str) -> Parts:
-    if "dns:" in text:
-        dns = _DNS.fullmatch(text)
-        if dns is None:
-            raise CommandError(f"--url {text}: expected NAME=dns://HOST:PORT.", status=2)
-        return await _resolve(dns[1] or dns[2], dns[2], int(dns[3]))
-    name, equals, url = text.partition("=")
-    if not equals or "/" in name:
-        name, url = "", text
-    if "://" not in url:
-        url = f"http://{url}"
-    if re.fullmatch(r"https?://[^/\s]+(/\S*)?", url) is None:
-        raise CommandError(f"--url {text}: expected http://HOST:PORT, or NAME=http://HOST:PORT.", status=2)
+    name, _, url = text.partition("=")
+    if dns := _DNS.fullmatch(url):
+        return await _resolve(name, dns[1], int(dns[2]))
+    if re.fullmatch(r"[\w-]+=https?://[^/\s]+(/\S*)?", text) is None:
+        raise CommandError(f"--url {text}: expected NAME=http://HOST:PORT, or NAME=dns://HOST:PORT.", status=2)
     return [(name, url.rstrip("/").removesuffix("/metrics"))]
 
 
@@ -121,12 +113,6 @@ def _values(text: str) -> dict[str, dict[Labels, float]]:
     return found
 
 
-def name_on(page: Answer) -> str:
-    """Return the name of the part that serves this status page; empty if it has none."""
-    title = _TITLE.search(page[1]) if page[0] == 200 else None
-    return title[1] if title is not None else ""
-
-
 async def _resolve(service: str, host: str, port: int) -> Parts:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -143,7 +129,6 @@ class Scraper:
         self._session: aiohttp.ClientSession | None = None
         self._latest: dict[str, Scrape] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._names: dict[str, str] = {}
         self._ready: dict[str, Answer] = {}
         self._count = 0
 
@@ -165,7 +150,7 @@ class Scraper:
         if waited_for:
             await asyncio.wait(waited_for, timeout=seconds)
         urls = {url for _, url in parts}
-        for known in (self._latest, self._names, self._ready):
+        for known in (self._latest, self._ready):
             for url in [url for url in known if url not in urls]:
                 del known[url]
         return [self._latest[url] for url in dict.fromkeys(url for _, url in parts) if url in self._latest]
@@ -178,10 +163,7 @@ class Scraper:
             ready = self._ready[url] = await self._get(f"{url}/readyz")
         elif metrics[0] != 200:
             self._ready.pop(url, None)
-        name = service or self._names.get(url, "")
-        if not name and metrics[0]:
-            name = self._names[url] = name_on(await self._get(f"{url}/"))
-        self._latest[url] = read(name or url.partition("://")[2], url, at, metrics, ready)
+        self._latest[url] = read(service, url, at, metrics, ready)
 
     async def _get(self, url: str) -> Answer:
         assert self._session is not None
@@ -203,16 +185,3 @@ class Scraper:
             task.cancel()
         if self._session is not None:
             await self._session.close()
-
-
-def scrape_all(parts: Parts) -> list[Scrape]:
-    """Ask all parts at the same time; one that does not answer has a `problem`. Blocks for a few seconds at most."""
-
-    async def look() -> list[Scrape]:
-        scraper = Scraper()
-        try:
-            return await scraper.look(parts, 4 * SECONDS)
-        finally:
-            await scraper.close()
-
-    return asyncio.run(look())
