@@ -225,19 +225,6 @@ class TestJava:
         assert found.bundled
         assert java.OLDEST <= found.version <= java.NEWEST
 
-    @pytest.mark.parametrize("there", [True, False])
-    def test_one_that_does_not_start_says_why_itself(
-        self, there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-bogus")
-        if not there:
-            monkeypatch.setattr(java, "_bundled", lambda: None)
-        with pytest.raises(CommandError) as failed:
-            java.find_java.__wrapped__()
-        assert ("-bogus" in str(failed.value)) is there
-
     def test_the_shim_drops_the_one_argument(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         module = "--add-modules=jdk.incubator.vector"

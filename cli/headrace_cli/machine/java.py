@@ -60,10 +60,8 @@ def find_java() -> Java:
             return found
     bundled = _bundled()
     found = _probe(bundled, bundled=True) if bundled is not None else None
-    if found is None and bundled is not None and (why := _complaint(bundled)):
-        raise CommandError(f"The bundled Java does not start: {why}")
     if found is None:
-        raise CommandError(f"No Java {OLDEST} to {NEWEST} was found: install one and set JAVA_HOME.")
+        raise CommandError(f"No Java {OLDEST} to {NEWEST} was found that starts: install one and set JAVA_HOME.")
     return found
 
 
@@ -101,17 +99,6 @@ def _probe(executable: Path, *, bundled: bool) -> Java | None:
     if f"\n{_VECTOR_MODULE}@" not in answer:
         folder = _shim(folder)
     return Java(folder, int(version[1]), bundled)
-
-
-def _complaint(executable: Path) -> str:
-    """Return why a Java does not start, as it says itself (a limit on memory, JAVA_TOOL_OPTIONS); empty if it starts."""
-    try:
-        ran = subprocess.run(
-            [executable, "-version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    return " ".join((ran.stderr + ran.stdout).split()) if ran.returncode else ""
 
 
 def _shim(home: Path) -> Path:

@@ -23,7 +23,7 @@ from headrace_common.operations.settings import (
 
 from headrace_cli import console
 from headrace_cli.ground import check_known
-from headrace_cli.operating.findings import NAMES, CheckResult, Severity, as_document, settings_class, show
+from headrace_cli.operating.findings import NAMES, CheckResult, Severity, settings_class, show
 from headrace_cli.options import examples
 from headrace_cli.stack.reach import check_reachable
 
@@ -101,7 +101,7 @@ def _first(error: BaseException) -> str:
     epilog=examples(
         "./headrace validate",
         "./headrace validate forward lake --config headrace.yaml",
-        "./headrace validate --offline --strict --json",
+        "./headrace validate --offline",
     )
 )
 def validate(
@@ -112,21 +112,16 @@ def validate(
         Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask Kafka.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="A doubt counts as wrong, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> int:
     """Check settings, certificates, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
     check_known("part", parts or (), NAMES)
     findings = list(dict.fromkeys(_all(parts or NAMES, config, offline=offline)))
-    bad = [found for found in findings if found.verdict is Severity.WRONG or (strict and found.bad)]
+    bad = [found for found in findings if found.verdict is Severity.WRONG]
     doubts = sum(found.verdict is Severity.DOUBT for found in findings)
     verdict = f"{len(bad)} to mend" if bad else "valid" + (f", {doubts} in doubt" if doubts else "")
-    if as_json:
-        print(as_document(findings, verdict, fine=not bad))
-    else:
-        for found in findings:
-            show(found)
-        console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
+    for found in findings:
+        show(found)
+    console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
     return EXIT_CONFIG if bad else 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -99,9 +98,8 @@ class TestOnKafka:
         self, kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         lead_to(own_topics(kafka.bootstrap), monkeypatch)
-        assert validate(["forward", "lake", "topics"], strict=True, as_json=True) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert {check["verdict"] for check in document["checks"]} == {"fine"}
+        assert validate(["forward", "lake", "topics"]) == 0
+        assert capsys.readouterr().out.endswith("\nvalid\n")
 
     def test_a_topic_that_is_missing(
         self, kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -136,7 +134,7 @@ def test_a_wrong_setting_ends_with_78(
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "headrace.yaml"
     path.write_text("limits: {connections: 5}\n")
-    assert validate(["forward"], path, offline=True, strict=True) == 0
+    assert validate(["forward"], path, offline=True) == 0
     path.write_text("limits: {connections: 0}\nnonsense: {}\n")
     assert validate(["forward"], path, offline=True) == 78
     assert validate(["forward"], tmp_path / "none.yaml", offline=True) == 78
