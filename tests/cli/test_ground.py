@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -116,18 +115,6 @@ SCRIPT = (
     "import headrace_cli.__main__ as line; from headrace_cli import console; "
     "line.app = lambda **_: exit(console.line('lake', 'good', 'there')); line.main()"
 )
-
-
-def test_a_terminal_need_not_know_the_marks() -> None:
-    screen, shown = pty.openpty()
-    try:
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT], stdout=shown, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, check=True
-        )
-        assert b"\\u2713" in os.read(screen, 1000)
-    finally:
-        os.close(screen)
-        os.close(shown)
 
 
 def test_a_file_is_utf_8_in_any_locale() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import signal
 import ssl
@@ -13,13 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.wire import connections, source
+from headrace_cli.wire import connections
 from headrace_cli.wire import sending as verb
 from headrace_cli.wire.channel import channel_to
 from headrace_cli.wire.connections import Connection, Tally
@@ -144,28 +142,6 @@ def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: 
         assert to("forward", server.target, LineSource(path.open("rb")), batch=1000, connections=2, as_json=True) == 0
     assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
     assert json.loads(capfd.readouterr().out)["frames"] <= 40
-
-
-def test_an_event_has_about_the_size_that_was_asked_for() -> None:
-    made = RateSource(1, 1, 300)
-    for number in (0, 9, 12_345):
-        assert len(json.dumps(made.event(number), separators=(",", ":"))) == 300
-    assert len(json.dumps(RateSource(1, 1, 1).event(7))) > 1
-
-
-async def taken(made: EventSource) -> list[range]:
-    found = []
-    while numbers := await made.take(10):
-        found.append(numbers)
-    return found
-
-
-def test_a_rate_sends_what_is_due_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count()
-    monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: next(clock) / 64))
-    found = asyncio.run(taken(RateSource(100, 0.5, 300)))
-    assert [number for numbers in found for number in numbers] == list(range(50))
-    assert len(found) > 10  # it does not wait until a frame is full
 
 
 def test_a_server_that_never_acknowledges(
