@@ -125,8 +125,8 @@ def test_text_stays_text() -> None:
     """Whatever Kubernetes takes for a reference to another variable, or for its escape."""
     name = r'a "b" \ $(HEADRACE_LOG__LEVEL) $$ $$( $'
     defaults = {"settings": {"log": {"level": "debug"}, "tls": {"minimum": "1.3"}}}
-    values = {"receiverDefaults": defaults, "receivers": {"logjam": {"settings": {"logjam": {"consumer": name}}}}}
-    text = settings(yaml.safe_dump(values), "logjam")["HEADRACE_LOGJAM__CONSUMER"]
+    values = {"receiverDefaults": defaults, "receivers": {"logjam": {"settings": {"logjam": {"allow": name}}}}}
+    text = settings(yaml.safe_dump(values), "logjam")["HEADRACE_LOGJAM__ALLOW"]
     assert re.sub(r"\$(\$|\([A-Z_]+\))", lambda found: "$" if found[1] == "$" else "debug", text) == name
 
 
