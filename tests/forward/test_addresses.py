@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.receiver import Receiver, Receivers
@@ -101,18 +100,6 @@ async def test_both_get_connections_and_what_they_acknowledge_is_stored(
     for _ in range(10):  # who is left serves all
         send(one.address, mark)
     assert len(await events(store, mark)) == sent + 10
-
-
-@pytest.mark.long
-async def test_without_the_setting_a_port_has_one_process(
-    start: Receivers, store: KafkaSettings, tmp_path: Path
-) -> None:
-    first = await start()
-    second = Receiver("forward", store, tmp_path, {"listen": {"reuse_port": True}})
-    second.port = first.port
-    second.spawn()
-    assert await second.ended() == EXIT_CONFIG
-    assert "Address already in use" in second.log.read_text()
 
 
 @pytest.mark.long

@@ -25,7 +25,6 @@ from tests.contract.topic import Stored, events
 from tests.contract.waiting import until, wait_for
 from tests.logjam.driving import event
 from tests.logjam.losses import Row, losses
-from tests.scrapes import Page, firing
 from tests.tiers import sized
 
 pytestmark = pytest.mark.kafka
@@ -168,7 +167,6 @@ async def test_losses_are_the_same_through_silences_stops_and_kills(
     device.skip(1000)
     for ends in ("drains", "kill", "drains"):
         receiver = consumer(topics, next(folders), {"one": device})
-        receiver.module = "tests.logjam.impatient"
         await receiver.start()
         try:
             await device.joined()
@@ -287,70 +285,3 @@ async def test_a_device_that_speaks_curve(
         await device.joined()
         await device.send(20)
         await reaches(topics, 20)
-
-
-async def _beating(device: Device) -> None:
-    while True:
-        await device.beat()
-        await asyncio.sleep(0.1)
-
-
-@pytest.mark.long
-async def test_a_silent_endpoint_is_connected_anew(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
-) -> None:
-    """After one second here instead of 30."""
-    device, quiet = Device(context), Device(context)
-    receiver = consumer(topics, next(folders), {"one": device, "two": quiet})
-    receiver.module = "tests.logjam.impatient"
-    await receiver.start()
-    beating = asyncio.create_task(_beating(device))
-    try:
-        await device.joined()
-        await quiet.joined()
-        receiver.signal(signal.SIGUSR1)
-        while not await quiet.comes():
-            pass
-        await until(lambda: "two" in {line["endpoint"] for line in receiver.lines("endpoint is silent")}, "it is said")
-
-        async def heard() -> bool:
-            await quiet.send()  # it may be connected once more at this moment
-            return bool(await events(topics, quiet.mark))
-
-        await until(heard, "it is heard")
-    finally:
-        beating.cancel()
-        receiver.stop()
-
-
-# A device loses messages, and the rules are evaluated over what the consumer says then
-
-LOST = 7
-
-
-async def page(receiver: Receiver) -> Page:
-    status, text = await receiver.get("/metrics")
-    assert status == 200
-    return Page(text)
-
-
-@pytest.mark.requires("promtool")
-@pytest.mark.long
-async def test_the_first_loss_of_a_process_is_told(
-    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
-) -> None:
-    device = Device(context)
-    with consumer(topics, tmp_path / "consumer", {"one": device}) as receiver:
-        await receiver.start()
-        await device.joined()
-        await device.send(5)
-        await reaches(topics, 5)
-        before = await page(receiver)
-        device.skip(LOST)
-        await device.send()
-        await receiver.shows(LOST, "logjam_lost_messages_total", endpoint="one")
-        await receiver.shows(0, "frames_pending")  # else it would stand still, too
-        after = await page(receiver)
-    groups = ["headrace-receivers", "headrace-logjam"]
-    assert firing(groups, "logjam", [before, before], tmp_path) == set()
-    assert firing(groups, "logjam", [before, after], tmp_path) == {"HeadraceLogjamLoses"}
