@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import msgpack
@@ -24,7 +23,7 @@ from headrace_common.session.again import (
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.session import ForwardSession
-from headrace_forward.settings import ForwardSettings
+from headrace_forward.settings import ForwardSection, ForwardSettings
 
 
 def read(item: QuarantinedItem, settings: ForwardSettings) -> ReplayOutcome:
@@ -34,18 +33,11 @@ def read(item: QuarantinedItem, settings: ForwardSettings) -> ReplayOutcome:
     if item.reason == Reason.REFUSED:
         opaque = ForwardAttribute.SIGNAL.value in about
         return as_it_is(item, settings.limits.event_bytes, OCTETS if opaque else JSON)
+    session = ForwardSession(peer_of(item), settings.limits, ForwardSection())
     if Attribute.INDEX.value in about:
-        session = ForwardSession(peer_of(item), settings.limits, settings.forward)
         message = _message_around(content, about, listed=item.reason == Reason.TOO_MANY_EVENTS)
         return read_again(parts_of(frames_of(session, message, now)), numbered_ids(item))
-    # Whether the client's name is a part of the ids shows only by the item's own.
-    for certified in (True, False):
-        peer = replace(peer_of(item), certified=certified)
-        frames = list(frames_of(ForwardSession(peer, settings.limits, settings.forward), content, now))
-        if any(frame.spoiled("").id == item.name.encode() for frame in frames):
-            return read_again(parts_of(frames), own_ids(item))
-    frames = list(frames_of(ForwardSession(peer_of(item), settings.limits, settings.forward), content, now))
-    return read_again(parts_of(frames), own_ids(item))
+    return read_again(parts_of(frames_of(session, content, now)), own_ids(item))
 
 
 def _message_around(content: bytes, about: Mapping[str, Any], *, listed: bool) -> bytes:
