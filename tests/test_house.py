@@ -154,7 +154,7 @@ def test_the_front_door_opens_on_what_lies_behind_and_decides_nothing() -> None:
 
 PURE = sorted(
     [name for name in MODULES if name.startswith(("headrace_common.session.", "headrace_common.record."))]
-    + [name for name in MODULES if name.startswith(("headrace_segment.store", "headrace_segment.serving"))]
+    + [name for name in MODULES if name.startswith(("headrace_segment.store", "headrace_segment.appending"))]
     + ["headrace_common.connection.deadlines", "headrace_common.listening.proxy"]
 )
 

@@ -13,7 +13,6 @@ from headrace_lake.upkeep.metrics import TASKS, LakeMetrics
 from headrace_logjam.metrics import ClientRefusal, LogjamMetrics
 from headrace_logjam.session import LATE, SAID
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.store.outcomes import Refusal
 
 
 def test_every_name_has_the_prefix_and_a_meaning() -> None:
@@ -58,7 +57,6 @@ def named_ends() -> set[str]:
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", {*SAID.values(), LATE}),
         ("logjam_refused", {refusal.value for refusal in ClientRefusal}),
-        ("segment_blocks", {"stored", *(why.name.lower() for why in Refusal)}),
     ],
 )
 def test_each_value_is_there_from_the_start(name: str, values: set[str]) -> None:

@@ -112,7 +112,7 @@ async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
         async with asyncio.timeout(PATIENCE):
             while lane.identity is None:
                 with contextlib.suppress(KafkaError):  # a broker that has just begun has none to give
-                    lane.identity, lane.sequence = await producer._identify(), LARGEST_SEQUENCE
+                    lane.identity, lane.sequence = await producer.identify(), LARGEST_SEQUENCE
         await send(producer, settings, 0, 1, 2)
         assert lane.sequence == 2
         await send(producer, settings, 3)

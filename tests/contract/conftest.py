@@ -19,7 +19,7 @@ from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.segment import SegmentDialect, TodayDialect
-from tests.contract.topic import now, own_topics
+from tests.contract.topic import apart, now, own_topics
 
 ADAPTERS: tuple[Dialect, ...] = (
     ForwardDialect(),
@@ -91,5 +91,5 @@ def receiver(
 @pytest.fixture
 def start(dialect: Dialect, stored_in: KafkaSettings, tmp_path: Path) -> Iterator[Receivers]:
     """Starts receivers for one test."""
-    with Receivers(dialect, stored_in, tmp_path) as receivers:
+    with Receivers(dialect, apart(stored_in, dialect.segments), tmp_path) as receivers:
         yield receivers

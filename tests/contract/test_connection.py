@@ -17,7 +17,7 @@ from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
-from tests.contract.topic import events, now
+from tests.contract.topic import apart, events, now
 from tests.contract.waiting import PATIENCE
 
 pytestmark = pytest.mark.kafka
@@ -33,7 +33,9 @@ def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.
     """A receiver with limits that a test can hit."""
     sizes = {"frame_bytes": FRAME_BYTES, "event_bytes": EVENT_BYTES}
     limits = {**sizes, "frame_time": FRAME_TIME, "connections": CONNECTIONS}
-    with Receiver.of(dialect, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits}) as running:
+    with Receiver.of(
+        dialect, apart(stored_in, dialect.segments), tmp_path_factory.mktemp("strict"), {"limits": limits}
+    ) as running:
         running.spawn()
         now(running.listens())
         yield running

@@ -161,3 +161,11 @@ def own_topics(bootstrap: str, topics: TopicSettings | None = None) -> KafkaSett
     kafka = unmade(bootstrap)
     now(ensure(kafka, topics or TopicSettings(events_partitions=4, segments_partitions=0)))
     return kafka
+
+
+def apart(kafka: KafkaSettings, segments: int) -> KafkaSettings:
+    """The same topics for another receiver at the same time, with a log of segments of its own: one process owns that."""
+    if not segments:
+        return kafka
+    own = own_topics(kafka.bootstrap_servers, TopicSettings(segments_partitions=segments))
+    return kafka.model_copy(update={"segments_topic": own.segments_topic, "snapshots_topic": own.snapshots_topic})

@@ -13,6 +13,7 @@ from headrace_common.connection.backend import Caller
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import ByteSession, Peer, Ticket
+from headrace_segment.appending import Appending
 from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
@@ -26,12 +27,11 @@ from headrace_segment.questions import (
     StoreQuestion,
     Truncated,
 )
-from headrace_segment.serving import ServedSessions
 from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import SessionLimits
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, Outcome
+from headrace_segment.store.outcomes import Appended
 from headrace_segment.store.reading import Gathering
 from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
@@ -80,12 +80,22 @@ class InstantStore:
         self.fold = Fold()
         self.log: list[tuple[bytes, bytes]] = []
         ids = itertools.count(1)
-        self._serving = ServedSessions(lambda: next(ids).to_bytes(16, "big"))
-        self._caller = Hears()
+        self.appending = Appending(self.fold, lambda: next(ids).to_bytes(16, "big"), lambda name, writer: None)
+        self.append("", records.Claim(1, 0, bytes(16)))
 
-    def append(self, segment: str, record: records.Record) -> Outcome:
-        self.log.append((segment.encode(), record.encode()))
-        return self.fold.apply(len(self.log) - 1, *self.log[-1], NOW_MS)
+    def append(self, segment: str, record: records.Record) -> None:
+        """Stores a record of the owner's own."""
+        self.appending.put(segment, record, 0)
+        self.settle()
+
+    def settle(self) -> None:
+        """Judges all that waits, and stores it."""
+        while self.appending.fill(self._add):
+            self.appending.stored(self.fold.next_offset, NOW_MS)
+
+    def _add(self, key: bytes, value: bytes) -> bool:
+        self.log.append((key, value))
+        return True
 
     def content(self, segment: str, start: int = 0, length: int = 1 << 30) -> bytes:
         gathering = Gathering.of(segment, self.fold.segments[segment], start, length)
@@ -97,7 +107,10 @@ class InstantStore:
         if isinstance(question, RepliesLeft):
             return None
         if isinstance(question, OpenSession | AppendBlock | ChangeSegment):
-            return self._becomes(question)
+            caller = Hears()
+            self.appending.ask(question, caller, 0)
+            self.settle()
+            return caller.answer
         there = self.fold.segments.get(question.segment)
         if there is None:
             return NoSegment()
@@ -108,19 +121,6 @@ class InstantStore:
         data = self.content(question.segment, min(question.offset, there.length), question.length)
         at_tail = question.offset + len(data) >= there.length
         return BytesRead(data, at_tail, at_tail and there.sealed)
-
-    def _becomes(self, question: OpenSession | AppendBlock | ChangeSegment) -> object:
-        """What becomes of its record, if it becomes one."""
-        record: records.Record | None
-        if isinstance(question, OpenSession):
-            record = self._serving.open(question, self._caller, 0)
-        elif isinstance(question, AppendBlock):
-            record = self._serving.append(question, self._caller, 0)
-        else:
-            record = self._serving.change(question, self._caller, 0)
-        if record is not None:
-            self._serving.read_back(self.append(question.segment, record))
-        return self._caller.answer
 
 
 @dataclass

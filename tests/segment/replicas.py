@@ -222,15 +222,23 @@ class History:
 
 
 async def violations(history: History, kafka: KafkaSettings) -> list[str]:
-    """What was promised and is not so, by the topics and by what each replica answers."""
+    """What was promised and is not so, by the topics and by what the owner answers."""
     records, _ = await since(kafka, kafka.segments_topic, {})
     found, model = judged(history, records, await events(kafka), await quarantined(kafka))
     for name in history.segments:
-        for replica in history.replicas:
-            async with await Client.connect(replica.address) as client:
-                if await client.content(name) != model.segments[name].content:
-                    found.append(f"{name}: a replica reads other bytes than the log holds")
+        if await _content(history, name) != model.segments[name].content:
+            found.append(f"{name}: its owner reads other bytes than the log holds")
     return found
+
+
+async def _content(history: History, name: str) -> bytes:
+    """What the owner says that a segment holds. The others end the connection."""
+    while True:
+        for replica in history.replicas:
+            with contextlib.suppress(ClosedError, ConnectionError):
+                async with await Client.connect(replica.address) as client:
+                    return await client.content(name)
+        await asyncio.sleep(0.1)
 
 
 def judged(
@@ -245,7 +253,9 @@ def judged(
         name, record = (each.key or b"").decode(), records.decode(each.value)
         if name not in history.segments:
             continue
-        if model.apply(name, record) is None and isinstance(record, records.Block):
+        if (why := model.apply(name, record)) is not None:
+            found.append(f"{name}: {why}")
+        elif isinstance(record, records.Block):
             accepted.setdefault((name, record.writer), bytearray()).extend(record.data)
             at, level = 0, record.before
             while at < len(record.data):

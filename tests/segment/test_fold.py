@@ -1,84 +1,121 @@
-"""The fold against a naive model of the rules: every record, every read, every snapshot."""
+"""What an owner appends, and the fold of it, against a naive model of the log: every record, every read, every snapshot."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings
+from headrace_segment.appending import Appending, Question
+from headrace_segment.questions import (
+    AppendBlock,
+    ChangeSegment,
+    LimitExceeded,
+    OpenSession,
+    OutcomeUnknown,
+    SessionLost,
+)
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
 from headrace_segment.store import state
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused, Tended
+from headrace_segment.store.outcomes import Appended, Changed, Opened, Refusal
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import (
+    LAST_EPOCH,
     Block,
+    Change,
+    Claim,
     Create,
     Delete,
-    Forget,
     LogError,
     Numbering,
-    Open,
-    Record,
-    Renew,
     Seal,
     Truncate,
     decode,
+    segment_of,
 )
 from headrace_segment.store.snapshots import Snapshots, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.segment.instant import Hears, InstantStore
 from tests.segment.naive import Naive
 from tests.tiers import examples
 
 NAMES = ["a", "é\0"]
-WRITERS = [b"w" * 16, b"v" * 16]
-
-
-def identity(number: int) -> bytes:
-    return number.to_bytes(16, "big")
-
+W, V = b"w" * 16, b"v" * 16
+CLAIM = Claim(1, 0, bytes(16))
 
 Step = tuple[int, int, int, int, int]
 steps = st.lists(
-    st.tuples(st.integers(0, 32), st.integers(0, 1), st.integers(0, 1), st.integers(0, 6), st.integers(0, 40)),
+    st.tuples(st.integers(0, 20), st.integers(0, 1), st.integers(0, 1), st.integers(0, 6), st.integers(0, 40)),
     max_size=60,
 )
 
 
-def record_of(model: Naive, step: Step, number: int) -> tuple[str, Record]:
-    """A record that often counts, for what the model holds."""
-    what, name_at, writer_at, odd, size = step
-    name, writer = NAMES[name_at], WRITERS[writer_at]
-    there = model.segments.get(name)
-    session, level, _, touched = (there.writers.get(writer) if there else None) or [identity(0), 0, Numbering.BYTES, 0]
-    length = len(there.content) if there else 0
-    if what == 0:
-        return name, Create(identity(number))
-    if what == 1:
-        return name, Delete(identity(number)) if odd < 2 else Create(identity(number))
-    if what == 2:
-        return name, Seal(identity(number)) if odd < 2 else Truncate(identity(number), length // 2)
-    if what == 3:
-        return name, Truncate(identity(number), [length, length + 1, -1, 0, length // 3, length // 2, length - 1][odd])
-    if what == 4:
-        if odd > 3:
-            return name, Renew(writer, identity(7) if odd == 6 else session)
-        return name, Forget(writer, session, level + (odd == 1), touched + (odd == 2))
-    if what < 10:
-        numbering = Numbering((odd == 6) ^ writer_at)  # mostly one writer counts bytes, the other one events
-        return name, Open(writer, identity(number if odd else 7), numbering, create=odd > 1)
-    data = bytes([number % 256]) * size
-    before = max(level + [0, 0, 0, 0, 0, 5, -3][odd], -(1 << 63))
-    after = before + size + (odd == 4) + (number if writer_at else 0)  # event numbers may skip
-    if what < 13:
-        session = identity(number)
-    return name, Block(writer, session, before, after, data)
+class Bench:
+    """An owner that is asked at random, and stores a batch now and then. `heard`: what the last caller of a writer is told."""
+
+    def __init__(self) -> None:
+        self.model = Naive()
+        self.fold = Fold()
+        ids = itertools.count(1)
+        self.appending = Appending(self.fold, lambda: next(ids).to_bytes(16, "big"), lambda name, writer: None)
+        self.log: list[tuple[bytes, bytes]] = []
+        self.batch: list[tuple[bytes, bytes]] = [(b"", CLAIM.encode())]
+        self.fold.apply(0, "", CLAIM, 0)
+        self.log += self.batch
+        self.sessions: dict[tuple[str, bytes], tuple[bytes, int]] = {}
+        self.tickets = itertools.count()
+
+    def ask(self, step: Step) -> None:
+        """A question that often can be done."""
+        what, name_at, writer_at, odd, size = step
+        name, writer, ticket = NAMES[name_at], (W, V)[writer_at], next(self.tickets)
+        there = self.model.segments.get(name)
+        length = len(there.content) if there else 0
+        session, level = self.sessions.get((name, writer), (b"?" * 16, 0))
+        question: Question
+        if what < 4:
+            offsets = [length, length + 1, -1, 0, length // 3, length // 2, length - 1]
+            change = [Create(), Create() if odd else Delete(), Truncate(offsets[odd]), Seal() if odd < 2 else Create()]
+            question = ChangeSegment(ticket, name, change[what])
+        elif what < 8:
+            question = OpenSession(ticket, name, writer, Numbering((odd == 6) ^ writer_at))
+        else:
+            before = max(level + [0, 0, 0, 0, 0, 5, -3][odd], -(1 << 63))
+            after = before + size + (odd == 4) + (size if writer_at else 0)  # event numbers may skip
+            question = AppendBlock(ticket, name, writer, session, before, after, bytes([ticket % 256]) * size)
+            self.sessions[name, writer] = session, after  # the next block does not wait for this one
+        caller = Hears()
+        self.appending.ask(question, caller, ticket)
+        if what == 20 or isinstance(question, OpenSession):
+            self.settle()
+        if isinstance(caller.answer, Opened):
+            numbers = there.levels if (there := self.model.segments.get(name)) else {}
+            assert isinstance(question, OpenSession)
+            assert caller.answer.level == numbers.get(writer, question.numbering.first)
+            self.sessions[name, writer] = caller.answer.session, caller.answer.level
+
+    def settle(self) -> None:
+        self.batch = []
+        while self.appending.fill(self._add):
+            for key, value in self.batch:
+                assert self.model.apply(segment_of(key), decode(value)) is None
+            self.log += self.batch
+            self.appending.stored(self.fold.next_offset, 0)
+            self.batch = []
+
+    def _add(self, key: bytes, value: bytes) -> bool:
+        if len(self.batch) == 3:
+            return False
+        self.batch.append((key, value))
+        return True
 
 
 def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int, length: int) -> bytes:
-    """Reads as a replica does, from where the index says."""
+    """Reads from where the index says."""
     gathering = Gathering.of(name, fold.segments[name], offset, length)
     while not gathering.done:
         at = gathering.next_log_offset
@@ -88,7 +125,7 @@ def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int,
 
 
 def as_snapshot(fold: Fold) -> list[tuple[bytes, bytes]]:
-    return list(snapshot(fold, 3, part_bytes=40))
+    return list(snapshot(fold, 3, part_bytes=20))
 
 
 def restored(parts: list[tuple[bytes, bytes]], log_start: int = 0) -> Fold | None:
@@ -107,106 +144,235 @@ def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=examples(10_000))
 @given(steps, st.integers(0, 60), st.integers(0, 100), st.integers(1, 200))
-def test_the_fold_is_the_naive_model(history: list[Step], cut: int, offset: int, length: int) -> None:
-    model, fold, other = Naive(), Fold(), Fold()
-    log: list[tuple[bytes, bytes]] = []
-    for number, step in enumerate(history):
-        name, record = record_of(model, step, number)
-        log.append((name.encode(), record.encode()))
-        assert decode(record.encode()) == record
-        outcome = fold.apply(number, *log[-1], number)
-        why = model.apply(name, record)
-        assert getattr(outcome, "why", None) is why
-        if isinstance(outcome, Opened):
-            assert outcome.level == model.segments[name].writers[outcome.writer][1]
-        judged = isinstance(outcome, Appended) or (isinstance(outcome, Refused) and outcome.after is not None)
-        if judged and why is not Refusal.NO_SEGMENT:
-            assert isinstance(outcome, Appended | Refused)
-            assert outcome.length == len(model.segments[name].content)
-        if number < cut:
-            assert other.apply(number, *log[-1], number) == outcome
-        elif number == cut:  # this replica begins anew, from a snapshot of its own
+def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
+    history: list[Step], cut: int, offset: int, length: int
+) -> None:
+    bench = Bench()
+    for step in history:
+        bench.ask(step)
+    bench.settle()
+    model, fold, other = bench.model, bench.fold, Fold()
+    for number, (key, value) in enumerate(bench.log):
+        record = decode(value)
+        assert record.encode() == value
+        if number == cut:  # another owner begins, with a snapshot
             begun = restored(as_snapshot(other))
             assert begun is not None
             other = begun
-        if number >= cut:
-            assert other.apply(number, *log[-1], number) == outcome
+        other.apply(number, segment_of(key), record, 0)
     assert as_snapshot(other) == as_snapshot(fold)
     assert fold.segments.keys() == model.segments.keys()
     for name, there in model.segments.items():
         segment = fold.segments[name]
         assert (segment.start, segment.length, segment.sealed) == (there.start, len(there.content), there.sealed)
-        assert {writer: (each.session, each.level) for writer, each in segment.writers.items()} == {
-            writer: tuple(each[:2]) for writer, each in there.writers.items()
-        }
+        assert {writer: each.level for writer, each in segment.writers.items()} == there.levels
         at = min(max(offset, there.start), len(there.content))
-        assert gathered(log, fold, name, at, length) == there.content[at : at + length]
-        assert gathered(log, fold, name, there.start, 10**6) == there.content[there.start :]
+        assert gathered(bench.log, fold, name, at, length) == there.content[at : at + length]
+        assert gathered(bench.log, fold, name, there.start, 10**6) == there.content[there.start :]
 
 
-def opened(fold: Fold, *values: Record, key: bytes = b"a") -> list[Any]:
-    return [fold.apply(fold.next_offset, key, value.encode(), 5) for value in values]
+# Answers
 
 
-W = WRITERS[0]
-S, T = identity(1), identity(2)
-OPEN = Open(W, S, Numbering.BYTES, create=True)
+def asked(store: InstantStore, question: Any, caller: Hears | None = None) -> Any:
+    caller = caller or Hears()
+    store.appending.ask(question, caller, 0)
+    store.settle()
+    return caller.answer
 
 
-def block(before: int, data: bytes, session: bytes = S) -> Block:
-    return Block(W, session, before, before + len(data), data)
+def block(session: bytes, before: int, data: bytes, after: int | None = None) -> AppendBlock:
+    return AppendBlock(1, "a", W, session, before, before + len(data) if after is None else after, data)
+
+
+def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> None:
+    store, old, new = InstantStore(), Hears("old"), Hears("new")
+    first = asked(store, OpenSession(1, "a", W, Numbering.BYTES), old).session
+    store.appending.ask(block(first, 0, b"one"), old, 0)  # before the other one: it is stored
+    store.appending.ask(OpenSession(2, "a", W, Numbering.BYTES), new, 0)
+    store.appending.ask(block(first, 3, b"two"), old, 0)
+    old.takes()
+    store.settle()
+    assert [type(each) for each in old.heard if isinstance(each, SessionLost)] == [SessionLost]
+    assert [getattr(each[1], "why", None) for each in old.heard if isinstance(each, tuple)] == [None, Refusal.SESSION]
+    assert isinstance(new.answer, Opened)
+    assert new.answer.level == 3
+    assert store.content("a") == b"one"
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "why"),
+    ("before", "data", "after", "why"),
     [
-        (b"a", None, "without a value of ours"),
-        (b"a", b"", "without a value of ours"),
-        (b"a", b"\1", "without a value of ours"),
-        (b"a", b"\2" + OPEN.encode()[1:], "version 2"),
-        (b"a", b"\1\xff" + bytes(16), "a record of kind 255$"),
-        (b"a", OPEN.encode() + b"x", "makes no sense"),
-        (b"a", OPEN.encode()[:-2] + b"\7\0", "makes no sense"),
-        (b"a", block(0, b"").encode()[:-1], "makes no sense"),
-        (b"\xff", OPEN.encode(), "no segment's name"),
+        (0, b"one", None, Refusal.REPEAT),
+        (5, b"x", None, Refusal.GAP),
+        (3, b"", 9, Refusal.NONSENSE),
+        (3, b"xy", 9, Refusal.NONSENSE),
+        (3, b"xy", None, None),
     ],
 )
-def test_what_nobody_can_judge_stops_the_partition(key: bytes, value: bytes | None, why: str) -> None:
-    fold = Fold()
+def test_blocks_by_their_levels(before: int, data: bytes, after: int | None, why: Refusal | None) -> None:
+    store = InstantStore()
+    session = asked(store, OpenSession(1, "a", W, Numbering.BYTES)).session
+    asked(store, block(session, 0, b"one"))
+    answer = asked(store, block(session, before, data, after))
+    if why in (None, Refusal.REPEAT):
+        assert isinstance(answer, Appended)
+        assert store.content("a") == (b"one" if why else b"one" + data)
+    else:
+        assert answer.why is why
+    asked(store, ChangeSegment(1, "a", Seal()))
+    assert isinstance(asked(store, block(session, 0, b"one")), Appended)
+    assert asked(store, block(session, len(store.content("a")), b"x")).why is Refusal.SEALED
+    asked(store, ChangeSegment(1, "a", Delete()))
+    assert asked(store, block(session, 3, b"x")).why is Refusal.NO_SEGMENT
+    asked(store, ChangeSegment(1, "a", Create()))
+    assert asked(store, block(session, 0, b"x")).why is Refusal.SESSION
+
+
+def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:
+    """A former owner that does not know of the new one yet could tell a level that is too low."""
+    store = InstantStore()
+    session = asked(store, OpenSession(1, "a", W, Numbering.EVENTS))
+    assert session.why is Refusal.NO_SEGMENT
+    changes: list[tuple[Change, Refusal | None]] = [
+        (Create(), None),
+        (Create(), Refusal.EXISTS),
+        (Seal(), None),
+        (Seal(), None),
+        (Truncate(1), Refusal.NONSENSE),
+        (Truncate(0), None),
+    ]
+    for change, why in changes:
+        answer = asked(store, ChangeSegment(1, "a", change))
+        assert isinstance(answer, Changed)
+        assert answer.why is why
+    assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)).level == Numbering.EVENTS.first
+    assert [type(decode(value)) for _, value in store.log] == [
+        Claim,
+        Claim,
+        Create,
+        Claim,
+        Seal,
+        Claim,
+        Claim,
+        Claim,
+        Claim,
+    ]
+
+
+def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
+    store, caller, other = InstantStore(), Hears(), Hears()
+    session = asked(store, OpenSession(1, "a", W, Numbering.BYTES)).session
+    appending = store.appending
+
+    def begin() -> None:
+        appending.ask(block(session, 0, b"x"), caller, 7)
+        assert appending.fill(lambda key, value: True)
+        appending.ask(ChangeSegment(2, "b", Create()), other, 9)
+
+    begin()
+    appending.overdue(8)
+    assert caller.takes() == ["ack_deadline", (1, OutcomeUnknown())]
+    assert other.heard == []
+    assert appending.stored(store.fold.next_offset, 1) == [("a", Block(W, 0, 1, b"x"))]
+    assert caller.heard == []  # it has its answer
+    appending.lost("producer")
+    assert other.takes() == ["producer", (2, OutcomeUnknown())]
+    assert not appending
+    session = asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller).session
+    caller.takes()
+    appending.ask(block(session, 1, b"y"), caller, 7)
+    assert appending.fill(lambda key, value: True)
+    appending.refused("producer")
+    assert caller.takes() == ["producer", (1, OutcomeUnknown())]
+    assert store.fold.segments["a"].length == 1
+    appending.ask(block(session, 1, b"y"), caller, 7)
+    appending.ended(caller)
+    assert caller.takes() == [(1, OutcomeUnknown())]
+    assert (len(appending), bool(appending)) == (0, False)
+
+
+def test_limits_end_what_exceeds_them() -> None:
+    fold, caller = Fold(), Hears()
+    fold.apply(0, "", CLAIM, 0)
+    appending = Appending(fold, lambda: W, lambda name, writer: "SEGMENT__WRITERS" if writer else "SEGMENT__SEGMENTS")
+    fold.apply(1, "a", Create(), 0)
+    asks: list[tuple[Question, str]] = [
+        (ChangeSegment(1, "b", Create()), "SEGMENT__SEGMENTS"),
+        (OpenSession(1, "b", W, Numbering.BYTES), "SEGMENT__SEGMENTS"),
+        (OpenSession(1, "a", W, Numbering.BYTES), "SEGMENT__WRITERS"),
+    ]
+    for question, limit in asks:
+        appending.ask(question, caller, 0)
+        if appending.fill(lambda key, value: True):
+            appending.stored(fold.next_offset, 0)
+        assert caller.answer == LimitExceeded(limit)
+    assert len(appending) == 0
+
+
+# Records, claims and snapshots
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "without a value of ours"),
+        (b"\1", "without a value of ours"),
+        (b"\2" + Create().encode()[1:], "version 2"),
+        (b"\1\xff" + bytes(16), "a record of kind 255$"),
+        (Create().encode() + b"x", "makes no sense"),
+        (Block(W, 0, 0, b"").encode()[:-1], "makes no sense"),
+    ],
+)
+def test_what_is_no_record_of_ours(value: bytes | None, why: str) -> None:
     with pytest.raises(LogError, match=why):
-        fold.apply(0, key, value, 0)
-    with pytest.raises(LogError, match="missing"):  # a hole
-        fold.apply(1, b"a", OPEN.encode(), 0)
-    assert fold.next_offset == 0
+        decode(value)
+    with pytest.raises(LogError, match="no segment's name"):
+        segment_of(b"\xff")
 
 
-def test_idle_writers_are_forgotten_unless_they_have_come_back_or_have_a_connection() -> None:
+def test_a_log_that_contradicts_itself_is_not_served() -> None:
     fold = Fold()
-    opened(fold, OPEN, block(0, b"one"))
-    assert not list(fold.idle_writers(5))
-    ((name, forget),) = fold.idle_writers(6)
-    assert (name, forget) == ("a", Forget(W, S, 3, 5))
-    assert fold.apply(2, b"a", Renew(W, S).encode(), 6) == Tended("a", W)
-    assert not list(fold.idle_writers(6))
-    assert opened(fold, forget)[0].why is Refusal.SESSION  # it was judged idle before the renewal was there
-    assert opened(fold, Renew(W, T))[0].why is Refusal.SESSION  # and a late renewal revives no old session
-    ((_, forget),) = fold.idle_writers(7)
-    opened(fold, Open(W, T, Numbering.BYTES))
-    assert opened(fold, forget)[0].why is Refusal.SESSION
-    assert opened(fold, Forget(W, T, 3, fold.segments["a"].writers[W].touched))[0].why is None
-    assert fold.segments["a"].writers == {}
+    with pytest.raises(LogError, match="missing"):
+        fold.apply(1, "a", Create(), 0)
+    fold.apply(0, "a", Create(), 0)
+    for record in (Create(), Block(W, 3, 4, b"x")):
+        with pytest.raises(LogError, match="contradicts"):
+            fold.apply(fold.next_offset, "a", record, 0)
+    with pytest.raises(LogError, match="contradicts"):
+        fold.apply(fold.next_offset, "b", Seal(), 0)
 
 
-# Snapshots
+def test_which_claim_counts() -> None:
+    fold = Fold()
+    claims = [
+        (Claim(1, 0, W), True),
+        (Claim(2, 9, V), False),  # of two first ones at once the later
+        (Claim(1, 1, V), True),
+        (Claim(1, LAST_EPOCH, V), True),
+        (Claim(3, 0, W), True),
+        (Claim(4, 0, V), False),
+    ]
+    for claim, counts in claims:
+        fold.apply(fold.next_offset, "", claim, 0)
+        assert (fold.claim == claim) is counts
+    begun = restored(as_snapshot(fold))
+    assert begun is not None
+    assert begun.claim == Claim(3, 0, W)
 
 
 def two_sets() -> tuple[Fold, list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
     fold = Fold()
-    opened(fold, OPEN, *(block(at, b"x") for at in range(30)))
-    old = as_snapshot(fold)
-    opened(fold, *(block(at, b"x") for at in range(30, 60)))
+    fold.apply(0, "a", Create(), 0)
+
+    def more() -> list[tuple[bytes, bytes]]:
+        for at in range(fold.next_offset - 1, fold.next_offset + 29):
+            fold.apply(at + 1, "a", Block(W, at, at + 1, b"x"), 0)
+        return as_snapshot(fold)
+
+    old, new = more(), more()
     assert len(old) > 2
-    return fold, old, as_snapshot(fold)
+    return fold, old, new
 
 
 def test_the_newest_complete_set_wins() -> None:
@@ -247,7 +413,7 @@ def test_a_set_of_another_partition_is_none_of_ours() -> None:
 def test_of_old_sets_the_manifest_goes_first() -> None:
     """A set that lacks a part must not look complete. Two sets stay: the log begins behind the older one."""
     fold, old, new = two_sets()
-    opened(fold, block(60, b"x"))
+    fold.apply(61, "a", Block(W, 60, 61, b"x"), 0)
     topic = SnapshotTopic(KafkaSettings(), 3)
     for record in (*old, *new):
         topic._note(*record)

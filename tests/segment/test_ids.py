@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,39 +85,25 @@ def test_numbers_may_skip_and_no_two_events_share_one() -> None:
     assert [event.id for event in talk.outcome.events] == expected
 
 
-GONE = pytest.mark.parametrize(
-    "gone",
-    [
-        lambda store: store.append("a", records.Delete(b"d" * 16)),
-        lambda store: [store.append("a", forget) for _, forget in [*store.fold.idle_writers(1 << 60)]],
-    ],
-    ids=["segment deleted", "writer forgotten"],
-)
-
-
-@GONE
-def test_a_writer_that_begins_anew_makes_none_of_its_earlier_ids(gone: Callable[[InstantStore], object]) -> None:
+def test_a_writer_that_begins_anew_makes_none_of_its_earlier_ids() -> None:
     """It may go on with its numbers, and its levels begin anew: another event with the same bytes would be taken for a resend."""
     store, talk = created()
     talk.hear(setup(), append(3, b"x", b"x", b"x"))
-    gone(store)
+    store.append("a", records.Delete())
     anew = Talk(store)
     anew.hear(create(), setup(), append(6, b"x", b"x", b"x"))
     resent = Talk(store)
-    gone(store)
+    store.append("a", records.Delete())
     resent.hear(create(), setup(), append(6, b"x", b"x", b"x"))
     ids = [event.id for each in (talk, anew, resent) for event in each.outcome.events]
     assert len(set(ids)) == 9
 
 
-@GONE
-def test_a_writer_in_bytes_that_begins_anew_makes_none_of_its_earlier_ids(
-    gone: Callable[[InstantStore], object],
-) -> None:
+def test_a_writer_in_bytes_that_begins_anew_makes_none_of_its_earlier_ids() -> None:
     driven = Driven()
     for _ in range(3):
         driven.hear(speaking.setup(), block(0, events(b"x", b"x")))
-        gone(driven.store)
+        driven.store.append("a", records.Delete())
         driven = Driven(driven.store, outcome=driven.outcome)
     assert len({each.id for each in driven.outcome.events}) == len(driven.outcome.events) == 6
 
@@ -130,14 +115,14 @@ def through_a_snapshot(store: InstantStore) -> None:
         found.add(key, value)
     fold = found.newest(0)
     assert fold is not None
-    store.fold = fold
+    store.fold = store.appending.fold = fold
     assert list(snapshot(fold, 0)) == parts
 
 
-def test_a_snapshot_keeps_who_was_forgotten() -> None:
+def test_a_snapshot_keeps_that_a_segment_was_deleted() -> None:
     store, talk = created()
     talk.hear(setup(), append(1, b"x"))
-    store.append("a", records.Delete(b"d" * 16))
+    store.append("a", records.Delete())
     through_a_snapshot(store)
     again = Talk(store)
     again.hear(create(), setup(), append(1, b"x"))

@@ -28,7 +28,7 @@ class Bench:
         live.set()
         self.segment = Segment(length=4 * MIB)
         fold = SimpleNamespace(segments={"s": self.segment})
-        partition = SimpleNamespace(live=live, fold=fold, number=0, recent=self, passed=lambda: asyncio.sleep(0))
+        partition = SimpleNamespace(live=live, fold=fold, number=0, recent=self)
         self.readers = Readers(
             cast("Any", None), lambda name: cast("Any", partition), structlog.get_logger(), 60, memory, 60
         )

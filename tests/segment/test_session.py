@@ -41,7 +41,6 @@ from tests.segment.speaking import begin, block, event, events, keep_alive, over
 
 HELLO = event(b"hello")
 WORLD = event(b"world!")
-REQUEST = bytes(16)
 
 
 def replies(*said: Any) -> bytes:
@@ -117,7 +116,7 @@ def test_a_writer_may_go_over_to_another_segment() -> None:
 def test_a_sealed_segment() -> None:
     driven = Driven()
     driven.hear(setup(), block(0, HELLO))
-    driven.store.append("a", records.Seal(REQUEST))
+    driven.store.append("a", records.Seal())
     assert driven.hear(block(13, WORLD)) == replies(SegmentIsSealed("a"))
     assert driven.hear(setup()) == replies(AppendSetup("a", W1, 13))
     assert driven.hear(block(0, HELLO)) == level(13)
@@ -128,7 +127,7 @@ def test_a_sealed_segment() -> None:
 def test_a_truncated_segment() -> None:
     driven = Driven()
     driven.hear(setup(), block(0, HELLO + WORLD))
-    driven.store.append("a", records.Truncate(REQUEST, 13))
+    driven.store.append("a", records.Truncate(13))
     assert driven.hear(read(offset=12)) == replies(SegmentIsTruncated("a", 13))
     assert driven.hear(read(offset=13)) == replies(SegmentRead("a", 13, AT_TAIL, WORLD))
 
@@ -139,7 +138,7 @@ def test_a_connection_that_loses_many_writers_ends_once() -> None:
     for number in range(3):
         writer = bytes([number]) * 16
         first.hear(setup("a", writer))
-        sessions[writer] = first.store.fold.segments["a"].writers[writer].session
+        sessions[writer] = first.store.appending._sessions["a", writer].id
     with pytest.raises(ProtocolError, match="set up the same"):
         first.session.told(SessionLost(*next(iter(sessions.items()))))
     for lost in sessions.items():
@@ -286,7 +285,7 @@ def test_flags_in_bytes() -> None:
     driven.hear(setup(), block(0, HELLO))
     driven.session = OriginalSession(PEER, LIMITS, flags_in_bytes=True)
     assert driven.hear(read()) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(8) + b"\1\0" + HELLO)
-    driven.store.append("a", records.Seal(b"r" * 16))
+    driven.store.append("a", records.Seal())
     assert driven.hear(read(offset=13)) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(7) + b"\x0d" + b"\1\1")
 
 
@@ -321,8 +320,7 @@ def test_many_refusals_end_a_conversation_once() -> None:
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.store()
     slow.store()
-    other = records.Open(W1, b"o" * 16, records.Numbering.BYTES)
-    slow.driven.store.append("a", other)
+    slow.driven.store.answer(OpenSession(1, "a", W1, records.Numbering.BYTES))
     with pytest.raises(ProtocolError):
         slow.answer()
     assert slow.answer() == b""

@@ -100,10 +100,12 @@ async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start:
     assert [record.value for record in await events(own_segments)] == [b"x", b"y"]
 
 
-async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings, start: Receivers) -> None:
-    one, two = await start(own_segments), await start(own_segments)
-    writer = new_writer()
-    async with await TodayClient.connect(one.address) as first, await TodayClient.connect(two.address) as second:
+async def test_another_connection_takes_the_writer_over(own_segments: KafkaSettings, start: Receivers) -> None:
+    service, writer = await start(own_segments), new_writer()
+    async with (
+        await TodayClient.connect(service.address) as first,
+        await TodayClient.connect(service.address) as second,
+    ):
         await first.ask(create("a"))
         await first.setup("a", writer)
         await first.append(1, b"x", writer=writer)

@@ -59,7 +59,7 @@ class Talk(Driven):
 
 def created() -> tuple[InstantStore, Talk]:
     store = InstantStore()
-    store.append("a", records.Create(bytes(16)))
+    store.append("a", records.Create())
     return store, Talk(store)
 
 
@@ -199,7 +199,7 @@ def test_what_the_state_of_a_segment_does_not_allow() -> None:
 def test_a_sealed_segment() -> None:
     store, talk = created()
     talk.hear(setup(), append(1, b"x"))
-    store.append("a", records.Seal(bytes(16)))
+    store.append("a", records.Seal())
     assert talk.says(append(2, b"y")) == [said.SegmentIsSealed(REQUEST, "a", "", 2)]
     published = len(talk.outcome.parts)
     assert talk.says(append(3, b"z")) == [said.SegmentIsSealed(REQUEST, "a", "", 3)]
@@ -211,7 +211,7 @@ def test_a_sealed_segment() -> None:
 def test_a_segment_that_is_deleted_under_a_writer() -> None:
     store, talk = created()
     talk.hear(setup(), append(1, b"x"))
-    store.append("a", records.Delete(bytes(16)))
+    store.append("a", records.Delete())
     assert talk.says(append(2, b"y") + append(3, b"z")) == [said.NoSuchSegment(REQUEST, "a")]
     published = len(talk.outcome.parts)
     assert talk.says(append(4, b"z")) == [said.NoSuchSegment(REQUEST, "a")]
@@ -302,7 +302,7 @@ def test_a_read_at_the_tail_keeps_nobody_waiting() -> None:
 
 def test_other_segments_do_not_wait() -> None:
     store, _ = created()
-    store.append("b", records.Create(bytes(16)))
+    store.append("b", records.Create())
     slow = Slow(store)
     slow.hear(HELLO, setup(), seal("b"), info())
     assert [type(question) for question in slow.questions] == [ask.OpenSession, ask.ChangeSegment]
@@ -332,7 +332,7 @@ def test_a_writer_that_another_connection_has_set_up() -> None:
 
 def test_a_writer_of_the_original_dialect() -> None:
     store, talk = created()
-    store.append("a", records.Open(W1, bytes(16), records.Numbering.BYTES))
+    store.append("a", records.Block(W1, 0, 8, bytes(8)))
     assert talk.says(setup()) == []
     assert "count something else" in str(talk.outcome.error)
 

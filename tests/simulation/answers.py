@@ -11,13 +11,11 @@ import struct
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from headrace_segment.replica import upkeep
 from headrace_segment.store import records
-from headrace_segment.store.outcomes import Refusal
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 
@@ -36,36 +34,41 @@ CHANGES: Final[dict[type, tuple[type, type]]] = {
     today.DeleteSegment: (records.Delete, today.SegmentDeleted),
 }
 """By request: its record, and the answer when that counts."""
-WHY: Final[dict[type, Refusal]] = {
-    today.NoSuchSegment: Refusal.NO_SEGMENT,
-    today.SegmentIsSealed: Refusal.SEALED,
-    today.SegmentAlreadyExists: Refusal.EXISTS,
-    today.SegmentIsTruncated: Refusal.NONSENSE,
-}
 
 
 @dataclass(frozen=True)
 class State:
-    """A segment from a version on. `life`: how often it was made until then; 0: it is not there."""
+    """A segment from a version on. `life`: how often it was made until then; 0: it is not there. `levels`: of its writers."""
 
     version: int
     life: int = 0
     start: int = 0
     length: int = 0
     sealed: bool = False
+    levels: dict[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Fact:
-    """A record, why it does not count, and the segment's length and the writer's level behind it."""
+    """A record, and the segment's length behind it."""
 
     version: int
     record: Any
-    why: Refusal | None
     length: int
-    level: int
     told: bool = False
     """A client has heard of this change."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A writer that was set up on a connection. `left`: the length of all logs when the answer left."""
+
+    segment: str
+    asked: int
+    left: int
+    wrote: Wrote
+    place: int
+    """Which of its connection's sessions it is."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,11 @@ class SegmentLog:
         self._world = world
         self._naive = Naive()
         self._lives: Counter[str] = Counter()
-        self._records: dict[str, set[bytes]] = defaultdict(set)
         self.states: dict[str, list[State]] = defaultdict(lambda: [State(0)])
         self.facts: dict[str, list[Fact]] = defaultdict(list)
         self.contents: dict[tuple[str, int], bytes] = {}
-        self.owners: dict[bytes, tuple[Wrote, int]] = {}
-        """By session, what tells what its connection has sent, where that is known, and which of its sessions it is."""
+        self.sessions: dict[tuple[str, bytes], list[Session]] = defaultdict(list)
+        """By segment and writer."""
         self._ids: dict[tuple[str, str, bytes], set[bytes]] = defaultdict(set)
         self._owner_of: dict[bytes, tuple[str, str, bytes]] = {}
         self._counted: Counter[tuple[str, str, bytes]] = Counter()
@@ -112,24 +114,19 @@ class SegmentLog:
 
     def _record(self, name: str, record: Any) -> None:
         before = self._naive.segments.get(name)
-        why = self._naive.apply(name, record)
+        if (why := self._naive.apply(name, record)) is not None:
+            self._world.oracle.fails(f"{name} has {record!r:.100} in the log, and {why}")
         there, version = self._naive.segments.get(name), len(self._world.broker.log)
         if there is None:
             state = State(version)
         else:
             self._lives[name] += there is not before
-            state = State(version, self._lives[name], there.start, len(there.content), there.sealed)
+            levels = dict(there.levels)
+            state = State(version, self._lives[name], there.start, len(there.content), there.sealed, levels)
             self.contents[name, state.life] = there.content
         self.states[name].append(state)
-        once = getattr(record, "request", upkeep.NOBODY) != upkeep.NOBODY or isinstance(
-            record, records.Open | records.Block
-        )
-        if once and record.encode() in self._records[name]:
-            self._world.oracle.fails(f"{name}: {record!r:.100} is in the log twice")
-        self._records[name].add(record.encode())
-        writer = there and there.writers.get(getattr(record, "writer", b""))
-        self.facts[name].append(Fact(version, record, why, state.length, writer[1] if writer else 0))
-        if isinstance(record, records.Block) and why is None:
+        self.facts[name].append(Fact(version, record, state.length))
+        if isinstance(record, records.Block):
             for value in events(record.data):
                 what = name, record.writer.hex(), value
                 self._counted[what] += 1
@@ -156,15 +153,19 @@ class SegmentLog:
         return [state for state in states[first:] if state.version <= until]
 
     def judge(self) -> Iterator[str]:
-        """What counts of a session and its connection has not sent."""
+        """Blocks that the connection which had the writer has not sent."""
         for name, facts in self.facts.items():
             for fact in facts:
-                block, owner = fact.record, self.owners.get(getattr(fact.record, "session", b""))
-                if not isinstance(block, records.Block) or fact.why is not None or owner is None:
+                block = fact.record
+                if not isinstance(block, records.Block):
                     continue
-                wrote, place = owner
-                if wrote(place, block.writer, block.before, block.after) != block.data:
-                    yield f"{name}: what counts from {block.before} to {block.after} came by another connection"
+                sessions = self.sessions[name, block.writer]
+                newest = max((each.left for each in sessions if each.left < fact.version), default=0)
+                may = [each for each in sessions if each.asked < fact.version and each.left >= newest]
+                if not any(
+                    each.wrote(each.place, block.writer, block.before, block.after) == block.data for each in may
+                ):
+                    yield f"{name}: what is stored from {block.before} to {block.after} came by another connection"
 
 
 class Talk:
@@ -180,7 +181,8 @@ class Talk:
         """By number; in the original dialect, which has none, blocks by writer, and the last other request."""
         self._segments: dict[bytes, str] = {}
         """By writer that it has set up."""
-        self._opened: dict[bytes, tuple[str, list[Fact]]] = {}
+        self._opened: dict[bytes, tuple[str, int]] = {}
+        """By writer, the segment, and from when on it is set up there."""
         self._levels: dict[bytes, int] = {}
         self._known: Counter[str] = Counter()
 
@@ -218,12 +220,13 @@ class Talk:
             return self._appended(answer, request.writer, version)
         kept = isinstance(answer, KEPT)
         more = kept and not any(getattr(answer, each, False) for each in ("at_tail", "end_of_segment", "flags"))
-        since = asked.known if kept else max(asked.version, asked.known)
-        for state in self._log.between(asked.segment, since, version):
+        for state in self._log.between(
+            asked.segment, asked.known, version
+        ):  # an owner that was held up may not know better
             if self._is_so(answer, request, asked.segment, state):
                 if more and (not hasattr(answer, "data") or answer.data):
                     return state.version
-                ended = self._log.between(asked.segment, max(asked.version, state.version), version)
+                ended = self._log.between(asked.segment, state.version, version)
                 if not kept or any(self._ends_so(answer, each) for each in ended if each.life == state.life):
                     return state.version
         return None
@@ -255,46 +258,45 @@ class Talk:
         return at_tail and is_tail and (state.sealed or not ends)
 
     def _set_up(self, answer: Any, asked: Asked, version: int) -> int | None:
-        writer, refused = asked.request.writer, isinstance(answer, today.NoSuchSegment)
+        request = asked.request
         if isinstance(answer, today.InvalidEventNumber):  # it has lost the writer meanwhile
-            return self._appended(answer, writer, version)
-        if not refused and getattr(answer, "writer", b"") != writer:
+            return self._appended(answer, request.writer, version)
+        refused = isinstance(answer, today.NoSuchSegment)
+        if not refused and getattr(answer, "writer", b"") != request.writer:
             return None
-        opened = [
-            fact
-            for fact in self._log.facts[asked.segment]
-            if asked.version < fact.version <= version
-            and isinstance(fact.record, records.Open)
-            and fact.record.writer == writer
-            and (fact.why is Refusal.NO_SEGMENT if refused else fact.why is None and fact.level == answer.level)
-        ]
-        self._opened[writer] = asked.segment, opened
-        if not refused:
-            self._levels[writer] = answer.level
-            if len(opened) == 1:
-                self._log.owners[opened[0].record.session] = self._wrote, self._sessions
-            self._sessions += 1
-        return opened[0].version if opened else None
+        numbering = records.Numbering.EVENTS if isinstance(request, today.SetupAppend) else records.Numbering.BYTES
+        for state in self._log.between(asked.segment, asked.version, version):
+            if refused and not state.life:
+                self._opened[request.writer] = asked.segment, asked.version
+                return state.version
+            if not refused and state.life and state.levels.get(request.writer, numbering.first) == answer.level:
+                self._opened[request.writer] = asked.segment, asked.version
+                self._levels[request.writer] = answer.level
+                session = Session(asked.segment, asked.version, version, self._wrote, self._sessions)
+                self._log.sessions[asked.segment, request.writer].append(session)
+                self._sessions += 1
+                return state.version
+        return None
 
     def _appended(self, answer: Any, writer: bytes, version: int) -> int | None:
         """The answer to a block."""
-        name, opened = self._opened.get(writer, ("", []))
+        name, since = self._opened.get(writer, ("", 0))
+        states = self._log.between(name, since, version)
         if isinstance(answer, today.InvalidEventNumber):
             return self._known[name]  # its session may end without a record
-        mine = {fact.record.session for fact in opened}
-        facts = [fact for fact in self._log.facts[name] if fact.version <= version]
-        blocks = [fact for fact in facts if isinstance(fact.record, records.Block) and fact.record.session in mine]
-
-        def refused(why: Refusal) -> int | None:
-            return next((fact.version for fact in blocks if fact.why is why), None)
-
         if isinstance(answer, today.SegmentIsSealed | original.SegmentIsSealed):
-            return refused(Refusal.SEALED)
+            return next((each.version for each in states if each.sealed), None)
         if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):
-            return refused(Refusal.NO_SEGMENT) or next((each.version for each in opened if each.why is not None), None)
+            return next((each.version for each in states if not each.life), None)
         if not isinstance(answer, today.DataAppended | original.DataAppended) or answer.writer != writer:
             return None
-        stored = [each for each in blocks if each.why is None and each.record.after == answer.level]
+        stored = [
+            fact
+            for fact in self._log.facts[name]
+            if since < fact.version <= version
+            and isinstance(fact.record, records.Block)
+            and (fact.record.writer, fact.record.after) == (writer, answer.level)
+        ]
         if isinstance(answer, today.DataAppended):
             stored = [each for each in stored if each.length == answer.length]
             if answer.previous != self._levels[writer]:
@@ -305,15 +307,22 @@ class Talk:
         return stored[0].version if stored else None
 
     def _changed(self, answer: Any, asked: Asked, change: type, done: type, version: int) -> int | None:
-        why = WHY.get(type(answer))
-        if why is None and not isinstance(answer, done):
-            return None
-        for fact in reversed(self._log.facts[asked.segment]):
-            record = fact.record
-            if not isinstance(record, change) or fact.why is not why or fact.told:
-                continue
-            same = getattr(record, "offset", 0) == getattr(asked.request, "offset", 0)
-            if asked.version < fact.version <= version and same:
-                fact.told = why is None  # which of several refusals an answer means cannot be known
-                return fact.version
+        offset = getattr(asked.request, "offset", 0)
+        states = self._log.between(asked.segment, asked.version, version)
+        if isinstance(answer, done):
+            for fact in reversed(self._log.facts[asked.segment]):
+                same = isinstance(fact.record, change) and getattr(fact.record, "offset", 0) == offset
+                if same and asked.version < fact.version <= version and not fact.told:
+                    fact.told = True
+                    return fact.version
+        for state in states:
+            so = {
+                today.NoSuchSegment: not state.life,
+                today.SegmentAlreadyExists: state.life > 0,
+                today.SegmentIsTruncated: state.life > 0 and not 0 <= offset <= state.length,
+                today.SegmentSealed: state.sealed,
+                today.SegmentTruncated: state.life > 0 and offset <= state.start,
+            }
+            if so.get(type(answer)):
+                return state.version
         return None

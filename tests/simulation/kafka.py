@@ -135,6 +135,8 @@ class Broker:
     def __post_init__(self) -> None:
         self._known: dict[tuple[int, int, TopicPartition], deque[Request]] = {}
         self._fenced: set[int] = set()
+        self._epochs: dict[tuple[int, TopicPartition], int] = {}
+        """The highest epoch of a producer in a partition: Kafka refuses lower ones."""
         self.doubted: set[bytes] = set()
         """Values that met an unknown error by chance: after several, a receiver may take them for refused."""
 
@@ -182,9 +184,21 @@ class Broker:
 
     def _sequenced(self, batch: Request) -> Exception | None:
         """Stores a batch that is the next of its producer, or knows it."""
+        if batch.where.topic.endswith("segments"):
+            newest = self._epochs.setdefault((batch.producer, batch.where), batch.epoch)
+            if batch.epoch < newest:
+                return errors.InvalidProducerEpoch()
+            if batch.epoch > newest and batch.sequence:
+                return errors.OutOfOrderSequenceNumber()
+            self._epochs[batch.producer, batch.where] = batch.epoch
         known = self._known.setdefault((batch.producer, batch.epoch, batch.where), deque(maxlen=REMEMBERED))
         again = known and batch.sequence <= known[-1].sequence
-        if again and self.weather.unheard < 1 and self.chance.random() < FENCES:
+        if (
+            again
+            and not batch.where.topic.endswith("segments")
+            and self.weather.unheard < 1
+            and self.chance.random() < FENCES
+        ):
             self._fenced.add(batch.producer)
         if batch.producer in self._fenced:
             return errors.InvalidProducerEpoch()

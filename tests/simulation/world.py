@@ -26,7 +26,8 @@ from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
 from headrace_common.publishing.in_flight import AGAIN
 from headrace_common.service import service as services
-from headrace_segment.replica import log_reader, partition, snapshot_topic, upkeep
+from headrace_segment.replica import log_reader, owner, partition, snapshot_topic, upkeep
+from headrace_segment.store import fold
 
 from tests.constants import constants, parted
 from tests.simulation import devices, libzmq, producers, secured
@@ -55,6 +56,8 @@ WATCH = 0.7
 """Seconds between two looks at the budgets and at what waits."""
 SETTLED = AGAIN + 1.0
 """Seconds after a process went on within which nothing is said about the time that frames wait."""
+LAST_EPOCH = 3
+"""Epochs of a producer that appends to the log of segments: few, so that it hands over to another one."""
 LONGEST_AIM = 5.0
 """Seconds after which a process that does nothing is killed all the same."""
 
@@ -309,8 +312,11 @@ class World:
             (sockets, "address_of", lambda _: "simulated"),
             *(secured.IN_PLACE if self.scenario.secured else ()),
             (asyncio.Event, "__hash__", numbered),
-            *((module, "make_consumer", self.consumer) for module in (log_reader, partition, snapshot_topic)),
+            *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic)),
             (upkeep, "LOOK", 1.0),
+            (partition, "LAST_EPOCH", LAST_EPOCH),
+            (owner, "LAST_EPOCH", LAST_EPOCH),
+            (fold, "LAST_EPOCH", LAST_EPOCH),
             (upkeep, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
         ):
             yield

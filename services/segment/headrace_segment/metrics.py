@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from headrace_common.operations.metrics import ReceiverMetrics
-
-from headrace_segment.store.outcomes import Refusal
-
-STORED: Final = "stored"
-"""The outcome of a block that counts."""
 
 
 class SegmentMetrics:
@@ -22,24 +15,18 @@ class SegmentMetrics:
         for why in ("ack_deadline", "log"):
             catalogue.connections_closed.labels(why)
         self.segments = catalogue.gauge(
-            "segments", "Segments of the segment service, as this replica has read the log."
+            "segments", "Segments of the segment service, as this process has read the log."
         )
         self.writers = catalogue.gauge(
             "segment_writers",
             "Writers whose levels are known. Those without a connection leave after a week.",
         )
         self.bytes = catalogue.gauge("segment_stored_bytes", "Bytes of all segments that can be read.")
-        self.sessions = catalogue.gauge("segment_sessions", "Writers that are set up on connections of this replica.")
+        self.sessions = catalogue.gauge("segment_sessions", "Writers that are set up on connections of this process.")
         self.replies_bytes = catalogue.gauge(
             "segment_replies_bytes", "Bytes of segments in replies to reads that have not left."
         )
-        self.blocks = catalogue.counter(
-            "segment_blocks",
-            "Blocks in the log, of all replicas' clients, by what became of them: stored, or why they do not count. session: the "
-            "writer has set up another connection since, and sends them again there.",
-            ("outcome",),
-            (STORED, *(why.name.lower() for why in Refusal)),
-        )
+        self.blocks = catalogue.counter("segment_blocks", "Blocks that this process has stored.")
         self.snapshots = catalogue.counter(
-            "segment_snapshots", "Snapshots of partitions that this replica has written."
+            "segment_snapshots", "Snapshots of partitions that this process has written."
         )

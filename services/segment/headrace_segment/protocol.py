@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def build(runtime: Runtime[SegmentSettings]) -> Parts:
-    """Makes stream listeners, and the replica that answers them."""
+    """Makes stream listeners, and the owner of the segments that answers them."""
     from headrace_common.service.parts import Parts
     from headrace_common.service.service import stream_listeners
 

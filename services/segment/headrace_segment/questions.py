@@ -79,11 +79,7 @@ class RepliesLeft:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSegment(SegmentQuestion):
-    """Asks to create, seal, truncate or delete a segment. Answered by `Changed`, `LimitExceeded` or `OutcomeUnknown`.
-
-    `change` becomes a record of its own, with a request's id for its empty one. Changes are independent of each other and of the
-    sessions: one that needs an order waits.
-    """
+    """Asks to create, seal, truncate or delete a segment. Answered by `Changed`, `LimitExceeded` or `OutcomeUnknown`."""
 
     change: Change
 

@@ -48,7 +48,7 @@ class SegmentSection(Section):
     """Seconds that a read at a segment's end waits for more before it is answered with nothing: clients ask again at once."""
 
     writer_retention: ClassVar[float] = 7 * 86_400
-    """Seconds after which a writer without a connection is forgotten, with its level: clients give up after hours."""
+    """Seconds without a block after which a writer without a connection is forgotten: clients give up after hours."""
 
     may_destroy: frozenset[str] = Field(
         frozenset(),
@@ -68,8 +68,8 @@ class SegmentSection(Section):
     retention_time: Seconds = Field(
         0,
         ge=0,
-        description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time: in a silent"
-        " partition nothing ages. Whole blocks are removed.",
+        description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time. Whole"
+        " blocks are removed.",
     )
 
     def lets_destroy(self, peer: Peer) -> bool:

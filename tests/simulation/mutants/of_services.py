@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.simulation.mutants.mutant import Mutant
 
+_APPENDING: Final = "headrace_segment.appending"
 _BLOCKS: Final = "headrace_segment.events"
 _CONSUMER: Final = "headrace_logjam.devices.consumer"
 _CONVERSATION: Final = "headrace_segment.session.conversation"
@@ -14,22 +15,21 @@ _EVENTS: Final = "headrace_logjam.events"
 _FOLD: Final = "headrace_segment.store.fold"
 _GAPS: Final = "headrace_logjam.devices.gaps"
 _ORIGINAL: Final = "headrace_segment.session.original"
+_OWNER: Final = "headrace_segment.replica.owner"
 _PARTITION: Final = "headrace_segment.replica.partition"
 _PEERS: Final = "headrace_logjam.peers"
 _PRODUCERS: Final = "headrace_logjam.session"
-_PRODUCING: Final = "headrace_segment.replica.producing"
 _READERS: Final = "headrace_segment.replica.readers"
 _READING: Final = "headrace_segment.store.reading"
 _READS: Final = "headrace_logjam.reading"
 _RECENT: Final = "headrace_segment.store.recent"
-_SERVING: Final = "headrace_segment.serving"
 _SNAPSHOTS: Final = "headrace_segment.store.snapshots"
 _SUBSCRIPTION: Final = "headrace_logjam.devices.subscription"
 _TODAY: Final = "headrace_segment.session.today"
 
 SERVICES: Final = (
-    Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
-    Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, Appended(question.segment, question.writer, question.session, question.after, 0))\n", "segment"),
+    Mutant("a block of a session that has ended counts", _APPENDING, "if session is None or session.id != block.session:", "if session is None:", "segment"),
+    Mutant("a block is acknowledged before it is stored", _APPENDING, "                asked.record = found\n", "                asked.record = found\n                if isinstance(asked.question, AppendBlock):\n                    asked.answer(self._appended(asked.question))\n", "segment"),
     Mutant("a producer is answered when its message arrives", _PRODUCERS, "        self._questions.setdefault(route, deque()).append(question)\n        return question", "        self._questions.setdefault(route, deque()).append(question)\n        question.answer = ACCEPTED\n        self._due.append(route)\n        return question", "producers"),
     Mutant("a message that is no event is accepted", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "ACCEPTED", "producers"),
     Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
@@ -42,41 +42,41 @@ SERVICES: Final = (
     Mutant("a device that goes on has restarted", _GAPS, "        restarted = behind and (", "        restarted = (behind or device in self._may_restart) and (", "logjam"),
     Mutant("equal messages of a device share an id", _SUBSCRIPTION, "deterministic_id(PROTOCOL, *message.frames, *(", "deterministic_id(PROTOCOL, *message.frames[:3], *(", "logjam"),
     Mutant("devices without a number share ids", _SUBSCRIPTION, "numbered = message.meta is None or message.meta.device", "numbered = True", "logjam"),
-    Mutant("an append goes on in the newest session of its writer", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        question.session = (served := self._by_writer[question.segment, question.writer][-1]).id\n        served.asked.append(_Asked(question.ticket, now, question.after))\n", "segment"),
-    Mutant("a change is answered before it is stored", _SERVING, "        self._changes[request] = _Change(caller, question.ticket, now)\n", "        caller.answered(question.ticket, Changed(question.segment, question.change))\n", "segment"),
-    Mutant("a session begins before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now))\n        self._by_id", "        served.opened = True\n        caller.answered(question.ticket, Opened(question.segment, question.writer, served.id, question.numbering.first))\n        self._by_id", "segment"),
-    Mutant("a refused block is acknowledged", _SERVING, "if outcome.why is Refusal.REPEAT and after is not None:", "if after is not None:", "segment"),
-    Mutant("a block of a sealed segment is acknowledged", _SERVING, "if outcome.why is Refusal.REPEAT and after is not None:", "if outcome.why in (Refusal.REPEAT, Refusal.SEALED) and after is not None:", "segment"),
-    Mutant("what was in doubt counts as done", _SERVING, "            change.caller.answered(change.ticket, OutcomeUnknown())", "            change.caller.answered(change.ticket, Changed(\"\", None, None))", "segment"),
-    Mutant("a sealed segment is appended to", _FOLD, "        if segment.sealed:\n            return Refusal.SEALED\n        if record.before", "        if record.before", "segment"),
+    Mutant("a change is answered before it is stored", _APPENDING, "                asked.record = found\n", "                asked.record = found\n                if isinstance(asked.question, ChangeSegment):\n                    asked.answer(Changed(asked.segment, asked.question.change))\n", "segment"),
+    Mutant("a level is told that no claim confirms", _APPENDING, "        if isinstance(question, OpenSession):\n            return self.fold.claim\n", "        if isinstance(question, OpenSession):\n            return self._opened(question, asked.caller)\n", "segment"),
+    Mutant("a refused block is acknowledged", _APPENDING, "            if why is Refusal.REPEAT:", "            if why is not None and question.segment in self.fold.segments:", "segment"),
+    Mutant("a block of a sealed segment is acknowledged", _APPENDING, "            if why is Refusal.REPEAT:", "            if why in (Refusal.REPEAT, Refusal.SEALED):", "segment"),
+    Mutant("what was in doubt counts as done", _APPENDING, "                each.answer(OutcomeUnknown())", "                each.answer(Changed(each.segment, each.question.change) if isinstance(each.question, ChangeSegment) else OutcomeUnknown())", "segment"),
+    Mutant("a sealed segment is appended to", _APPENDING, "        if segment.sealed:\n            return Refusal.SEALED\n", "", "segment"),
     Mutant("a seal is forgotten", _FOLD, "            segment.sealed = True\n", "            pass\n", "segment"),
-    Mutant("a truncation is forgotten", _FOLD, "                segment.truncate(record.offset)\n", "                pass\n", "segment"),
+    Mutant("a truncation is forgotten", _FOLD, "            segment.truncate(record.offset)\n", "            pass\n", "segment"),
     Mutant("a deletion is forgotten", _FOLD, "            del self.segments[name]\n", "            pass\n", "segment"),
-    Mutant("a segment is made twice", _FOLD, "            if segment is not None:\n                return Refusal.EXISTS\n", "", "segment"),
+    Mutant("a segment is made twice", _APPENDING, "            if segment is not None:\n                return Changed(name, change, Refusal.EXISTS", "            if False:\n                return Changed(name, change, Refusal.EXISTS", "segment"),
     Mutant("a new segment's events have the ids of a deleted one's", _FOLD, "            del self.segments[name]\n            self.era = self.next_offset\n", "            del self.segments[name]\n", "segment"),
-    Mutant("a truncation beyond the end is done", _FOLD, "if not 0 <= record.offset <= segment.length:", "if not 0 <= record.offset:", "segment"),
-    Mutant("a truncation goes back", _FOLD, "            if record.offset > segment.start:\n", "            if record.offset != segment.start:\n", "segment"),
-    Mutant("refused blocks are not remembered", _FOLD, "            segment.refused.append(log_offset)\n", "", "segment"),
-    Mutant("a writer that comes back begins again", _FOLD, "Opened(name, record.writer, record.session, writer.level, writer.era)", "Opened(name, record.writer, record.session, record.numbering.first, writer.era)", "segment"),
-    Mutant("a writer that comes back has no era", _FOLD, "Opened(name, record.writer, record.session, writer.level, writer.era)", "Opened(name, record.writer, record.session, writer.level)", "segment"),
+    Mutant("a truncation beyond the end is done", _APPENDING, "if not 0 <= change.offset <= segment.length:", "if not 0 <= change.offset:", "segment"),
+    Mutant("a truncation goes back", _APPENDING, "return done if change.offset <= segment.start else change", "return change", "segment"),
+    Mutant("a writer that comes back begins again", _APPENDING, "level = writer.level if writer else question.numbering.first", "level = question.numbering.first", "segment"),
+    Mutant("a writer that comes back has no era", _APPENDING, "session.id, level, segment.era)", "session.id, level)", "segment"),
     Mutant("a segment's length leaves a block out", _FOLD, "        segment.length += len(record.data)\n", "        segment.length += len(record.data) - (len(record.data) % 3 == 0)\n", "segment"),
-    Mutant("a snapshot forgets seals", _SNAPSHOTS, "segment.length, segment.sealed, segment.modified)", "segment.length, False, segment.modified)", "segment"),
+    Mutant("a snapshot forgets seals", _SNAPSHOTS, "segment.length, segment.sealed, segment.modified,", "segment.length, False, segment.modified,", "segment"),
     Mutant("a snapshot forgets truncations", _SNAPSHOTS, "pack(_SEGMENT, name, segment.start,", "pack(_SEGMENT, name, 0,", "segment"),
     Mutant("a snapshot forgets writers", _SNAPSHOTS, "segment.writers.items():", "list(segment.writers.items())[:1]:", "segment"),
-    Mutant("a snapshot forgets the era", _SNAPSHOTS, "        yield pack(_ERA, fold.era)", "        yield pack(_ERA, 0)", "segment"),
+    Mutant("a snapshot forgets the era", _SNAPSHOTS, "pack(_PARTITION, fold.era,", "pack(_PARTITION, 0,", "segment"),
     Mutant("a snapshot forgets where blocks are", _SNAPSHOTS, "range(0, len(index.offsets), LONGS)", "range(0, 0, LONGS)", "segment"),
     Mutant("a snapshot is of one record less", _SNAPSHOTS, "return _restore(offset, values)", "return _restore(offset + 1, values)", "segment"),
-    Mutant("a read takes refused blocks", _READING, "or self._is_refused(log_offset)", "or False", "segment"),
-    Mutant("a read takes other segments' blocks", _READING, "        if key != self.key or", "        if", "segment"),
+    Mutant("a read takes other segments' blocks", _READING, "        if key != self.key:", "        if False:", "segment"),
     Mutant("a read begins at its block's beginning", _READING, "record.data[max(self._offset - self._at, 0) :", "record.data[0 :", "segment"),
     Mutant("a read from memory begins at its block's beginning", _RECENT, "data[max(offset - start, 0) : end - start]", "data[0 : end - start]", "segment"),
-    Mutant("a block is in memory behind itself", _PARTITION, "outcome.length - len(data), data", "outcome.length, data", "segment"),
-    Mutant("the end is told before the log is read to its end", _READERS, "        known: Fold | None = None  #", "        known: Fold | None = partition.fold  #", "segment"),
+    Mutant("a block is in memory backwards", _PARTITION, "ends[name], record.data)", "ends[name], record.data[::-1])", "segment"),
     Mutant("a segment has ended that goes on", _READERS, "BytesRead(b\"\", at_tail=True, end_of_segment=segment.sealed)", "BytesRead(b\"\", at_tail=True, end_of_segment=True)", "segment"),
     Mutant("a block does not wait for its events", _CONVERSATION, "        if not whole:\n            return\n        while not self._abandoned and (oldest := writer.publishing.pop_whole())", "        if not whole:\n            return\n        while not self._abandoned and writer.publishing.entries and (oldest := writer.publishing.entries.popitem(last=False)[1])", "segment"),
     Mutant("an answer of today's dialect has the level before", _TODAY, "said.DataAppended(writer.id, stored.level, previous, request, stored.length)", "said.DataAppended(writer.id, writer.sent, previous, request, stored.length)", "segment"),
     Mutant("an answer of the original dialect has the level that is sent", _ORIGINAL, "        self._replies.append(DataAppended(writer.id, writer.level))", "        self._replies.append(DataAppended(writer.id, writer.sent))", "segment"),
-    Mutant("what a failed batch held is produced again", _PRODUCING, "            await self._give_up(where.partition, queue, error)\n            return\n", "            await self._give_up(where.partition, queue, error)\n            await self._producer.store(where, batch, self._clock() + 60)\n            return\n", "segment"),
+    Mutant("a claim is not read back", _PARTITION, "        await self.read()\n        if self.fold.claim != claim:\n            raise FencedError\n", "        self.fold.apply(self.fold.next_offset, \"\", claim, 0)\n", "segment"),
+    Mutant("who has lost a race for a claim owns", _PARTITION, "        if self.fold.claim != claim:\n            raise FencedError\n", "", "segment"),
+    Mutant("an owner claims the epoch that is there", _OWNER, "epoch=last.epoch + 1", "epoch=last.epoch", "segment"),
+    Mutant("an owner goes on when it is not known what is stored", _PARTITION, "            if error.in_doubt or error.policy is not DeliveryPolicy.POISON:\n                raise\n", "", "segment"),
+    Mutant("a former owner goes on with another producer id", "headrace_common.kafka.producer", "                    if identity is None and lane.adopted:\n                        raise errors.InvalidProducerEpoch\n", "", "segment"),
     Mutant("a block lacks its last event on the topic", _BLOCKS, "        if made:\n            yield made", "        if made:\n            yield made if len(made) < 3 else made[:-1]", "segment"),
     Mutant("an event has its block's last level", _BLOCKS, "            about = about_writer % level\n", "            about = about_writer % run.after\n", "segment"),
     Mutant("a message is stored with the next one's number", _SUBSCRIPTION, "meta.device, meta.sequence, meta.created_ms, start", "meta.device, meta.sequence + 1, meta.created_ms, start", "logjam"),

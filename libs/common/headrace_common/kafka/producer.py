@@ -118,6 +118,7 @@ class _Lane:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     identity: tuple[int, int] | None = None
     sequence: int = 0
+    adopted: bool = False
 
 
 class _Waiting(NamedTuple):
@@ -199,6 +200,13 @@ class Producer:
         found = self.leader(where)
         return None if found is None else self._answered.get(found)
 
+    def adopt(self, where: TopicPartition, producer_id: int, epoch: int) -> None:
+        """Gives a partition an identity that its caller has chosen. If that is lost, no batch is stored there any more: `store`
+        fails as if Kafka refused the epoch.
+        """
+        lane = self._lanes[where]
+        lane.identity, lane.sequence, lane.adopted = (producer_id, epoch), 0, True
+
     def silence(self) -> str:
         """Returns why Kafka stores nothing, as far as known."""
         return "a quota of Kafka's is used up" if self._clock() < self._throttled_until else self._trouble
@@ -215,8 +223,10 @@ class Producer:
             data, in_doubt, unknown, pause = b"", False, 0, FIRST_PAUSE
             while True:
                 try:
+                    if identity is None and lane.adopted:
+                        raise errors.InvalidProducerEpoch
                     if identity is None:
-                        identity, lane.sequence = await self._identify(), 0
+                        identity, lane.sequence = await self.identify(), 0
                     data = data or batch.stamped(*identity, lane.sequence)
                     place = await self._send(where, data)
                 except Exception as error:
@@ -248,7 +258,7 @@ class Producer:
         await asyncio.wait({looked}, timeout=LOOK_TIME)
         return looked.done() and bool(looked.result()) and 0 < self.partitions(where.topic) <= where.partition
 
-    async def _identify(self) -> tuple[int, int]:
+    async def identify(self) -> tuple[int, int]:
         """Returns a new identity. Raises `KafkaError`."""
         node = self._client.get_random_node()
         if node is None:

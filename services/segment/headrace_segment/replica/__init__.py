@@ -1,1 +1,1 @@
-"""A replica: it appends to the log of segments on Kafka, reads the log, and answers from what it has read."""
+"""One process of the service: it owns the log of segments on Kafka, appends to it and reads it, or stands by."""

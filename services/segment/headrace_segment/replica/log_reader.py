@@ -1,11 +1,11 @@
-"""Reads of the log beside its tail: old bytes of segments, and where the log begins and ends."""
+"""Reads of the segments topic: a partition's records from an offset on, and where its log begins and ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
@@ -15,7 +15,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.store.reading import Gathering
 
 READERS: Final = 4
-"""Reads of old bytes that run at once; others wait for their turn."""
+"""Reads that run at once; others wait for their turn."""
 
 SLICE: Final = 200
 """Records that are read before the event loop turns."""
@@ -51,17 +51,13 @@ class LogReader:
         self._made.append(consumer)
         return consumer
 
-    async def end_offset(self, partition: int) -> int:
-        """Returns the offset after the partition's last record. Raises `KafkaError`."""
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """Returns the offsets of the partition's first record, and after its last one. Raises `KafkaError`."""
         assert self._asking is not None
         where = TopicPartition(self._topic, partition)
-        return int((await self._asking.end_offsets([where]))[where])
-
-    async def start_offset(self, partition: int) -> int:
-        """Returns the offset of the partition's first record. Raises `KafkaError`."""
-        assert self._asking is not None
-        where = TopicPartition(self._topic, partition)
-        return int((await self._asking.beginning_offsets([where]))[where])
+        first = await self._asking.beginning_offsets([where])
+        end = await self._asking.end_offsets([where])
+        return int(first[where]), int(end[where])
 
     async def offset_at(self, partition: int, time_ms: int) -> int | None:
         """Returns the offset of the partition's first record of this time (Unix, ms) or later; None if there is none.
@@ -78,24 +74,34 @@ class LogReader:
 
         Raises `KafkaError` (`OffsetOutOfRangeError`: they are gone from the log) and `LogError`.
         """
-        seen = 0
+        first = gathering.next_log_offset
+
+        def take(record: Any) -> bool:
+            done = gathering.take(record.offset, record.key, record.value)
+            return done or (record.offset >= first + ENOUGH_RECORDS and bool(gathering.data))
+
+        if not gathering.done:
+            await self.read(partition, first, take)
+        return gathering.data
+
+    async def read(self, partition: int, offset: int, take: Callable[[Any], bool]) -> None:
+        """Hands the records from `offset` on to `take`, until that returns True. Waits for its turn, and for Kafka without limit.
+
+        Raises `KafkaError`, and what `take` raises.
+        """
         where = TopicPartition(self._topic, partition)
         async with self._reader() as reader:
             reader.assign([where])
-            reader.seek(where, gathering.next_log_offset)
+            reader.seek(where, offset)
             try:
-                while not gathering.done:
+                while True:
                     found = await reader.getmany(where, timeout_ms=WAIT_MS, max_records=SLICE)
                     for record in found.get(where, ()):
-                        if gathering.take(record.offset, record.key, record.value):
-                            break
-                    seen += len(found.get(where, ()))
-                    if seen >= ENOUGH_RECORDS and (data := gathering.data):
-                        return data
+                        if take(record):
+                            return
                     await asyncio.sleep(0)
             finally:
                 reader.pause(where)
-        return gathering.data
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:

@@ -1,95 +1,126 @@
-"""One partition of the log as this replica sees it: it reads the log to its end and on, and hands each record to the fold.
+"""One partition of the log: reads it, and appends to it while this process owns it.
 
-It is `live` while all that the log had is read, and the next records come.
+An owner's first record is its claim, of a producer epoch that is higher than all before. From then on Kafka refuses what earlier
+owners send, so the log that the new owner reads to its claim is complete, and the state in memory stays the log's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
+import uuid
 from collections.abc import Callable, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import explain, make_consumer, start_at
-from headrace_common.operations.log import Log
+from headrace_common.kafka.client import Topic
+from headrace_common.kafka.producer import LOST_US, Producer
+from headrace_common.kafka.record_batch import KeyedBatch
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, HeadraceError
+from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing.partitions import partition_of
 
-from headrace_segment.replica.barrier import EndBarrier
+from headrace_segment.appending import Appending, Question
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
-from headrace_segment.serving import ServedSessions
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, Changed, Outcome
 from headrace_segment.store.recent import RecentBlocks
-from headrace_segment.store.records import BLOCK_OVERHEAD, Delete, LogError
+from headrace_segment.store.records import LAST_EPOCH, Block, Claim, Delete, Record, decode, segment_of
 
-POLL_MS: Final = 1000
-FIRST_MS: Final = 50
-"""Milliseconds for a fetch before the partition is live: within these Kafka says that we may not read."""
+PAUSE: Final = 1.0
+"""Seconds after a refused batch in which nothing is produced for its partition."""
 
-RETRY: Final = 1.0
 
-SLICE: Final = 300
-"""Records that are handed to the fold before the event loop turns."""
+class UnreadableError(HeadraceError):
+    """The log cannot be read from any state that we have."""
 
-FETCH_BYTES: Final = 4 << 20
-FETCH_WAIT: Final = 5.0
-"""Seconds that Kafka holds a fetch at the log's end, unless a record comes: each partition asks as often in a quiet log."""
+
+class FencedError(HeadraceError):
+    """Another process has claimed the partition."""
 
 
 class Partition:
-    """Calls `heard` with the segments of the last few records, and `judged` with each outcome."""
+    """Calls `heard` with the segments of records that are stored, and the number of their blocks. `exceeds`: see `Appending`.
+
+    It is `live` while this process owns it and has read its log: only then are its questions answered.
+    """
 
     def __init__(
         self,
         number: int,
         settings: KafkaSettings,
+        topic: Topic,
         reader: LogReader,
-        serving: ServedSessions,
         recent: RecentBlocks,
         log: Log,
-        heard: Callable[[set[str]], None] = lambda names: None,
-        judged: Callable[[Outcome], None] = lambda outcome: None,
+        heard: Callable[[set[str], int], None],
+        exceeds: Callable[[str, bytes | None], str | None],
     ) -> None:
         self.number = number
-        self.serving = serving
         self.recent = recent
         self.fold = Fold()
         self.snapshots = SnapshotTopic(settings, number)
         self.live = asyncio.Event()
         self.still = asyncio.Lock()
-        """The fold does not move while this is held."""
-        self.problem: str | None = None
-        """Why it cannot be served. None while it is live, or catches up."""
-        self.log_time = 0
-        """The newest time in the log (Unix, ms) that was read."""
+        """The state does not change while this is held."""
+        self.since: float | None = None
+        """Since when a batch is under way (event loop time)."""
         self._settings = settings
+        self._topic = topic
         self._reader = reader
-        self._log = log
+        self._log = RateLimited(log)
         self._heard = heard
-        self._judged = judged
+        self._exceeds = exceeds
         self._where = TopicPartition(settings.segments_topic, number)
-        self._barrier = EndBarrier(self._end)
-        self._own_end = 0
-        """The offset after our records that Kafka has stored since the log was read: the next ones lie there or later."""
-        self._is_shorter = False
-        """Kafka has stored records of ours before `_own_end`: the log has lost records that the fold has."""
+        self._clock = asyncio.get_running_loop().time
+        self._filled = asyncio.Event()
+        self.idle = asyncio.Event()
+        """No record waits, or is under way."""
+        self.appending = self._new_appending()
 
-    async def passed(self) -> None:
-        """Waits until it has read the log up to its end at the call. Waits for Kafka without limit."""
-        while True:
-            await self.live.wait()
-            try:
-                await self._barrier.passed()
-            except KafkaError:
-                await asyncio.sleep(RETRY)
-            else:
-                return
+    def _new_appending(self) -> Appending:
+        return Appending(self.fold, lambda: uuid.uuid4().bytes, self._exceeds)
 
-    async def _end(self) -> int:
-        return await self._reader.end_offset(self.number)
+    # Reading
+
+    async def read(self) -> None:
+        """Reads the log to the end that it has now. Waits for Kafka without limit.
+
+        Raises `KafkaError`, `LogError`, and `UnreadableError` if no state reaches to where the log begins, or another number of
+        partitions places a segment elsewhere: its writers would begin again.
+        """
+        async with self.still:
+            await self._read()
+
+    async def _read(self) -> None:
+        first, end = await self._reader.bounds(self.number)
+        if not first <= self.fold.next_offset <= end or (self.fold.next_offset == 0 and end):
+            self.fold = await self._begin(first, end)
+        if self.fold.next_offset < end:
+            await self._reader.read(self.number, self.fold.next_offset, lambda record: self._take(record, end))
+        for name in self.fold.segments:
+            if (leads := partition_of(name.encode(), self._topic.partitions)) != self.number:
+                raise UnreadableError(
+                    f"topic {self._topic.name}: segment {name} lies in partition {self.number}, and of"
+                    f" {self._topic.partitions} its name chooses {leads}: some were added, and their number may never change"
+                )
+
+    async def _begin(self, first: int, end: int) -> Fold:
+        """Returns the state of the newest snapshot, or of the log's beginning."""
+        fold = await self.snapshots.newest(first) or (Fold() if first == 0 else None)
+        if fold is None:
+            raise UnreadableError(f"the log begins at {first}, and no complete snapshot reaches that far")
+        if fold.next_offset > end:
+            raise UnreadableError(f"the newest snapshot is of offset {fold.next_offset}, and the log ends at {end}")
+        return fold
+
+    def _take(self, record: Any, end: int) -> bool:
+        fold = self.fold
+        fold.apply(record.offset, segment_of(record.key), decode(record.value), record.timestamp)
+        return fold.next_offset >= end
 
     async def offset_at(self, time_ms: int) -> int:
         """Returns the offset of the first record at this time (Unix, ms) or later, or where it would be. Raises `KafkaError`."""
@@ -97,98 +128,106 @@ class Partition:
         found = await self._reader.offset_at(self.number, time_ms)
         return known if found is None else found
 
-    async def follow(self) -> None:
-        """Reads the log until it is cancelled."""
-        while True:
-            try:
-                await self._begin()
-                await self._read_on()
-            except LogError as error:
-                self._stopped(f"the log cannot be read: {error}")
-                await asyncio.Event().wait()
-            except OffsetOutOfRangeError:
-                self._stopped("records that were not read yet are gone from the log")
-            except (KafkaError, OSError) as error:
-                self._stopped(f"Kafka: {explain(error)}")
-            await asyncio.sleep(RETRY)
+    # Owning
 
-    async def _begin(self) -> None:
-        """Makes the fold of the newest snapshot, or of the log's beginning."""
-        while True:
-            start = await self._reader.start_offset(self.number)
-            fold = await self.snapshots.newest(start)
-            if fold is None and start == 0:
-                fold = Fold()
-            end = await self._reader.end_offset(self.number)
-            if fold is not None and fold.next_offset <= end:
-                self.fold = fold
-                self._barrier.advance(fold.next_offset)  # those that wait there wait on
-                return
-            if fold is None:
-                self._stopped(f"the log begins at {start}, and no complete snapshot reaches that far")
-            else:
-                self._stopped(f"the newest snapshot is of offset {fold.next_offset}, and the log ends at {end}")
-            await asyncio.sleep(RETRY)
+    async def claim(self, claim: Claim, producer: Producer) -> None:
+        """Stores the claim, and reads the log to it.
 
-    async def _read_on(self) -> None:
-        consumer = self._consumer()
-        await start_at(consumer, self._where)
-        consumer.seek(self._where, self.fold.next_offset)
-        consumer.resume(self._where)
-        self._own_end, self._is_shorter = 0, False
-        try:
-            end = await self._reader.end_offset(self.number)
-            while True:
-                wait_ms = POLL_MS if self.live.is_set() else FIRST_MS
-                found = await consumer.getmany(self._where, timeout_ms=wait_ms, max_records=SLICE)
-                if self._is_shorter:
-                    return
-                if records := found.get(self._where):
-                    async with self.still:
-                        self._take(records)
-                    await asyncio.sleep(0)
-                if not self.live.is_set() and self.fold.next_offset >= end:
-                    self.problem = None
-                    self.live.set()
-        finally:
-            await consumer.stop()
-
-    def _consumer(self) -> AIOKafkaConsumer:
-        """Makes a consumer for this partition alone: with one for all, each would wait for the fetch of the others."""
-        wait_ms = int(min(FETCH_WAIT, self._settings.request_timeout / 2) * 1000)
-        return make_consumer(self._settings, max_partition_fetch_bytes=FETCH_BYTES, fetch_max_wait_ms=wait_ms)
-
-    def stored(self, first: int, count: int) -> None:
-        """Learns that Kafka has stored `count` records of ours from offset `first` on."""
-        if first < self._own_end and not self._is_shorter:
-            self._is_shorter = True
-            self._stopped("the log lost records that were stored: it is read again")
-        self._own_end = first + count
-
-    def _take(self, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
-        about = set()
-        live = self.live.is_set()
-        for record in records:
-            outcome = self.fold.apply(record.offset, record.key, record.value, record.timestamp)
-            if type(outcome) is Appended:
-                data = (record.value or b"")[BLOCK_OVERHEAD:]
-                self.recent.add(outcome.segment, outcome.length - len(data), data)
-            elif isinstance(outcome, Changed) and isinstance(outcome.record, Delete):
-                self.recent.drop(outcome.segment)
-            about.add(outcome.segment)
-            if live:
-                self.serving.read_back(outcome)
-                self._judged(outcome)
-        self.log_time = max(self.log_time, records[-1].timestamp)
-        self._barrier.advance(self.fold.next_offset)
-        if live:
-            self._heard(about)
-
-    def _stopped(self, problem: str) -> None:
-        """Ends the sessions: nothing more is read, so none can be told the outcome of its blocks."""
-        if problem != self.problem:
-            self._log.warning("segment partition not served", partition=self.number, problem=problem)
-        self.problem = problem
-        self.live.clear()
+        Raises `FencedError` if another process has claimed the partition; `DeliveryError`, and what `read` raises.
+        """
+        await self.read()
+        last = self.fold.claim
+        if last is not None and last.producer_id != claim.producer_id and last.epoch < LAST_EPOCH:
+            await self._claim(replace(last, epoch=LAST_EPOCH, nonce=claim.nonce), producer)
+        await self._claim(claim, producer)
+        self.appending = self._new_appending()
         self.recent.clear()
-        self.serving.producer_lost()
+
+    async def _claim(self, claim: Claim, producer: Producer) -> None:
+        producer.adopt(self._where, claim.producer_id, claim.epoch)
+        batch = KeyedBatch(self._settings.batch_bytes)
+        batch.add(b"", claim.encode(), _now_ms())
+        await self._store(producer, batch)
+        await self.read()
+        if self.fold.claim != claim:
+            raise FencedError
+
+    async def own(self, producer: Producer) -> None:
+        """Appends what is asked for, batch after batch.
+
+        Raises `FencedError`; `DeliveryError`, unless Kafka refuses the records themselves.
+        """
+        self.live.set()
+        while True:
+            self.idle.set()
+            await self._filled.wait()
+            self._filled.clear()
+            while self.appending:
+                if (turn := producer.turn(self._where)) is not None:
+                    await asyncio.wait({turn})  # what is asked meanwhile goes with it
+                batch, now_ms = KeyedBatch(self._topic.batch_bytes(self._settings.batch_bytes)), _now_ms()
+                if self.appending.fill(lambda key, value: batch.add(key, value, now_ms)):  # noqa: B023  (it is called now)
+                    await self._append(producer, batch)
+
+    async def _append(self, producer: Producer, batch: KeyedBatch) -> None:
+        try:
+            offset, time_ms = await self._store(producer, batch)
+        except DeliveryError as error:
+            if error.in_doubt or error.policy is not DeliveryPolicy.POISON:
+                raise
+            self._log.warning("blocks were refused", partition=self.number, problem=str(error))
+            self.appending.refused("producer")
+            await asyncio.sleep(PAUSE)
+            return
+        if offset >= 0 and offset != self.fold.next_offset:
+            raise UnreadableError("the log lost records that were stored: it is read again")
+        async with self.still:
+            taken = self.appending.stored(self.fold.next_offset, time_ms if time_ms >= 0 else _now_ms())
+        self._remember(taken)
+        self._heard({name for name, _ in taken}, sum(isinstance(record, Block) for _, record in taken))
+
+    async def _store(self, producer: Producer, batch: KeyedBatch) -> tuple[int, int]:
+        self.since = self._clock()
+        try:
+            return await producer.store(self._where, batch, math.inf)
+        except DeliveryError as error:
+            if isinstance(error.__cause__, LOST_US):
+                raise FencedError(str(error)) from error
+            raise
+        finally:
+            self.since = None
+
+    def _remember(self, taken: Sequence[tuple[str, Record]]) -> None:
+        """Keeps the newest blocks for readers."""
+        ends: dict[str, int] = {}
+        for name, record in reversed(taken):
+            if isinstance(record, Block):
+                ends.setdefault(name, self.fold.segments[name].length)
+                ends[name] -= len(record.data)
+        for name, record in taken:
+            if isinstance(record, Block):
+                self.recent.add(name, ends[name], record.data)
+                ends[name] += len(record.data)
+            elif isinstance(record, Delete):
+                self.recent.drop(name)
+
+    def ask(self, question: Question, caller: Any) -> None:
+        """Queues a question of a conversation."""
+        self.appending.ask(question, caller, self._clock())
+        self._filled.set()
+
+    def put(self, segment: str, record: Record) -> None:
+        """Queues a record of the service's own."""
+        self.appending.put(segment, record, self._clock())
+        self.idle.clear()
+        self._filled.set()
+
+    def lost(self) -> None:
+        """Ends all conversations: this process may not be the owner any more."""
+        self.live.clear()
+        self.appending.lost("producer")
+        self.appending = self._new_appending()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

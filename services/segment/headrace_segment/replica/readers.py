@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaError
 from headrace_common.connection.backend import Caller
+from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.log import Log
 
 from headrace_segment.questions import (
@@ -28,7 +29,6 @@ from headrace_segment.questions import (
 )
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
-from headrace_segment.store.fold import Fold
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import LogError
 from headrace_segment.store.state import Segment
@@ -42,6 +42,10 @@ PART: Final = 8
 RETRY: Final = 0.5
 
 Asked = ReadBytes | DescribeSegment | RepliesLeft
+
+
+class NotServedError(HeadraceError):
+    """The process does not own the segment."""
 
 
 @dataclass(eq=False, slots=True)
@@ -110,6 +114,12 @@ class Readers:
         if not size:
             connection.turn.release()
 
+    def lost(self) -> None:
+        """Ends the conversations with reads under way: this process does not own their segments any more."""
+        for caller, connection in list(self._connections.items()):
+            if connection.tasks:
+                caller.end("log")
+
     def heard(self, segments: set[str]) -> None:
         """Wakes the reads of these segments, which may have changed."""
         for name in segments & self._at_end.keys():
@@ -117,11 +127,16 @@ class Readers:
                 event.set()
 
     async def _answer(self, question: ReadBytes | DescribeSegment, caller: Caller, connection: _Connection) -> object:
+        partition = self._partition_of(question.segment)
         try:
-            partition = self._partition_of(question.segment)
             if isinstance(question, ReadBytes):
                 return await self._read(partition, question, connection)
-            return await self._describe(partition, question)
+            segment = _segment(partition, question.segment)
+            if segment is None:
+                return NoSegment()
+            return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
+        except NotServedError:
+            caller.end("log")
         except TimeoutError:
             caller.end("ack_deadline")
         except LogError:
@@ -131,40 +146,24 @@ class Readers:
             caller.end("internal")
         return OutcomeUnknown()
 
-    async def _describe(self, partition: Partition, question: DescribeSegment) -> object:
-        async with asyncio.timeout(self._deadline):
-            await partition.passed()
-        segment = partition.fold.segments.get(question.segment)
-        if segment is None:
-            return NoSegment()
-        return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
-
     async def _read(self, partition: Partition, question: ReadBytes, connection: _Connection) -> object:
         clock = asyncio.get_running_loop().time
         until = clock() + self._wait
         name, offset = question.segment, question.offset
-        async with asyncio.timeout(self._deadline):
-            await partition.live.wait()
-        known: Fold | None = None  # has all records that the log had when the read came
         while True:
-            segment = partition.fold.segments.get(name)
-            if segment is not None and offset < segment.start:
+            segment = _segment(partition, name)
+            if segment is None:
+                return NoSegment()
+            if offset < segment.start:
                 return Truncated(segment.start)
-            if segment is not None and offset < segment.length:
+            if offset < segment.length:
                 data = b""
                 if question.length and not (data := await self._in_turn(partition, segment, question, connection)):
                     continue  # truncated or deleted meanwhile
                 return BytesRead(data, at_tail=False, end_of_segment=False)
-            if known is not partition.fold:  # also when the log is read again meanwhile
-                async with asyncio.timeout(self._deadline):
-                    await partition.passed()
-                known = partition.fold
-            elif segment is None:
-                return NoSegment()
-            elif segment.sealed or clock() >= until:
+            if segment.sealed or clock() >= until:
                 return BytesRead(b"", at_tail=True, end_of_segment=segment.sealed)
-            else:
-                await self._more(name, until - clock())
+            await self._more(name, until - clock())
 
     async def _in_turn(
         self, partition: Partition, segment: Segment, question: ReadBytes, connection: _Connection
@@ -190,10 +189,7 @@ class Readers:
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._reader.gather(partition.number, Gathering.of(name, segment, offset, length))
-        except OffsetOutOfRangeError:  # the segment was truncated, and this replica may not know it yet
-            async with asyncio.timeout(self._deadline):
-                await partition.passed()
-        except (KafkaError, OSError):
+        except (KafkaError, OSError):  # also if it was truncated meanwhile
             await asyncio.sleep(RETRY)
         return b""
 
@@ -219,3 +215,10 @@ class Readers:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _segment(partition: Partition, name: str) -> Segment | None:
+    """Returns the segment, if there is one. Raises `NotServedError`."""
+    if not partition.live.is_set():
+        raise NotServedError
+    return partition.fold.segments.get(name)

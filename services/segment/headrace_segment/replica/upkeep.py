@@ -1,13 +1,9 @@
-"""Keeps one partition small: snapshots, the log's head, silent writers, bytes above the retention.
-
-Any replica may do it, at times of its own: a change that two make counts once.
-"""
+"""Keeps one partition small while this process owns it: snapshots, the log's head, silent writers, bytes above the retention."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -29,16 +25,10 @@ from headrace_segment.store.records import Record, Truncate
 from headrace_segment.store.snapshots import snapshot
 
 LOOK: Final = 2.0
-"""Seconds between two looks at a partition, about."""
+"""Seconds between two looks at a partition."""
 
 LAST_PAUSE: Final = 300.0
 """Longest time in seconds from a snapshot that failed to the next try."""
-
-SPREAD: Final = 0.5
-"""Replicas take snapshots at points of their own, so that mostly one of them does: at most this part of the time later."""
-
-RENEWED: Final = 0.5
-"""A writer with a connection is renewed after this part of the retention: long before the rest has passed."""
 
 AGE_LOOK: Final = 60.0
 """Seconds between two looks for bytes that are too old."""
@@ -46,23 +36,18 @@ AGE_LOOK: Final = 60.0
 WRITER_LOOKS: Final = 20
 """Looks for idle writers within their retention."""
 
-NOBODY: Final = bytes(16)
-"""The request of a change whose outcome no caller waits for."""
-
 MOST: Final = 500
-"""Records of one kind that one look appends. Hundreds of thousands may be due at once: those of a day are due in one moment."""
+"""Truncations that one look appends. Hundreds of thousands may be due at once: those of a day are due in one moment."""
 
 
 class PartitionUpkeep:
-    """The upkeep of one partition. `put` appends a record; `waits`: whether one has not left yet; `now_ms`: Unix time."""
+    """The upkeep of one partition. `now_ms`: Unix time."""
 
     def __init__(
         self,
         partition: Partition,
         kafka: KafkaSettings,
         settings: SegmentSection,
-        put: Callable[[str, Record], None],
-        waits: Callable[[], bool],
         now_ms: Callable[[], int],
         metrics: SegmentMetrics,
         log: Log,
@@ -70,12 +55,9 @@ class PartitionUpkeep:
         self._partition = partition
         self._kafka = kafka
         self._settings = settings
-        self._put = put
-        self._waits = waits
         self._now_ms = now_ms
         self._metrics = metrics
         self._log = log
-        self._spread = random.random() * SPREAD  # noqa: S311  (no secret)
         self._writers_due = 0
         self._ages_due = 0.0
         self._snapshot_due = self._pause = 0.0
@@ -83,7 +65,7 @@ class PartitionUpkeep:
     async def run(self) -> None:
         """Looks again and again until it is cancelled."""
         while True:
-            await asyncio.sleep(LOOK * random.uniform(0.5, 1.5))  # noqa: S311
+            await asyncio.sleep(LOOK)
             if not self._partition.live.is_set():
                 continue
             await self.snapshot()
@@ -94,11 +76,10 @@ class PartitionUpkeep:
                 self._log.warning("retention failed", partition=self._partition.number, problem=explain(error))
 
     def look(self) -> None:
-        """Appends the records that are due now. While nothing can be produced, they would come again each time."""
-        if self._waits():
-            return
+        """Does what is due now."""
         self._writers()
-        self._retention()
+        if not self._partition.appending:  # else what was due before may wait still
+            self._retention()
 
     async def age(self) -> None:
         """Removes bytes that are too old, once a minute.
@@ -106,17 +87,17 @@ class PartitionUpkeep:
         They must be too old by the log's time, too: our clock alone could be wrong, and removed bytes are lost.
         """
         partition, kept, clock = self._partition, self._settings.retention_time, time.monotonic()
-        if not kept or self._waits() or clock < self._ages_due:
+        if not kept or partition.appending or clock < self._ages_due:
             return
         self._ages_due = clock + AGE_LOOK
-        before = min(self._now_ms(), partition.log_time) - int(kept * 1000)
+        before = min(self._now_ms(), partition.fold.log_time) - int(kept * 1000)
         young = await partition.offset_at(before)
 
         def old() -> Iterator[tuple[str, Record]]:
             for name, segment in partition.fold.segments.items():
                 found = segment.length if segment.modified < before else segment.index.find_log(young)
                 if found is not None and found > segment.start:
-                    yield name, Truncate(NOBODY, found)
+                    yield name, Truncate(found)
 
         if not self._put_some(old()):
             self._ages_due = clock
@@ -145,22 +126,20 @@ class PartitionUpkeep:
         records = partition.fold.next_offset - (sets[0] if sets else 0)
         writers = sum(len(segment.writers) for segment in partition.fold.segments.values())
         due = max(self._settings.snapshot_records, writers // 2)
-        if records < due * (1 + self._spread):
+        if records < due:
             return
-        await partition.snapshots.refresh()
-        sets = partition.snapshots.sets()
-        if partition.fold.next_offset - (sets[0] if sets else 0) >= due:
-            parts = []
-            async with partition.still:
-                offset = partition.fold.next_offset
-                for part in snapshot(partition.fold, partition.number):
-                    parts.append(part)
-                    await asyncio.sleep(0)
-            await partition.snapshots.write(parts)
-            self._metrics.snapshots.inc()
-            self._log.info(
-                "snapshot", partition=partition.number, offset=offset, bytes=sum(len(value) for _, value in parts)
-            )
+        await partition.snapshots.refresh()  # other owners may have written some
+        parts = []
+        async with partition.still:
+            offset = partition.fold.next_offset
+            for part in snapshot(partition.fold, partition.number):
+                parts.append(part)
+                await asyncio.sleep(0)
+        await partition.snapshots.write(parts)
+        self._metrics.snapshots.inc()
+        self._log.info(
+            "snapshot", partition=partition.number, offset=offset, bytes=sum(len(value) for _, value in parts)
+        )
         await self._cut()
 
     async def _cut(self) -> None:
@@ -181,26 +160,17 @@ class PartitionUpkeep:
             await admin.close()
 
     def _writers(self) -> None:
-        """Renews writers that have a connection, and forgets those that have been silent for too long.
-
-        Renewals go by our own clock, so that they come in a silent log, too. No writer is forgotten by our clock alone: if it is
-        wrong, others' writers with a connection would be.
-        """
-        now, kept = self._now_ms(), int(self._settings.writer_retention * 1000)
-        between = kept // WRITER_LOOKS
-        if now < self._writers_due <= now + between:  # later: the clock was ahead
+        """Forgets writers that have stored nothing for too long, by our clock and by the log's: one alone could be wrong."""
+        fold, kept = self._partition.fold, int(self._settings.writer_retention * 1000)
+        now = self._now_ms()
+        if now < self._writers_due <= now + kept // WRITER_LOOKS:  # later: the clock was ahead
             return
-        partition = self._partition
-
-        def touched(name: str, writer: bytes) -> int | None:
-            segment = partition.fold.segments.get(name)
-            known = None if segment is None else segment.writers.get(writer)
-            return None if known is None else known.touched
-
-        for name, renewal in partition.serving.renewals(touched, now - int(kept * RENEWED)):
-            self._put(name, renewal)
-        if self._put_some(partition.fold.idle_writers(min(now, partition.log_time) - kept)):
-            self._writers_due = now + between
+        self._writers_due = now + kept // WRITER_LOOKS
+        before = min(now, fold.log_time) - kept
+        for name, segment in fold.segments.items():
+            for writer in [writer for writer, state in segment.writers.items() if state.touched < before]:
+                if not self._partition.appending.holds(name, writer):
+                    del segment.writers[writer]
 
     def _retention(self) -> None:
         """Removes whole blocks at the beginning of segments above the retention."""
@@ -212,7 +182,7 @@ class PartitionUpkeep:
                     continue
                 found = segment.index.find(segment.length - kept)
                 if found is not None and found[0] > segment.start:
-                    yield name, Truncate(NOBODY, found[0])
+                    yield name, Truncate(found[0])
 
         if kept:
             self._put_some(large())
@@ -221,5 +191,5 @@ class PartitionUpkeep:
         """Appends the first `MOST` records of `due`. Returns whether these were all; if not, another look brings more."""
         some = list(itertools.islice(due, MOST))
         for name, record in some:
-            self._put(name, record)
+            self._partition.put(name, record)
         return len(some) < MOST

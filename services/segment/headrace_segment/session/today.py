@@ -58,14 +58,13 @@ _DESTROY: Final = {
 }
 """Requests that end a segment or take its bytes away, with Pravega's names of them."""
 
-_UNASKED: Final = b""
 _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
-    said.CreateSegment: lambda asked: Create(_UNASKED),
-    said.SealSegment: lambda asked: Seal(_UNASKED),
-    said.TruncateSegment: lambda asked: Truncate(_UNASKED, asked.offset),
-    said.DeleteSegment: lambda asked: Delete(_UNASKED),
+    said.CreateSegment: lambda asked: Create(),
+    said.SealSegment: lambda asked: Seal(),
+    said.TruncateSegment: lambda asked: Truncate(asked.offset),
+    said.DeleteSegment: lambda asked: Delete(),
 }
-"""The record that a request becomes, without the id by which the replica knows its own."""
+"""The record that a request becomes."""
 
 
 class TodaySession(Conversation[Append]):

@@ -1,28 +1,12 @@
 """The meaning of a partition's log: a pure function of its records, in their order.
 
-==========  ==========================================================================================================
-a record    counts if
-==========  ==========================================================================================================
-open        the segment exists, or it creates it; the writer's levels have the unit that they had before
-block       it is of the writer's current session, the segment is not sealed, and it begins at the writer's level
-create      the segment does not exist
-seal        the segment exists
-truncate    its offset lies in the segment; below the start it changes nothing
-delete      the segment exists
-forget      the writer is still in the session and at the level that the record names, and was not heard since
-renew       the writer is still in the session that the record names
-==========  ==========================================================================================================
-
-A record that does not count is refused by all and for ever.
+Its owner has judged each record before it was stored (`headrace_segment.appending`), and Kafka has refused all others. So each
+record counts, and one that cannot count is a damage: nothing behind it is served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from headrace_segment.store import records
-from headrace_segment.store.outcomes import Appended, Changed, Opened, Outcome, Refusal, Refused, Tended
-from headrace_segment.store.records import Create, Delete, LogError, Numbering, Open
+from headrace_segment.store.records import LAST_EPOCH, Block, Claim, Create, Delete, LogError, Numbering, Record, Seal
 from headrace_segment.store.state import Segment, WriterState
 
 
@@ -33,25 +17,37 @@ class Fold:
         self.next_offset = next_offset
         self.segments: dict[str, Segment] = {}
         self.era = 0
-        """The offset after the last record that forgot a writer or deleted a segment, else 0. New writers may be old ones."""
+        """The offset after the last record that deleted a segment, else 0. New segments may have the names of old ones."""
+        self.claim: Claim | None = None
+        """The owner's claim."""
+        self.log_time = 0
+        """The newest time of a record (Unix, ms)."""
 
-    def apply(self, log_offset: int, key: bytes | None, value: bytes | None, time_ms: int) -> Outcome:
-        """Takes the next record. `time_ms`: the record's own timestamp. Raises `LogError`: no further record can be judged."""
+    def apply(self, log_offset: int, name: str, record: Record, time_ms: int) -> None:
+        """Takes the next record. `time_ms`: the record's own timestamp. Raises `LogError`: no further record can be taken."""
         if log_offset != self.next_offset:
             raise LogError(f"offset {log_offset} follows where {self.next_offset} is expected: records are missing")
-        name, record = records.segment_of(key), records.decode(value)
         self.next_offset += 1
+        self.log_time = max(self.log_time, time_ms)
+        if isinstance(record, Claim):
+            self._claim(record)
+            return
         segment = self.segments.get(name)
-        if isinstance(record, records.Block):
-            return self._append(name, segment, record, log_offset, time_ms)
-        if isinstance(record, Open):
-            return self._open(name, segment, record, time_ms)
-        if isinstance(record, records.Forget):
-            return self._forget(name, segment, record)
-        if isinstance(record, records.Renew):
-            return self._renew(name, segment, record, time_ms)
-        start, length = (0, 0) if segment is None else (segment.start, segment.length)
-        return Changed(name, record, self._change(name, segment, record, time_ms), length, start)
+        if isinstance(record, Create) and segment is None:
+            self.segments[name] = Segment(modified=time_ms, era=self.era)
+            return
+        if segment is None or isinstance(record, Create):
+            raise LogError(f"the record at {log_offset} contradicts the log before it: {record!r:.200}")
+        if isinstance(record, Block):
+            self._append(segment, record, log_offset, time_ms)
+        elif isinstance(record, Delete):
+            del self.segments[name]
+            self.era = self.next_offset
+        elif isinstance(record, Seal):
+            segment.sealed = True
+        else:
+            segment.truncate(record.offset)
+        segment.modified = time_ms
 
     def needed_from(self) -> int:
         """Returns the lowest log offset that a reader may still need."""
@@ -61,100 +57,24 @@ class Fold:
                 needed = min(needed, segment.index.log_offsets[0])
         return needed
 
-    def idle_writers(self, before_ms: int) -> Iterator[tuple[str, records.Forget]]:
-        """Yields the records that forget the writers that were last heard before this time of the log."""
-        for name, segment in self.segments.items():
-            for name_of_writer, writer in segment.writers.items():
-                if writer.touched < before_ms:
-                    yield name, records.Forget(name_of_writer, writer.session, writer.level, writer.touched)
+    def _claim(self, claim: Claim) -> None:
+        """Of two first claims at once, which have producer ids of their own, the one that is stored first counts."""
+        owner = self.claim
+        if (
+            owner is None
+            or owner.epoch == LAST_EPOCH
+            or (claim.producer_id == owner.producer_id and claim.epoch >= owner.epoch)
+        ):
+            self.claim = claim
 
-    def _open(self, name: str, segment: Segment | None, record: Open, time_ms: int) -> Outcome:
-        if segment is None and record.create:
-            segment = self.segments[name] = Segment(modified=time_ms)
-        if segment is None:
-            return Refused(name, record.writer, record.session, None, Refusal.NO_SEGMENT)
+    @staticmethod
+    def _append(segment: Segment, record: Block, log_offset: int, time_ms: int) -> None:
         writer = segment.writers.get(record.writer)
-        if writer is None:
-            first = record.numbering.first
-            writer = WriterState(record.session, first, record.numbering, time_ms, era=self.era)
-            segment.writers[record.writer] = writer
-            return Opened(name, record.writer, record.session, first, era=self.era)
-        if writer.numbering is not record.numbering:
-            return Refused(name, record.writer, record.session, None, Refusal.NUMBERING)
-        writer.session, writer.touched = record.session, time_ms
-        return Opened(name, record.writer, record.session, writer.level, writer.era)
-
-    def _append(
-        self, name: str, segment: Segment | None, record: records.Block, log_offset: int, time_ms: int
-    ) -> Outcome:
-        if segment is None:
-            return Refused(name, record.writer, record.session, record.after, Refusal.NO_SEGMENT)
-        writer = segment.writers.get(record.writer)
-        why = self._judge(segment, writer, record)
-        if why is not None:
-            segment.refused.append(log_offset)
-            return Refused(name, record.writer, record.session, record.after, why, segment.length)
-        assert writer is not None
+        if writer is None or record.before == writer.numbering.first:  # it is new, or was forgotten
+            numbering = Numbering.of(record.before)
+            writer = segment.writers[record.writer] = WriterState(numbering.first, numbering, time_ms)
+        if record.before != writer.level or segment.sealed:
+            raise LogError(f"the block at {log_offset} contradicts the log before it")
         segment.index.add(segment.length, log_offset)
         segment.length += len(record.data)
-        segment.modified = writer.touched = time_ms
-        writer.level = record.after
-        return Appended(name, record.writer, record.session, record.after, segment.length)
-
-    @staticmethod
-    def _judge(segment: Segment, writer: WriterState | None, record: records.Block) -> Refusal | None:
-        """Returns why a block does not count. For its session a repeat comes first: stored blocks are stored, sealed or not."""
-        if writer is None or writer.session != record.session:
-            return Refusal.SESSION
-        if record.after <= writer.level:
-            return Refusal.REPEAT
-        if segment.sealed:
-            return Refusal.SEALED
-        if record.before != writer.level:
-            return Refusal.GAP
-        if not record.data or (
-            writer.numbering is Numbering.BYTES and record.after - record.before != len(record.data)
-        ):
-            return Refusal.NONSENSE
-        return None
-
-    def _change(self, name: str, segment: Segment | None, record: records.Change, time_ms: int) -> Refusal | None:
-        if isinstance(record, Create):
-            if segment is not None:
-                return Refusal.EXISTS
-            self.segments[name] = Segment(modified=time_ms)
-            return None
-        if segment is None:
-            return Refusal.NO_SEGMENT
-        if isinstance(record, Delete):
-            del self.segments[name]
-            self.era = self.next_offset
-            return None
-        if isinstance(record, records.Truncate):
-            if not 0 <= record.offset <= segment.length:
-                return Refusal.NONSENSE
-            if record.offset > segment.start:
-                segment.truncate(record.offset)
-        else:
-            segment.sealed = True
-        segment.modified = time_ms
-        return None
-
-    def _forget(self, name: str, segment: Segment | None, record: records.Forget) -> Outcome:
-        if segment is None:
-            return Tended(name, record.writer, Refusal.NO_SEGMENT)
-        writer = segment.writers.get(record.writer)
-        known = None if writer is None else (writer.session, writer.level, writer.touched)
-        if known != (record.session, record.level, record.touched):
-            return Tended(name, record.writer, Refusal.SESSION)
-        del segment.writers[record.writer]
-        self.era = self.next_offset
-        return Tended(name, record.writer)
-
-    @staticmethod
-    def _renew(name: str, segment: Segment | None, record: records.Renew, time_ms: int) -> Outcome:
-        writer = None if segment is None else segment.writers.get(record.writer)
-        if writer is None or writer.session != record.session:
-            return Tended(name, record.writer, Refusal.SESSION if segment else Refusal.NO_SEGMENT)
-        writer.touched = time_ms
-        return Tended(name, record.writer)
+        writer.level, writer.touched = record.after, time_ms

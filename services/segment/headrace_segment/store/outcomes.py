@@ -1,4 +1,4 @@
-"""The outcome of a record: the same for every reader of the log."""
+"""The outcome of a question that may become a record."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headrace_segment.store.records import Change
 
 
 class Refusal(Enum):
-    """The reason why a record never counts."""
+    """The reason why nothing is stored."""
 
     NO_SEGMENT = "there is no such segment"
     EXISTS = "the segment is there already"
-    SESSION = "the writer is in another session, or forgotten"
+    SESSION = "the writer is in another session"
     NUMBERING = "the writer's levels count something else"
-    REPEAT = "its session has stored it before"
+    REPEAT = "it is stored already"
     SEALED = "the segment is sealed"
     GAP = "it does not begin at its writer's level"
     NONSENSE = "its numbers contradict each other, or the segment's"
@@ -25,7 +25,7 @@ class Refusal(Enum):
 class Opened:
     """A session has begun at `level`, which is final: nothing of the writer's earlier sessions counts from here on.
 
-    `era`: see `headrace_segment.store.state.WriterState`.
+    `era`: see `headrace_segment.store.state.Segment`.
     """
 
     segment: str
@@ -35,7 +35,7 @@ class Opened:
     era: int = 0
 
 
-@dataclass(slots=True)  # not frozen: one for each record of a replay
+@dataclass(slots=True)  # not frozen: one for each block
 class Appended:
     """A block counts. `length`: the segment's, with it."""
 
@@ -75,13 +75,4 @@ class Changed:
     start: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tended:
-    """An idle writer was forgotten, or a quiet one renewed; with a `why`, neither."""
-
-    segment: str
-    writer: bytes
-    why: Refusal | None = None
-
-
-Outcome = Opened | Appended | Refused | Changed | Tended
+Outcome = Opened | Appended | Refused | Changed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from dataclasses import dataclass
 
 from headrace_segment.store import records
@@ -23,7 +21,6 @@ class Gathering:
     _at: int  # where the next block that counts begins in the segment
     _offset: int
     _end: int
-    _refused: array[int]
     _pieces: list[bytes]
 
     @staticmethod
@@ -33,14 +30,14 @@ class Gathering:
         end = min(offset + length, segment.length)
         found = segment.index.find(offset)
         at, log_offset = (0, 0) if found is None else found
-        return Gathering(name.encode(), log_offset, offset >= end, at, offset, end, segment.refused, [])
+        return Gathering(name.encode(), log_offset, offset >= end, at, offset, end, [])
 
     def take(self, log_offset: int, key: bytes | None, value: bytes | None) -> bool:
         """Takes the next record of the log. Returns `done`. Raises `LogError`."""
         assert not self.done
         assert log_offset >= self.next_log_offset
         self.next_log_offset = log_offset + 1
-        if key != self.key or self._is_refused(log_offset):
+        if key != self.key:
             return False
         record = records.decode(value)
         if not isinstance(record, records.Block):
@@ -56,7 +53,3 @@ class Gathering:
     def data(self) -> bytes:
         """The bytes found so far of those asked for, from the first one on."""
         return b"".join(self._pieces)
-
-    def _is_refused(self, log_offset: int) -> bool:
-        at = bisect_left(self._refused, log_offset)
-        return at < len(self._refused) and self._refused[at] == log_offset

@@ -1,6 +1,12 @@
-"""Records of the log of segments. A record's key is its segment's name in UTF-8; its value is written and read here.
+"""The records of the segments topic. A record's key is the name of the segment that it is about; a claim's is empty.
 
-A value is a version (u8), a kind (u8) and the kind's own fields, big-endian.
+========  =================================================================================================
+byte      meaning
+========  =================================================================================================
+0         the version, 1
+1         the kind, `RecordKind`
+2         the fields of its kind, big-endian, in the order of its class; a block's bytes are the rest
+========  =================================================================================================
 """
 
 from __future__ import annotations
@@ -15,28 +21,32 @@ from headrace_common.operations.errors import HeadraceError
 VERSION: Final = 1
 
 _HEAD: Final = struct.Struct(">BB")
-_OPEN: Final = struct.Struct(">BB16s16sBB")
-_BLOCK: Final = struct.Struct(">BB16s16sqq")
+_BLOCK: Final = struct.Struct(">BB16sqq")
 
 BLOCK_OVERHEAD: Final = _BLOCK.size
 """Bytes that a block costs in its record's value beyond its own."""
 
+RESIGNED: Final = bytes(16)
+"""The nonce of an owner that has stopped."""
+
+
+LAST_EPOCH: Final = 2**15 - 1
+"""The highest epoch of a producer id. Nothing is appended in it: a claim of it makes room for another producer id."""
+
 
 class LogError(HeadraceError):
-    """The log has a record that we cannot read: no later one can be judged, and the partition stops."""
+    """The log has a record that we cannot read, or that contradicts those before it: the partition stops."""
 
 
 class RecordKind(IntEnum):
     """The effect of a record."""
 
-    OPEN = 1
+    CLAIM = 1
     BLOCK = 2
     CREATE = 3
     SEAL = 4
     TRUNCATE = 5
     DELETE = 6
-    FORGET = 7
-    RENEW = 8
 
 
 class Numbering(IntEnum):
@@ -52,6 +62,11 @@ class Numbering(IntEnum):
         """The level of a writer that has stored nothing."""
         return 0 if self is Numbering.BYTES else -(1 << 63)
 
+    @staticmethod
+    def of(before: int) -> Numbering:
+        """Returns the unit of a writer whose first block begins at this level."""
+        return Numbering.EVENTS if before == Numbering.EVENTS.first else Numbering.BYTES
+
 
 class Encoded:
     """A record whose fields follow each other as `_LAYOUTS` says."""
@@ -65,13 +80,15 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Open(Encoded):
-    """Opens a writer's session: blocks of its earlier ones count no more. `create`: creates a missing segment."""
+class Claim(Encoded):
+    """Makes a process the owner of the partition: it appends with this producer id and epoch, and Kafka refuses lower epochs.
 
-    writer: bytes
-    session: bytes
-    numbering: Numbering
-    create: bool = False
+    `nonce` tells two processes apart that claim the same epoch at once. An owner repeats its claim as a sign of life.
+    """
+
+    producer_id: int
+    epoch: int
+    nonce: bytes
 
 
 @dataclass(slots=True)  # one for each record of a replay: a frozen one would cost three times as much
@@ -79,45 +96,29 @@ class Block:
     """Bytes of a writer that bring it from one level to another."""
 
     writer: bytes
-    session: bytes
     before: int
     after: int
     data: bytes
 
     def encode(self) -> bytes:
         """Returns the record's value."""
-        return (
-            _BLOCK.pack(
-                VERSION,
-                RecordKind.BLOCK,
-                self.writer,
-                self.session,
-                self.before,
-                self.after,
-            )
-            + self.data
-        )
+        return _BLOCK.pack(VERSION, RecordKind.BLOCK, self.writer, self.before, self.after) + self.data
 
 
 @dataclass(frozen=True, slots=True)
 class Create(Encoded):
-    """Creates a segment. By `request` the asking session knows its own record; likewise below."""
-
-    request: bytes
+    """Creates a segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seal(Encoded):
     """Ends appending to a segment."""
 
-    request: bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Truncate(Encoded):
     """Removes the bytes before `offset`."""
 
-    request: bytes
     offset: int
 
 
@@ -125,39 +126,16 @@ class Truncate(Encoded):
 class Delete(Encoded):
     """Removes a segment, with its writers."""
 
-    request: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Forget(Encoded):
-    """Forgets an idle writer, if it is still in this session, at this level, and was last heard then (Unix, ms)."""
-
-    writer: bytes
-    session: bytes
-    level: int
-    touched: int
-
-
-@dataclass(frozen=True, slots=True)
-class Renew(Encoded):
-    """Keeps a silent writer that has a connection from being idle, if this is still its session."""
-
-    writer: bytes
-    session: bytes
-
 
 Change = Create | Seal | Truncate | Delete
-Record = Open | Block | Change | Forget | Renew
+Record = Claim | Block | Change
 
-_REQUEST: Final = struct.Struct(">BB16s")
 _LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
-    Open: (RecordKind.OPEN, _OPEN),
-    Create: (RecordKind.CREATE, _REQUEST),
-    Seal: (RecordKind.SEAL, _REQUEST),
-    Truncate: (RecordKind.TRUNCATE, struct.Struct(">BB16sq")),
-    Delete: (RecordKind.DELETE, _REQUEST),
-    Forget: (RecordKind.FORGET, struct.Struct(">BB16s16sqq")),
-    Renew: (RecordKind.RENEW, struct.Struct(">BB16s16s")),
+    Claim: (RecordKind.CLAIM, struct.Struct(">BBqh16s")),
+    Create: (RecordKind.CREATE, _HEAD),
+    Seal: (RecordKind.SEAL, _HEAD),
+    Truncate: (RecordKind.TRUNCATE, struct.Struct(">BBq")),
+    Delete: (RecordKind.DELETE, _HEAD),
 }
 _BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
     kind: (record_type, layout) for record_type, (kind, layout) in _LAYOUTS.items()
@@ -181,16 +159,13 @@ def decode(value: bytes | None) -> Record:
         raise LogError(f"a record of version {version}; this service knows {VERSION}")
     try:
         if kind == RecordKind.BLOCK:
-            _, _, writer, session, before, after = _BLOCK.unpack_from(value)
-            return Block(writer, session, before, after, value[_BLOCK.size :])
-        if kind == RecordKind.OPEN:
-            _, _, writer, session, numbering, create = _OPEN.unpack(value)
-            return Open(writer, session, Numbering(numbering), bool(create))
+            _, _, writer, before, after = _BLOCK.unpack_from(value)
+            return Block(writer, before, after, value[_BLOCK.size :])
         if kind not in _BY_KIND:
             raise LogError(f"a record of kind {kind}")
         record_type, layout = _BY_KIND[kind]
         _, _, *fields = layout.unpack(value)
         record: Record = record_type(*fields)
-    except (struct.error, ValueError) as error:
+    except struct.error as error:
         raise LogError(f"a record of kind {kind} that makes no sense: {error}") from error
     return record

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.records import Numbering
+from headrace_segment.store.records import Claim, Numbering
 from headrace_segment.store.state import Segment, WriterState
 
 VERSION: Final = 1
@@ -23,9 +23,9 @@ PART_BYTES: Final = 512 << 10
 """Bytes from which a part is closed."""
 
 LONGS: Final = 4096
-"""Numbers in one row of an index or of refused offsets."""
+"""Numbers in one row of an index."""
 
-_SEGMENT, _WRITER, _INDEX, _REFUSED, _ERA = range(5)
+_SEGMENT, _WRITER, _INDEX, _PARTITION = range(4)
 MANIFEST: Final = "manifest"
 
 
@@ -78,20 +78,16 @@ def _rows(fold: Fold) -> Iterator[bytes]:
     def pack(kind: int, *fields: object) -> bytes:
         return encode((kind, *fields))
 
-    if fold.era:
-        yield pack(_ERA, fold.era)
+    claim = None if fold.claim is None else (fold.claim.producer_id, fold.claim.epoch, fold.claim.nonce)
+    yield pack(_PARTITION, fold.era, fold.log_time, claim)
     for name, segment in fold.segments.items():
-        yield pack(_SEGMENT, name, segment.start, segment.length, segment.sealed, segment.modified)
+        yield pack(_SEGMENT, name, segment.start, segment.length, segment.sealed, segment.modified, segment.era)
         for writer_id, writer in segment.writers.items():
-            yield pack(
-                _WRITER, writer_id, writer.session, writer.level, int(writer.numbering), writer.touched, writer.era
-            )
-        index, refused = segment.index, segment.refused
+            yield pack(_WRITER, writer_id, writer.level, int(writer.numbering), writer.touched)
+        index = segment.index
         for at in range(0, len(index.offsets), LONGS):
             piece = slice(at, at + LONGS)
             yield pack(_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist())
-        for at in range(0, len(refused), LONGS):
-            yield pack(_REFUSED, refused[at : at + LONGS].tolist())
 
 
 class Snapshots:
@@ -144,16 +140,15 @@ def _restore(offset: int, values: list[bytes]) -> Fold:
         for packed in msgspec.msgpack.decode(value, type=list[bytes]):
             kind, *row = msgspec.msgpack.decode(packed, type=list[Any])
             if kind == _SEGMENT:
-                name, start, length, sealed, modified = row
-                segment = fold.segments[name] = Segment(start, length, sealed, modified)
+                name, start, length, sealed, modified, era = row
+                segment = fold.segments[name] = Segment(start, length, sealed, modified, era)
             elif kind == _WRITER:
-                writer_id, session, level, numbering, touched, era = row
-                segment.writers[writer_id] = WriterState(session, level, Numbering(numbering), touched, era)
-            elif kind == _ERA:
-                (fold.era,) = row
-            elif kind == _INDEX:
+                writer_id, level, numbering, touched = row
+                segment.writers[writer_id] = WriterState(level, Numbering(numbering), touched)
+            elif kind == _PARTITION:
+                fold.era, fold.log_time, claim = row
+                fold.claim = claim and Claim(*claim)
+            else:
                 segment.index.offsets.extend(array("q", row[0]))
                 segment.index.log_offsets.extend(array("q", row[1]))
-            else:
-                segment.refused.extend(array("q", row[0]))
     return fold

@@ -57,37 +57,32 @@ class Index:
 
 @dataclass(slots=True)
 class WriterState:
-    """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted.
+    """A writer of a segment that has stored a block. `touched`: the log's time (Unix, ms) of its last one."""
 
-    `era`: the fold's when the writer was new.
-    """
-
-    session: bytes
     level: int
     numbering: Numbering
     touched: int
-    era: int = 0
 
 
 @dataclass(slots=True)
 class Segment:
-    """A segment: bytes from `start` to `length` can be read. `modified`: the log's time of its last change."""
+    """A segment: bytes from `start` to `length` can be read. `modified`: the log's time of its last change.
+
+    `era`: the fold's when it was created.
+    """
 
     start: int = 0
     length: int = 0
     sealed: bool = False
     modified: int = 0
+    era: int = 0
     writers: dict[bytes, WriterState] = field(default_factory=dict)
     index: Index = field(default_factory=Index)
-    refused: array[int] = field(default_factory=_longs)
-    """Log offsets, rising, of blocks that do not count."""
 
     def truncate(self, offset: int) -> None:
         """Removes the bytes before `offset`."""
         self.start = offset
         if offset == self.length:  # no read looks back: the next block may find all before it gone from the log
-            self.index, self.refused = Index(), _longs()
-            return
-        self.index.cut(offset)
-        at = bisect_right(self.refused, self.index.log_offsets[0])
-        self.refused = self.refused[at:]  # a reader of the old one goes on with it
+            self.index = Index()
+        else:
+            self.index.cut(offset)

@@ -1,0 +1,272 @@
+"""Judges what is to be appended to one partition by its owner, who alone appends to it. Pure.
+
+Questions wait in their order. `fill` judges them by the state that is stored, and lays their records into a batch; `stored`
+changes the state and answers. So an answer never tells what Kafka has not stored. A batch has blocks, or sessions of writers, or
+one change.
+
+A session, and a change that there is nothing to do for, store the owner's claim again: if that is stored, no other process has
+become the owner meanwhile, and the answer is true. So the level of a writer never goes back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headrace_common.connection.backend import Caller
+
+from headrace_segment.questions import (
+    AppendBlock,
+    ChangeSegment,
+    LimitExceeded,
+    OpenSession,
+    OutcomeUnknown,
+    SessionLost,
+)
+from headrace_segment.store.fold import Fold
+from headrace_segment.store.outcomes import Appended, Changed, Opened, Refusal, Refused
+from headrace_segment.store.records import Block, Claim, Create, Delete, Numbering, Record, Seal, Truncate
+
+Question = OpenSession | AppendBlock | ChangeSegment
+Answer = Opened | Appended | Refused | Changed | LimitExceeded
+RECORDS: Final = Claim | Block | Create | Seal | Truncate | Delete
+
+
+@dataclass(slots=True)  # not frozen: one for each block
+class _Asked:
+    """A question, or a record of the service's own. `caller`: None if it waits for no answer (any more)."""
+
+    segment: str
+    since: float
+    caller: Caller | None = None
+    question: Question | None = None
+    record: Record | None = None
+    done: Changed | None = None
+    """The answer to a change that there is nothing to do for."""
+
+    def answer(self, answer: object) -> None:
+        caller, self.caller = self.caller, None
+        if caller is not None and self.question is not None:
+            caller.answered(self.question.ticket, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """The connection that a writer has set up last. Blocks of its earlier ones are refused."""
+
+    id: bytes
+    caller: Caller
+    numbering: Numbering
+
+
+class Appending:
+    """Judges by `fold`, which changes here only. `exceeds`: the limit that a new segment, or a new writer of one, exceeds."""
+
+    def __init__(
+        self, fold: Fold, new_id: Callable[[], bytes], exceeds: Callable[[str, bytes | None], str | None]
+    ) -> None:
+        self.fold = fold
+        self._new_id = new_id
+        self._exceeds = exceeds
+        self._waiting: deque[_Asked] = deque()
+        self._under_way: list[_Asked] = []
+        self._sessions: dict[tuple[str, bytes], _Session] = {}
+
+    def __len__(self) -> int:
+        """Returns the number of writers that are set up."""
+        return len(self._sessions)
+
+    def __bool__(self) -> bool:
+        """Whether a record waits or is under way."""
+        return bool(self._waiting or self._under_way)
+
+    def holds(self, segment: str, writer: bytes) -> bool:
+        """Returns whether a connection has set up the writer."""
+        return (segment, writer) in self._sessions
+
+    def ask(self, question: Question, caller: Caller, now: float) -> None:
+        """Queues a question."""
+        self._waiting.append(_Asked(question.segment, now, caller, question))
+
+    def put(self, segment: str, record: Record, now: float) -> None:
+        """Queues a record of the service's own."""
+        self._waiting.append(_Asked(segment, now, record=record))
+
+    def fill(self, add: Callable[[bytes, bytes], bool]) -> bool:
+        """Takes questions into a batch until `add` refuses a record. Returns whether it has one. Not while one is under way."""
+        assert not self._under_way
+        levels: dict[tuple[str, bytes], int] = {}
+        while self._waiting:
+            asked = self._waiting[0]
+            if self._under_way and type(asked.question) is not type(self._under_way[0].question):
+                break
+            found = self._judged(asked, levels)
+            alone = not isinstance(found, Block | Claim)
+            if self._under_way and alone:  # nor does an answer overtake those before it
+                break
+            if not isinstance(found, RECORDS):
+                self._waiting.popleft()
+                asked.answer(found)
+            elif not add(b"" if isinstance(found, Claim) else asked.segment.encode(), found.encode()):
+                break
+            else:
+                asked.record = found
+                self._under_way.append(self._waiting.popleft())
+                if alone:
+                    break
+        return bool(self._under_way)
+
+    def stored(self, first: int, time_ms: int) -> list[tuple[str, Record]]:
+        """Answers those of the batch, which is stored from this offset on. Returns its records. Raises `LogError`."""
+        under_way, self._under_way = self._under_way, []
+        answers: list[tuple[_Asked, Answer]] = []
+        taken: list[tuple[str, Record]] = []
+        for at, asked in enumerate(under_way):
+            assert asked.record is not None
+            segment = self.fold.segments.get(asked.segment)
+            start, length = (0, 0) if segment is None else (segment.start, segment.length)
+            self.fold.apply(first + at, asked.segment, asked.record, time_ms)
+            taken.append((asked.segment, asked.record))
+            question = asked.question
+            if isinstance(question, AppendBlock):
+                answers.append((asked, self._appended(question)))
+            elif isinstance(question, ChangeSegment):
+                done = asked.done or Changed(asked.segment, question.change, None, length, start)
+                answers.append((asked, done))
+            elif question is not None and asked.caller is not None:
+                answers.append((asked, self._opened(question, asked.caller)))
+            if isinstance(asked.record, Delete):
+                for key in [key for key in self._sessions if key[0] == asked.segment]:
+                    del self._sessions[key]
+        for asked, answer in answers:
+            asked.answer(answer)
+        return taken
+
+    def refused(self, why: str) -> None:
+        """Ends the conversations whose questions are in the batch: Kafka has stored none of it, and never will."""
+        under_way, self._under_way = self._under_way, []
+        self._end(under_way, why)
+
+    def lost(self, why: str) -> None:
+        """Ends all conversations that wait, or have set up a writer. What is under way may be stored, by what is known here."""
+        callers = [session.caller for session in self._sessions.values()]
+        self._sessions.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for caller in dict.fromkeys(callers):
+            caller.end(why)
+        self._end([*self._under_way, *waiting], why)
+
+    def overdue(self, before: float) -> None:
+        """Ends the conversations that have waited since before this time. What is under way may still be stored."""
+        late = [asked for asked in (*self._under_way, *self._waiting) if asked.caller and asked.since < before]
+        self._end(late, "ack_deadline")
+        self._drop_answered()
+
+    def ended(self, caller: Caller) -> None:
+        """Forgets a conversation that has ended. What is under way may still be stored."""
+        for asked in (*self._under_way, *self._waiting):
+            if asked.caller is caller:
+                asked.answer(OutcomeUnknown())
+        self._drop_answered()
+        for key in [key for key, session in self._sessions.items() if session.caller is caller]:
+            del self._sessions[key]
+
+    def _drop_answered(self) -> None:
+        self._waiting = deque(asked for asked in self._waiting if asked.caller or asked.question is None)
+
+    @staticmethod
+    def _end(asked: list[_Asked], why: str) -> None:
+        for each in asked:
+            if each.caller is not None:
+                each.caller.end(why)
+                each.answer(OutcomeUnknown())
+
+    def _judged(self, asked: _Asked, levels: dict[tuple[str, bytes], int]) -> Record | Answer | None:
+        """Returns the record to store, or the answer if there is none. `levels`: of writers with blocks in the batch."""
+        question = asked.question
+        if isinstance(question, AppendBlock):
+            why = self._refusal(question, levels)
+            if why is Refusal.REPEAT:
+                return self._appended(question)
+            if why is not None:
+                return Refused(question.segment, question.writer, question.session, question.after, why)
+            levels[question.segment, question.writer] = question.after
+            return Block(question.writer, question.before, question.after, question.data)
+        segment = self.fold.segments.get(asked.segment)
+        if isinstance(question, OpenSession) and segment is None and question.numbering is Numbering.BYTES:
+            exceeded = self._exceeds(asked.segment, None)
+            return LimitExceeded(exceeded) if exceeded else Create()
+        if isinstance(question, OpenSession):
+            return self.fold.claim
+        if question is not None:
+            found = self._changed(question)
+            if not isinstance(found, Changed):
+                return found
+            asked.done = found
+            return self.fold.claim
+        assert asked.record is not None
+        if isinstance(asked.record, Truncate) and (segment is None or asked.record.offset <= segment.start):
+            return None
+        return asked.record
+
+    def _refusal(self, block: AppendBlock, levels: dict[tuple[str, bytes], int]) -> Refusal | None:
+        """Returns why a block is not stored. A repeat comes first: stored blocks are stored, sealed or not."""
+        key = block.segment, block.writer
+        segment, session = self.fold.segments.get(block.segment), self._sessions.get(key)
+        if segment is None:
+            return Refusal.NO_SEGMENT
+        if session is None or session.id != block.session:
+            return Refusal.SESSION
+        writer = segment.writers.get(block.writer)
+        level = levels.get(key, writer.level if writer else session.numbering.first)
+        if block.after <= level:
+            return Refusal.REPEAT
+        if segment.sealed:
+            return Refusal.SEALED
+        if block.before != level:
+            return Refusal.GAP
+        in_bytes = session.numbering is Numbering.BYTES
+        if not block.data or (in_bytes and block.after - block.before != len(block.data)):
+            return Refusal.NONSENSE
+        return None
+
+    def _appended(self, block: AppendBlock) -> Appended:
+        length = self.fold.segments[block.segment].length
+        return Appended(block.segment, block.writer, block.session, block.after, length)
+
+    def _opened(self, question: OpenSession, caller: Caller) -> Opened | Refused | LimitExceeded:
+        """Ends the session that the writer has, and begins one at its level."""
+        name, segment = question.segment, self.fold.segments.get(question.segment)
+        session = _Session(self._new_id(), caller, question.numbering)
+        if segment is None:
+            return Refused(name, question.writer, session.id, None, Refusal.NO_SEGMENT)
+        writer = segment.writers.get(question.writer)
+        if writer is None and (exceeded := self._exceeds(name, question.writer)):
+            return LimitExceeded(exceeded)
+        if writer is not None and writer.numbering is not question.numbering:
+            return Refused(name, question.writer, session.id, None, Refusal.NUMBERING)
+        before = self._sessions.get((name, question.writer))
+        self._sessions[name, question.writer] = session
+        if before is not None and before.caller is not session.caller:
+            before.caller.tell(SessionLost(question.writer, before.id))
+        level = writer.level if writer else question.numbering.first
+        return Opened(name, question.writer, session.id, level, segment.era)
+
+    def _changed(self, question: ChangeSegment) -> Record | Changed | LimitExceeded:
+        name, change = question.segment, question.change
+        segment = self.fold.segments.get(name)
+        if isinstance(change, Create):
+            if segment is not None:
+                return Changed(name, change, Refusal.EXISTS, segment.length, segment.start)
+            exceeded = self._exceeds(name, None)
+            return LimitExceeded(exceeded) if exceeded else change
+        if segment is None:
+            return Changed(name, change, Refusal.NO_SEGMENT)
+        done = Changed(name, change, None, segment.length, segment.start)
+        if isinstance(change, Truncate):
+            if not 0 <= change.offset <= segment.length:
+                return Changed(name, change, Refusal.NONSENSE, segment.length, segment.start)
+            return done if change.offset <= segment.start else change
+        return done if isinstance(change, Seal) and segment.sealed else change

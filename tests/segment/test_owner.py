@@ -1,0 +1,109 @@
+"""The owner of the segments on real Kafka: it is fenced, and another process takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import signal
+import time
+
+import pytest
+from aiokafka.errors import InvalidProducerEpoch, KafkaError
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.producer import Producer
+from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
+from headrace_common.operations.errors import DeliveryError
+from headrace_common.operations.settings import KafkaSettings
+from headrace_segment.replica.owner import SILENCE, STANDS_BY
+from headrace_segment.store.records import LAST_EPOCH
+
+from tests.contract.receiver import Receiver, Receivers
+from tests.contract.topic import since
+from tests.contract.waiting import until
+from tests.segment.client import Client, ClosedError, new_writer
+from tests.segment.speaking import block
+from tests.segment.speaking import events as framed
+
+pytestmark = pytest.mark.kafka
+
+HELLO, WORLD = framed(b"hello"), framed(b"world!")
+
+
+async def test_kafka_fences_lower_epochs_and_stores_one_of_two_equal_claims(own_segments: KafkaSettings) -> None:
+    where = TopicPartition(own_segments.segments_topic, 0)
+    old, new, racing = Producer(own_segments), Producer(own_segments), Producer(own_segments)
+    for each in (old, new, racing):
+        await each.open([where.topic])
+    number = -1
+    while number < 0:  # a broker that has just started gives no ids yet
+        with contextlib.suppress(KafkaError):
+            number, _ = await old.identify()
+
+    async def store(producer: Producer, value: bytes) -> int:
+        batch = KeyedBatch(UNLIMITED)
+        batch.add(b"", value, 1)
+        return (await producer.store(where, batch, math.inf)).offset
+
+    old.adopt(where, number, 0)
+    assert [await store(old, b"claim"), await store(old, b"block")] == [0, 1]
+    new.adopt(where, number, LAST_EPOCH)
+    racing.adopt(where, number, LAST_EPOCH)
+    assert await store(new, b"one") == await store(racing, b"two") == 2
+    for _ in range(2):  # and none is stored with another identity
+        with pytest.raises(DeliveryError) as refused:
+            await store(old, b"late")
+        assert isinstance(refused.value.__cause__, InvalidProducerEpoch)
+    records, _ = await since(own_segments, where.topic, {})
+    assert [each.value for each in records] == [b"claim", b"block", b"one"]
+    for each in (old, new, racing):
+        await each.close()
+
+
+async def _serves(service: Receiver, writer: bytes, level: int) -> float:
+    """Waits until the process tells this level. Returns the seconds."""
+    began = time.monotonic()
+    while True:
+        try:
+            async with await Client.connect(service.address) as client:
+                assert await client.setup("a", writer) == level
+                return time.monotonic() - began
+        except (ClosedError, ConnectionError):
+            await asyncio.sleep(0.05)
+
+
+async def _stands_by(service: Receiver) -> bool:
+    status, page = await service.get("/readyz")
+    return status == 503 and STANDS_BY in page
+
+
+async def test_another_process_takes_over_at_its_start_and_when_the_owner_has_gone(
+    own_segments: KafkaSettings, start: Receivers
+) -> None:
+    writer = new_writer()
+    one = await start(own_segments)
+    async with await Client.connect(one.address) as former:
+        assert await former.setup("a", writer) == 0
+        assert await former.append(0, HELLO, writer) == len(HELLO)
+        two = await start(own_segments)
+        await _serves(two, writer, len(HELLO))
+        former.say(block(len(HELLO), WORLD, writer))
+        with pytest.raises(ClosedError):
+            await former.reply()
+    await until(lambda: _stands_by(one), "the former owner stands by")
+    two.stop()  # SIGTERM
+    assert await _serves(one, writer, len(HELLO)) < 3
+    three = await start(own_segments)
+    await until(lambda: _stands_by(one), "the former owner stands by")
+    three.kill()
+    assert await _serves(one, writer, len(HELLO)) < SILENCE + 5
+    four = await start(own_segments)
+    await until(lambda: _stands_by(one), "the former owner stands by")
+    four.signal(signal.SIGSTOP)
+    assert await _serves(one, writer, len(HELLO)) < SILENCE + 5
+    async with await Client.connect(one.address) as client:
+        assert await client.setup("a", writer) == len(HELLO)
+        assert await client.append(len(HELLO), WORLD, writer) == len(HELLO + WORLD)
+        four.signal(signal.SIGCONT)
+        await until(lambda: _stands_by(four), "who was held up learns of it")
+        assert await client.content("a") == HELLO + WORLD
