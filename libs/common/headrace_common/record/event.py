@@ -150,12 +150,6 @@ class Envelope:
         parts = (length(len(value)), value, before_id, name, self._after_id, length(len(time)), time, tail)
         return b"".join(parts)  # type: ignore[return-value]  # calling Event would cost 1 % of a receiver's time
 
-    def around(self, time_bytes: int) -> tuple[bytes, bytes, bytes]:
-        """Returns the constant pieces of events without attributes whose time has `time_bytes` bytes: an event is
-        ``length(len(value)), value, [0], id, [1], time, [2]``. For fast loops; use `event` elsewhere.
-        """
-        return self._bare, self._after_id + length(time_bytes), self._kind
-
     def reject(
         self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
     ) -> Reject:
