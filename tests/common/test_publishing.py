@@ -1,0 +1,686 @@
+"""What is promised of each frame, whatever its parts are and whatever Kafka says: a pump, its delivery and its producer, over a
+broker that knows what it has stored.
+
+A history is data: frames that are sent, answers that the next batches get, time that passes. `Promises` judges each step of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import itertools
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+from weakref import WeakSet
+
+import pytest
+from aiokafka import errors
+from aiokafka.record.default_records import DefaultRecordBatch
+from headrace_common.fairness import scheduler
+from headrace_common.fairness.budget import Growth
+from headrace_common.fairness.scheduler import TIME_SLICE, TOLD, Account, Scheduler
+from headrace_common.kafka.client import InvalidRecordError, Topic
+from headrace_common.kafka.producer import LOST_US, POISON, REFUSED
+from headrace_common.operations.errors import DeliveryError
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import MIB, KafkaSettings
+from headrace_common.publishing import pump as pumps
+from headrace_common.publishing.batch import LONG_BATCH, Cycle
+from headrace_common.publishing.delivery import REFUSALS_PER_BATCH, Delivery
+from headrace_common.publishing.in_flight import AT_ONCE, NO_DEADLINE, DeliveryListener, InFlightFrame
+from headrace_common.publishing.pump import Pump
+from headrace_common.publishing.rejects import MOST_ATTRIBUTES, records, refusal
+from headrace_common.record.contract import QUARANTINE_HEADERS, REPUBLISHED, Reason
+from headrace_common.record.encoding import decode
+from headrace_common.record.event import Part, Reject, event_id
+from headrace_common.session.inflate import SLICE
+from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket, singly
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import CapturingLogger
+
+from tests.common.kafkaless import (
+    ENVELOPE,
+    NOW_MS,
+    Answer,
+    FakeBroker,
+    FakeTopics,
+    Sent,
+    StoredUnseen,
+    event,
+    producer_of,
+    reject,
+    until,
+)
+from tests.common.slowly import SlowLoop, slow_loop, slowly
+from tests.native import CORES, using
+from tests.tiers import examples
+
+LOOP = SlowLoop
+
+DEADLINE: Final = 6.0
+BATCH: Final = 4000
+TAKES: Final = 8000
+"""Bytes of the largest batch that Kafka takes at first."""
+
+EVENTS: Final = {"e": 10, "E": 1500, "p": 20, "o": 20, "l": 12_000}
+"""Kinds of events, by the bytes of their values: two that Kafka takes, one that it refuses for its content, one at which it fails
+and does not say why, and one that is too large for it.
+"""
+REJECTS: Final = {"r": 3, "R": 9000}
+PAUSES: Final = {".": Pause(), ",": Pause(), "g": Pause(SLICE // 2), "G": Pause(4 * MIB)}
+SLOW: Final = ","
+"""A pause behind more work than a slice has room for."""
+BROKEN: Final = "!"
+
+
+class Send(NamedTuple):
+    """A frame of a connection. `parts`: a letter for each; `run`: they are made at once."""
+
+    parts: str
+    connection: int = 0
+    kept: KeepUntil = KeepUntil.DEADLINE
+    small: bool = False
+    run: bool = False
+
+
+class Say(NamedTuple):
+    """Kafka says this to the next batches of a topic. No times: it goes on by its own rules."""
+
+    answer: str
+    times: int = 1
+    topic: str = "events"
+
+
+class Wait(NamedTuple):
+    """Time passes. `still`: the process stands still meanwhile."""
+
+    seconds: float
+    still: bool = False
+
+
+class Take(NamedTuple):
+    """The topics are made to take batches of so many bytes."""
+
+    most: int
+
+
+Step = Send | Say | Wait | Take
+
+
+def _unseen(kind: type[Exception]) -> StoredUnseen:
+    return StoredUnseen(kind())
+
+
+ANSWERS: Final[dict[str, Answer]] = {
+    **{kind.__name__: kind() for kind in errors.kafka_errors.values() if kind.errno},
+    "stored": None,
+    "late answer": None,
+    "lost answer": _unseen(errors.RequestTimedOutError),
+    "stored, not replicated": _unseen(errors.NotEnoughReplicasAfterAppendError),
+    "stored, and unknown": _unseen(errors.UnknownError),
+    "reset": ConnectionResetError(),
+    "stored, and reset": _unseen(ConnectionResetError),
+    "a bug of aiokafka": AssertionError("a bug"),
+}
+OUTSIDE: Final = {kind.__name__ for kind in (*REFUSED, errors.InvalidTimestampError)}
+UNSURE: Final = {"UnknownError", "stored, and unknown", *(kind.__name__ for kind in POISON)}
+OFTEN: Final = [
+    "lost answer", "stored, not replicated", "stored, and unknown", "reset", "stored, and reset", "late answer", "UnknownError",
+    "NotLeaderForPartitionError", "TopicAuthorizationFailedError", "InvalidTimestampError",
+    "InvalidRecordError", *(kind.__name__ for kind in LOST_US),
+]  # fmt: skip
+
+
+@dataclass
+class Expected:
+    """A part as Kafka must have it once it is reported. `value`: of a reject, what is kept."""
+
+    kind: str
+    id: bytes
+    value: bytes
+
+
+class PlannedFrame(Frame):
+    """A frame, and what is heard of it."""
+
+    received_ms = NOW_MS
+    size = 100
+
+    def __init__(self, send: Send, ticket: Ticket) -> None:
+        self.ticket, self.kept = ticket, send.kept
+        self.small = send.small and len(send.parts) < 100 and not set(send.parts) & {*PAUSES, BROKEN}
+        self.expected: list[Expected] = []
+        self._made: list[Part | Pause | Exception] = []
+        self._run = send.run
+        self.connection = send.connection
+        self.heard = 0
+        self.ended_at: float | None = None
+        self.fate = ""
+        for index, kind in enumerate(send.parts):
+            name = b"d.%016x%016x" % (ticket, index)
+            if kind in PAUSES:
+                self._made.append(PAUSES[kind])
+            elif kind == BROKEN:
+                self._made.append(ZeroDivisionError())
+                self.expected.append(Expected("!", b"u.%032x" % ticket, b"all of it"))
+                break
+            else:
+                size = EVENTS.get(kind) or REJECTS[kind]
+                value = kind.encode() + hashlib.shake_256(name).digest(size)
+                self.expected.append(Expected(kind, name, value))
+                self._made.append(
+                    ENVELOPE.event(name, b"2023-11-14T22:13:20Z", value)
+                    if kind in EVENTS
+                    else ENVELOPE.reject(Reason.BAD_RECORD, "bad", value, name)
+                )
+
+    def parts(self) -> Iterator[Part | Pause]:
+        return singly(self.runs())
+
+    def runs(self) -> Iterator[Part | Pause | list[Part]]:
+        if self._run and not any(isinstance(each, Pause | Exception) for each in self._made):
+            yield self._made  # type: ignore[misc]
+            return
+        for each in self._made:
+            if isinstance(each, Exception):
+                raise each
+            if each is PAUSES[SLOW]:
+                slow_loop().work(2 * TIME_SLICE)
+            yield each
+
+    def spoiled(self, detail: str) -> Reject:
+        return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u.%032x" % self.ticket)
+
+
+class Kafka(FakeBroker):
+    """Takes and refuses by content, unless it was told what to say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.says: dict[str, deque[str]] = defaultdict(deque)
+        self.takes = TAKES
+        self.refused_all = self.refused_quarantine = False
+        self.unsure: set[bytes] = set()
+        """Ids of events that Kafka has refused, or failed at."""
+        self.log: dict[str, dict[bytes, dict[bytes, bytes]]] = {
+            "events": defaultdict(dict),
+            "quarantine": defaultdict(dict),
+        }
+        """By topic, id and part: values."""
+        self.order: list[bytes] = []
+        self.wrong: list[str] = []
+        """What was promised and is not so: raised where it is seen, it would only end a pump or a request."""
+
+    def claim(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.wrong.append(otherwise)
+
+    def said(self, sent: Sent, headers: list[dict[str, bytes]]) -> Answer:
+        topic, names = sent.where.topic, [each.get("ce_id") or each["id"] for each in headers]
+        answer = self._judged(sent)
+        if says := self.says[topic]:
+            name = says.popleft()
+            if name == "late answer":
+                self.open.clear()
+            elif answer is None or not isinstance(ANSWERS[name], StoredUnseen | None):
+                answer = ANSWERS[name]
+                self.refused_all |= name in OUTSIDE
+                self.refused_quarantine |= topic == "quarantine" and name in OUTSIDE | UNSURE
+                self.unsure.update(names if name in UNSURE else ())
+        self.script = lambda values: answer
+        before = len(self.stored)
+        found = super().said(sent, headers)
+        for value, each in self.stored[before:]:
+            self._append(topic, value, each)
+        return found
+
+    def _judged(self, sent: Sent) -> Answer:
+        """What Kafka says of a batch for its size and its content."""
+        if len(sent.data) > self.takes:
+            return errors.MessageSizeTooLargeError()
+        kinds = {value[:1] for value in sent.values} if sent.where.topic == "events" else set()
+        return InvalidRecordError() if b"p" in kinds else errors.UnknownError() if b"o" in kinds else None
+
+    def _append(self, topic: str, value: bytes, headers: dict[str, bytes]) -> None:
+        name, part = headers.get("ce_id") or headers["id"], headers.get("part", b"")
+        there = self.log[topic][name]
+        marked = headers.get("ce_attributes", headers.get("attributes", b"")).endswith(REPUBLISHED)
+        self.claim(part not in there or marked, f"{name!r} is there twice, and the lake would not know")
+        self.claim(there.get(part, value) == value, f"{name!r} is there in two ways")
+        if not part and part not in there:
+            self.order.append(name)
+        self.claim(headers["ce_source"] == ENVELOPE.source.encode(), f"{name!r} is another's")
+        self.claim(not part or tuple(headers) == QUARANTINE_HEADERS, "a reject has other headers")
+        there[part] = value
+
+    def has(self, part: Expected) -> bool:
+        """Whether a part is stored where it belongs."""
+        pieces = self.log["quarantine"].get(part.id, {})
+        count = {int(name.partition(b"/")[2]) for name in pieces}
+        whole = any(
+            part.value == b"".join(pieces.get(b"%d/%d" % (number, most), b"?") for number in range(1, most + 1))
+            for most in count
+        )
+        if part.kind in "eEl":
+            refused = whole and (part.kind == "l" or part.id in self.unsure)
+            return refused or self.log["events"].get(part.id) == {b"": part.value}
+        return whole and part.id not in self.log["events"]
+
+
+class Promises(DeliveryListener):
+    """One connection: what it hears must be so."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.account = Account()
+        self.kafka = kafka
+        self.frames: dict[Ticket, tuple[PlannedFrame, float]] = {}
+        self.clock = asyncio.get_running_loop().time
+
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        frame, _ = self.frames[ticket]
+        self.kafka.claim(frame.heard < stored or whole, "nothing more is reported")
+        for part in frame.expected[frame.heard : stored]:
+            self.kafka.claim(self.kafka.has(part), f"{part.kind} of frame {ticket} is reported, and not stored")
+        self.kafka.claim(stored <= len(frame.expected), f"more parts are reported than frame {ticket} has")
+        self.kafka.claim(not whole or stored == len(frame.expected), f"a part of frame {ticket} counts as all")
+        frame.heard = stored
+        if whole:
+            self._ends(frame, "stored")
+
+    def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
+        frame, deadline = self.frames[ticket]
+        refused = self.kafka.refused_quarantine or (self.kafka.refused_all and frame.kept is not KeepUntil.STORED)
+        self.kafka.claim(refused or self.clock() >= deadline, f"frame {ticket} is abandoned for nothing: {error}")
+        self._ends(frame, "abandoned")
+
+    def _ends(self, frame: PlannedFrame, fate: str) -> None:
+        self.kafka.claim(not frame.fate, f"frame {frame.ticket} is {fate} after it was {frame.fate}")
+        frame.fate, frame.ended_at = fate, self.clock()
+
+
+class Stage:
+    """Two pumps that run, with all that they touch, and three connections: the last has the second pump."""
+
+    def __init__(self, loop: SlowLoop) -> None:
+        self.kafka, self.topics, self.metrics = Kafka(), FakeTopics(), ReceiverMetrics()
+        self.topics.refreshed = self.described
+        self.described()
+        self.growth, self.scheduler = Growth(10 * MIB, 6 * MIB), Scheduler(cpu=loop.time)
+        self.producer = producer_of(self.kafka)
+        topics: Any = self.topics
+        own = KafkaSettings(events_topic="events", quarantine_topic="quarantine", ack_deadline=DEADLINE)
+        delivery = Delivery(self.producer, topics, self.metrics)
+        shared: Any = (topics, self.producer, delivery, self.scheduler, self.growth, self.metrics, CapturingLogger())
+        self.pumps = [Pump(partition, own, *shared) for partition in range(2)]
+        for pump in self.pumps:
+            pump._batch_bytes = BATCH
+        self.connections = [Promises(self.kafka) for _ in range(3)]
+        self.frames: list[tuple[PlannedFrame, float]] = []
+        self.loop = loop
+
+    def described(self) -> None:
+        takes = self.kafka.takes
+        self.topics.events, self.topics.quarantine = Topic("events", 4, takes), Topic("quarantine", 3, takes)
+
+    async def __aenter__(self) -> Stage:
+        self.running = [asyncio.create_task(pump.run()) for pump in self.pumps]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for each in self.running:
+            each.cancel()
+        await asyncio.wait(self.running)
+
+    def send(self, send: Send) -> None:
+        frame = PlannedFrame(send, len(self.frames))
+        deadline = self.loop.now + DEADLINE if send.kept is KeepUntil.DEADLINE else NO_DEADLINE
+        self.frames.append((frame, deadline))
+        listener = self.connections[send.connection]
+        listener.frames[frame.ticket] = self.frames[-1]
+        self.pumps[send.connection // 2].publish(frame, listener)
+
+    async def idle(self) -> None:
+        for pump in self.pumps:
+            await asyncio.wait_for(pump.idle.wait(), 200)
+
+
+async def play(loop: SlowLoop, *history: Step) -> Stage:
+    """Plays a history to its end, after which Kafka stores all, and judges it."""
+    async with Stage(loop) as stage:
+        kafka, stood_still = stage.kafka, 0.0
+        bad = sum(sum(map(step.parts.count, "pol")) for step in history if isinstance(step, Send))
+        kafka.refused_all = bad > REFUSALS_PER_BATCH
+        for step in history:
+            if isinstance(step, Send):
+                stage.send(step)
+            elif isinstance(step, Take):
+                kafka.takes = step.most
+            elif isinstance(step, Say) and not step.times:
+                kafka.says.clear()
+            elif isinstance(step, Say):
+                kafka.says[step.topic].extend([step.answer] * step.times)
+            elif step.still:
+                loop.work(step.seconds)
+                stood_still += step.seconds
+            else:
+                await asyncio.sleep(step.seconds)
+                if step.seconds >= 1:
+                    kafka.open.set()
+        kafka.open.set()
+        await asyncio.sleep(12)
+        kafka.says.clear()
+        kafka.open.set()
+        await stage.idle()
+        assert not kafka.wrong, kafka.wrong
+        assert not any(each.done() for each in stage.running)
+        assert stage.growth.used == 0
+        assert not any(pump.waiting() or pump._queue or pump.oldest() for pump in stage.pumps)
+        for frame, deadline in stage.frames:
+            assert frame.ended_at is not None
+            assert frame.ended_at <= deadline + 2 + stood_still, "a client hears at its deadline"
+        _in_order(kafka, stage.frames)
+        _counted(stage.metrics, kafka, stage.frames)
+    return stage
+
+
+def _in_order(kafka: Kafka, frames: list[tuple[PlannedFrame, float]]) -> None:
+    connection = {b"%016x" % frame.ticket: frame.connection for frame, _ in frames}
+    for each in range(3):
+        own = [name for name in kafka.order if connection[name[2:18]] == each and name not in kafka.unsure]
+        assert own == sorted(own), "a connection's events keep their order"
+
+
+def _counted(metrics: ReceiverMetrics, kafka: Kafka, frames: list[tuple[PlannedFrame, float]]) -> None:
+    def value(name: str) -> float:
+        found = [
+            each for family in metrics.registry.collect() for each in family.samples if each.name == f"headrace_{name}"
+        ]
+        return sum(each.value for each in found)
+
+    heard = [part for frame, _ in frames for part in frame.expected[: frame.heard]]
+    events = sum(part.id in kafka.log["events"] and part.id not in kafka.unsure for part in heard)
+    assert events <= value("events_stored_total") <= len(kafka.log["events"])
+    rejects = sum(part.id in kafka.log["quarantine"] for part in heard)
+    assert rejects <= value("events_quarantined_total") <= len(kafka.log["quarantine"])
+
+
+SENDS = st.builds(
+    lambda begin, parts, *others: Send(begin + parts, *others),
+    st.text(st.sampled_from("gG.,"), max_size=2),  # a frame grows before its first part
+    st.text(st.sampled_from("eeeeeeEEprRol.,!"), max_size=8),
+    st.integers(0, 2),
+    st.sampled_from([KeepUntil.DEADLINE, *KeepUntil]),
+    st.booleans(),
+    st.booleans(),
+)
+SAYS = st.builds(
+    Say, st.sampled_from(OFTEN), st.sampled_from([1, 1, 2, 5, 30]), st.sampled_from(["events", "events", "quarantine"])
+)
+TAKES_OTHER = st.builds(Take, st.sampled_from([2000, TAKES, 1 << 20]))
+WAITS = st.builds(Wait, st.sampled_from([0, 0.001, 0.05, 0.3, 2, 8]), st.sampled_from([False, False, False, True]))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(st.one_of(SENDS, SENDS, SAYS, WAITS, TAKES_OTHER), max_size=10), st.sampled_from(CORES))
+def test_any_history(history: list[Step], core: str) -> None:
+    if any(isinstance(step, Send) and step.kept is not KeepUntil.DEADLINE for step in history):
+        # What Kafka fails at is tried as long as somebody waits for it: here for ever.
+        history = [
+            step._replace(parts=step.parts.replace("o", "e")) if isinstance(step, Send) else step for step in history
+        ]
+    with using(core):
+        slowly(lambda loop: play(loop, *history))
+
+
+KEPT: Final = KeepUntil.STORED
+HISTORIES: Final[dict[str, list[Step]]] = {
+    "an empty frame, and one that ends with a full batch": [Send(""), Send("EE"), Send("EEE", 1)],
+    "one batch in doubt is given up, and another follows": [Say("lost answer", 1000), Send("e"), Wait(8), Say("", 0), Send("e")],
+    "some of a cycle are kept": [Say("TopicAuthorizationFailedError"), Send("er"), Send("er", 1, KEPT)],
+    "the topic takes less than it did": [Take(2000), Send("pEEe", run=True), Send("eEEo", 1)],
+    "two quarantine batches, and the second fails": [Say("stored", 1, "quarantine"), Say("reset", 1, "quarantine"), Send("RR")],
+    "quarantine refuses a record": [Say("InvalidRecordError", 2, "quarantine"), Send("er"), Send("e")],
+    "a partition's answer is not another's": [Send("p"), Send("e", 2), Send("e"), Send("p", 2)],
+    "frames that need several batches": [Send("EEEEEEE"), Send("EReE"), Send("e", 1)],
+    "a frame that waits for memory": [Send("GGGe"), Send("Ge"), Send("ge", 1), Wait(0), Send("GGe", 2)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_history(name: str, core: str) -> None:
+    with using(core):
+        slowly(lambda loop: play(loop, *HISTORIES[name]))
+
+
+SAID: Final = {*errors.kafka_errors.values()} - {errors.NoError, errors.DuplicateSequenceNumber}
+"""All that may be said of a batch but that it is stored."""
+
+
+@pytest.mark.parametrize("error", sorted(kind.__name__ for kind in SAID))
+def test_whatever_is_said_of_a_batch_that_is_stored_nothing_is_doubled_unseen(error: str) -> None:
+    slowly(lambda loop: play(loop, Say("lost answer"), Say(error, 2), Send("eeee"), Wait(1), Send("e")))
+
+
+def fates(*history: Step) -> list[str]:
+    """What becomes of the frames of a history."""
+    return [frame.fate for frame, _ in slowly(lambda loop: play(loop, *history)).frames]
+
+
+def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_deadline() -> None:
+    assert fates(Say("late answer"), Send("e"), Wait(0.3), Wait(60, still=True)) == ["stored"]
+    assert fates(Say("NotLeaderForPartitionError", 1000), Send("e"), Wait(9)) == ["abandoned"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "topic", "expected"),
+    [
+        ("TopicAuthorizationFailedError", "events", ["abandoned", "abandoned", "stored"]),
+        ("InvalidTimestampError", "events", ["abandoned", "abandoned", "stored"]),
+        (
+            "TopicAuthorizationFailedError",
+            "quarantine",
+            ["abandoned", "stored", "abandoned"],
+        ),  # others would wait for it
+        (
+            "InvalidTimestampError",
+            "quarantine",
+            ["abandoned", "stored", "stored"],
+        ),  # the others could not be stored either
+    ],
+)
+def test_what_is_refused_for_good_is_given_up_unless_it_is_kept(answer: str, topic: str, expected: list[str]) -> None:
+    assert fates(Say(answer, 2, topic), Send("er"), Send("e", 1), Send("er", 1, KEPT)) == expected
+
+
+async def kept(answer: str, loop: SlowLoop) -> Stage:
+    return await play(loop, Say(answer, 2), Send("ere", 0, KEPT))
+
+
+def test_what_is_kept_has_the_present_time_where_kafka_refused_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(NOW_MS + 1)
+    monkeypatch.setattr(pumps, "time", SimpleNamespace(time_ns=lambda: next(clock) * 1_000_000))
+    for answer, stamps in (("InvalidTimestampError", [0, 1, 2]), ("TopicAuthorizationFailedError", [0, 0, 0])):
+        sent = slowly(partial(kept, answer)).kafka.sent
+        found = [
+            {each.timestamp for each in DefaultRecordBatch(batch.data)}
+            for batch in sent
+            if batch.where.topic == "events"
+        ]
+        assert found == [{NOW_MS + more} for more in stamps]
+
+
+class Heard(DeliveryListener):
+    """Counts what it hears, and takes time for it."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.account = Account()
+        self.seconds = seconds
+        self.tickets: list[Ticket] = []
+
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        slow_loop().work(self.seconds)
+        self.tickets.append(ticket)
+
+    def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
+        self.stored(ticket, 0, True)
+
+
+async def steps(listener: Heard, count: int) -> list[int]:
+    """Returns how many frames hear of their fate in each turn of the loop."""
+    heard = [len(listener.tickets)]
+    async with asyncio.timeout(100):
+        while len(listener.tickets) < count:
+            await asyncio.sleep(0)
+            heard.append(len(listener.tickets))
+            slow_loop().work(0.001)
+    return [after - before for before, after in itertools.pairwise(heard) if after > before]
+
+
+class TestManyAtOnce:
+    """Ten thousand clients held the loop until all were told."""
+
+    @pytest.mark.parametrize("stood_still", [False, True])
+    async def test_that_pass_their_deadline(self, stood_still: bool) -> None:
+        async with Stage(slow_loop()) as stage:
+            listener = Heard()
+            stage.kafka.open.clear()
+            for number in range(3 * AT_ONCE):
+                stage.pumps[0].publish(PlannedFrame(Send("e"), number), listener)
+            await asyncio.sleep(DEADLINE - 1)
+            slow_loop().work(60 if stood_still else 1)
+            assert await steps(listener, 3 * AT_ONCE) == [AT_ONCE] * 3
+            assert not stage.pumps[0]._queue
+            assert stage.pumps[0].oldest() is None
+            assert stage.pumps[0].waiting_since() is not None, "it waits for Kafka all the same"
+            stage.kafka.open.set()
+            await until(lambda: stage.pumps[0].waiting_since() is None)
+
+    @pytest.mark.parametrize("answer", ["stored", "TopicAuthorizationFailedError"])
+    async def test_of_one_cycle(self, answer: str) -> None:
+        async with Stage(slow_loop()) as stage:
+            listener = Heard(0.001)
+            stage.kafka.says["events"].extend([answer] * 10)
+            for number in range(100):
+                stage.pumps[0].publish(PlannedFrame(Send("e"), number), listener)
+            assert max(await steps(listener, 100)) <= TOLD
+
+
+class TestBounds:
+    """What a frame holds, and for how long it holds others up."""
+
+    async def test_a_large_frame_that_waits_for_kafka_holds_nothing_that_its_parts_were_made_of(self) -> None:
+        async with Stage(slow_loop()) as stage:
+            stage.kafka.open.clear()
+            frame = PlannedFrame(Send("ee"), 0)
+            held = weakref.ref(frame)
+            stage.pumps[0].publish(frame, Heard())
+            del frame
+            await until(lambda: stage.kafka.sent)
+            gc.collect()
+            assert held() is None
+
+    async def test_a_long_frame_leaves_in_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever comes meanwhile waits until Kafka has answered for one of them."""
+        monkeypatch.setattr(scheduler, "TIME_SLICE", 0.0)  # a few parts to each slice
+        monkeypatch.setattr(scheduler, "MOST_REST", 0.0)
+        async with Stage(slow_loop()) as stage:
+            stage.kafka.takes = 8 * MIB
+            stage.described()
+            stage.pumps[0]._batch_bytes = 4 * MIB
+            stage.send(Send("E" * 2200))
+            await stage.idle()
+            sizes = [len(batch.data) for batch in stage.kafka.sent]
+            assert sum(sizes) > 3 * MIB
+            assert max(sizes) < LONG_BATCH + 100_000
+
+    async def test_many_rejects_with_large_attributes_are_not_held_at_once(self) -> None:
+        """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
+        alive: WeakSet[Reject] = WeakSet()
+        most = 0
+
+        def parts() -> Iterator[Part]:
+            nonlocal most
+            for number in range(500):
+                most = max(most, len(alive))
+                made = Weak(
+                    Reason.BAD_RECORD, "bad", b"x", "forward", "/forward/test", "t", b"d.%032x" % number, b"y" * 16_000
+                )
+                alive.add(made)
+                yield made
+
+        async with Stage(slow_loop()) as stage:
+            stage.kafka.takes = 4 * MIB
+            stage.described()
+            stage.pumps[0]._batch_bytes = MIB
+            frame, listener = PlannedFrame(Send("e"), 0), Heard()
+            frame.runs = parts  # type: ignore[method-assign]
+            stage.pumps[0].publish(frame, listener)
+            await stage.idle()
+        assert listener.tickets
+        assert 1 < most < 200
+
+    async def test_what_grows_by_a_slice_does_not_wait_for_bombs(self) -> None:
+        """Of which there are always more, of other connections, on the same partition."""
+        async with Stage(slow_loop()) as stage:
+            bomb: Any = SimpleNamespace(account=Account(), abandoned=False, grown=2 * SLICE, reserved=0)
+            assert stage.growth.reserve(bomb, pytest.fail)
+            bombs = [Heard() for _ in range(20)]
+            for each in bombs:
+                stage.pumps[0].publish(PlannedFrame(Send("GGe", kept=KEPT), 9), each)
+            stage.send(Send("ge"))
+            await until(lambda: stage.frames[0][0].fate)
+            assert not any(each.tickets for each in bombs)
+            stage.growth.shrink(bomb, 0)
+            await stage.idle()
+            assert stage.growth.used == 0
+
+
+class Weak(Reject):
+    """A reject that can be watched."""
+
+    __slots__ = ("__weakref__",)
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize(("size", "whole"), [(MOST_ATTRIBUTES, False), (MOST_ATTRIBUTES + 1, True)])
+def test_a_refused_record_is_the_content_if_its_attributes_are_long(size: int, whole: bool) -> None:
+    """They may be as long as an event: no quarantine record could hold them, and the client sent it for ever."""
+    refused = event(2, attributes=b'{"chunk":"%b"}' % (b"c" * (size - len('{"chunk":""}'))))
+    made = refusal(refused)
+    assert made.raw == (refused if whole else b'"0000000002"')
+    assert made.id == event_id(refused)
+    assert (made.attributes == b'{"record":true}') is whole
+    assert len(made.attributes) <= MOST_ATTRIBUTES
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_a_topic_that_takes_nothing_is_no_bug_of_ours(most: int) -> None:
+    """Kafka takes 0 as `max.message.bytes`. The pump divided by it and ended, and the receiver with it."""
+    parts = filter(None, records(reject(1, b"xxxxx"), most))
+    assert b"".join(decode(part)[0] for part in parts) == b"xxxxx"
+
+
+@pytest.mark.parametrize("small", [False, True])
+async def test_a_bug_in_a_slice_of_the_pump_ends_it_and_abandons_its_frames(
+    small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices run outside of its task: their frames waited for their deadlines, and the next ones after them."""
+
+    def add_some(cycle: Cycle, owner: InFlightFrame) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Cycle, "add_some", add_some)
+    async with Stage(slow_loop()) as stage:
+        listener = Heard()
+        stage.pumps[0].publish(PlannedFrame(Send("e", small=small), 0), listener)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(stage.running[0], 5)
+        assert listener.tickets == [0]
