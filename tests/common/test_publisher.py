@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
 import pytest
 import structlog
@@ -18,10 +17,8 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
-from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import CACHED_KEY, partition_of
 from headrace_common.publishing.publisher import CHOICE, QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
-from headrace_common.session.interface import KeepUntil
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
@@ -30,10 +27,6 @@ from tests.common.kafkaless import MIB, FakeBroker, FakeClient, FakeFrame, FakeL
 from tests.common.slowly import SlowLoop, slow_loop
 
 LOOP = SlowLoop
-
-
-class Patient(FakeFrame):
-    kept = KeepUntil.REFUSAL
 
 
 class Bench:
@@ -50,18 +43,9 @@ class Bench:
         self.publisher._producer.open = self._open  # type: ignore[method-assign]
         self.listener = FakeListener()
         self.refusing = True
-        self.taken: list[tuple[int, InFlightFrame]] = []
 
     async def _open(self, topics: Sequence[str]) -> None:
         self.publisher._producer._client = FakeClient(self.broker)
-
-    def spy(self) -> None:
-        """Frames are written down instead of published."""
-        for pump in self.publisher._pumps:
-            pump.submit = partial(self._take, pump.where.partition)  # type: ignore[method-assign]
-
-    def _take(self, number: int, frame: InFlightFrame) -> None:
-        self.taken.append((number, frame))
 
 
 @pytest.fixture
@@ -103,16 +87,6 @@ async def test_whatever_goes_wrong_at_the_start_is_tried_again_but_a_wrong_setti
     await made.publisher.start()
     assert made.publisher.ready_problems() == []
     await made.tasks.stop()
-
-
-async def test_frames_may_have_no_deadline(bench: Bench) -> None:
-    bench.spy()
-    now = asyncio.get_running_loop().time()
-    bench.publisher._pumps[0].publish(FakeFrame([]), bench.listener)
-    bench.publisher._pumps[0].publish(Patient([]), bench.listener)
-    (_, hasty), (_, patient) = bench.taken
-    assert now + KafkaSettings().ack_deadline <= hasty.deadline < NO_DEADLINE
-    assert patient.deadline == NO_DEADLINE
 
 
 async def test_a_pump_that_ends_abandons_its_frames_and_ends_the_service(bench: Bench) -> None:

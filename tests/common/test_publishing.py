@@ -427,7 +427,7 @@ TAKES_OTHER = st.builds(Take, st.sampled_from([2000, TAKES, 1 << 20]))
 WAITS = st.builds(Wait, st.sampled_from([0, 0.001, 0.05, 0.3, 2, 8]), st.sampled_from([False, False, False, True]))
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.one_of(SENDS, SENDS, SAYS, WAITS, TAKES_OTHER), max_size=10), st.sampled_from(CORES))
 def test_any_history(history: list[Step], core: str) -> None:
     if any(isinstance(step, Send) and step.kept is not KeepUntil.DEADLINE for step in history):
