@@ -84,7 +84,7 @@ class TestOnKafka:
         assert sum(row["rows"] for row in listed if row["table"] == EVENTS) == wanted
         assert {row["predicate"].split(":")[0] for row in listed} == {"sha256"}
         assert not any("host-1" in str(row) for row in listed)
-        columns = ("topic", "partition", "epoch", "batch", "from", "to")
+        columns = ("topic", "partition", "landed_at")
         places = [{tuple(row[name] for name in columns) for row in rows} for rows in (listed, said)]
         assert places[0] <= places[1], "of batches that landed"
         assert runs.erase("source=/forward/host-1").events == 0

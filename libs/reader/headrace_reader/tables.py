@@ -56,8 +56,8 @@ _EMPTY: Final = {
     "gaps": """reason varchar, topic varchar, topic_id varchar, "partition" bigint, "from" bigint, "to" bigint, "rows" bigint,
         epoch bigint, landed_at timestamptz""",
     "erasures": """erasure varchar, requested_by varchar, reason varchar, predicate varchar, "table" varchar, topic varchar,
-        topic_id varchar, "partition" bigint, epoch bigint, batch bigint, "from" bigint, "to" bigint,
-        "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz, erased_at timestamptz""",
+        topic_id varchar, "partition" bigint, "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz,
+        erased_at timestamptz""",
 }
 """The columns of tables that may be missing: before the first erasure, or where they were deleted."""
 

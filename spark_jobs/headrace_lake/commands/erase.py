@@ -23,7 +23,7 @@ from headrace_common.operations.log import Log
 from headrace_common.record.contract import DETERMINISTIC
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.commands.predicate import Predicate, hashed
@@ -33,12 +33,11 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, KEY, QUARANTINE
+from headrace_lake.tables.layout import DAY, EVENTS, KEY, QUARANTINE
 from headrace_lake.tables.properties import ERASED_APP
 
 _TABLES: Final = (EVENTS, QUARANTINE)
 _ID: Final = {EVENTS: "event_id", QUARANTINE: "id"}
-_RANGE: Final = ("epoch", "batch", "from", "to")
 _ATTEMPTS: Final = 20  # at a commit that another one overtakes
 _CONFLICT: Final = re.compile(r"Concurrent\w+Exception|DELTA_CONCURRENT_\w+|(Metadata|Protocol)ChangedException")
 _SOURCE: Final = "headrace_erased"
@@ -142,31 +141,17 @@ class Erase:
         rows = of_rejects.unionByName(also).select(*columns, "id").dropDuplicates(list(KEY))
         own_id = sf.when(sf.col("id").startswith(DETERMINISTIC.decode()), sf.col("id"))
         places.append(self._unlisted(rows.select(*columns, own_id.alias("own_id")), QUARANTINE))
-        placed = self._with_batches(reduce(DataFrame.unionByName, places))
-        return placed.groupBy("table", "topic", "topic_id", "partition", *_RANGE).agg(
+        # by the time of landing, so that a line lists no more than a batch
+        placed = reduce(DataFrame.unionByName, places).groupBy("table", "topic", "topic_id", "partition", "landed_at")
+        return placed.agg(
             sf.count(sf.lit(1)).alias("rows"),
             sf.collect_list("offset").alias("offsets"),
             sf.collect_set("own_id").alias("ids"),
-            sf.min("landed_at").alias("landed_at"),
         )
 
     def _unlisted(self, rows: DataFrame, table: str) -> DataFrame:
         listed = erasures.places(self._spark, self._lake, table)
         return rows.join(listed, list(KEY), "left_anti").withColumn("table", sf.lit(table))
-
-    def _with_batches(self, rows: DataFrame) -> DataFrame:
-        """Returns `rows` with the batch that landed them; null if `batches` does not have it."""
-        begin = self._read(BATCHES).select(
-            "topic_id", "partition", sf.col("from").alias("offset"), sf.struct(*_RANGE).alias("range")
-        )
-        begin = begin.join(rows.select("topic_id", "partition").distinct(), ["topic_id", "partition"], "left_semi")
-        order = Window.partitionBy("topic_id", "partition").orderBy("offset", "is_row")
-        both = begin.withColumn("is_row", sf.lit(0)).unionByName(
-            rows.withColumn("is_row", sf.lit(1)), allowMissingColumns=True
-        )
-        last = both.withColumn("range", sf.last("range", ignorenulls=True).over(order)).where("is_row = 1")
-        inside = sf.col("offset") < sf.col("range.to")
-        return last.select(*rows.columns, *(sf.when(inside, sf.col(f"range.{name}")).alias(name) for name in _RANGE))
 
     def _say(self, listed: DataFrame) -> dict[str, int]:
         """Logs a line for each table and partition; returns the rows of each table."""

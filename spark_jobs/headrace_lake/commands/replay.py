@@ -31,7 +31,7 @@ from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range
 from headrace_lake.kafka.start import claimed_lines, coverage, places, strays, within, without
 from headrace_lake.landing.quarantine import Quarantine
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import FAULT, Topics, quoted
+from headrace_lake.rows.decode import FAULT, Topics
 from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError
 from headrace_lake.spark.storage import Storage
@@ -41,8 +41,6 @@ from headrace_lake.tables.fence import REPLAYED, Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, QUARANTINE, SCHEMAS
 
 _1970: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PAGE: Final = 5_000  # rows of `batches` that the driver reads at once
-_ATTEMPTS: Final = 5  # at a step whose records Kafka deletes meanwhile
 _GONE: Final = "Kafka no longer holds it"
 _DROPPED: Final = "the tables no longer keep that day: LAKE__RETENTION_DAYS"
 _RECREATED: Final = "the topic was recreated"
@@ -144,7 +142,10 @@ class Replay:
             if self._stopping():
                 self._log.warning("replay stopped early: run it again for the rest")
                 break
-            total += self._step_with_retries(step, number)
+            try:
+                total += self._step(step, number)
+            except (PySparkException, Py4JJavaError) as error:  # as where Kafka deletes records meanwhile
+                raise HaltError(f"{root_cause(error)}: run it again for the rest") from error
         for ranges in self._unreplayable:
             self._log.warning("cannot replay", offsets=ranges)
         self._log.info(
@@ -166,27 +167,17 @@ class Replay:
         where = condition(request, topics, earliest, starts, ends)
         kept = self._kept_from()
         rows = self._spark.read.format("delta").load(f"{self._lake}/{BATCHES}").where(where)
-        after = "true"
-        while True:
-            page = rows.where(after).orderBy("epoch", "batch", "topic_id", "partition", "from").limit(_PAGE).collect()
-            for row in page:
-                at = earliest.get((row["topic"], row["partition"]), 0) if row["topic_id"] in ids else None
-                batch_range = BatchRange(
-                    row["topic"], row["topic_id"], row["partition"], row["from"], row["to"],
-                    row["to"] if at is None else min(max(row["from"], at), row["to"]),
-                    row["landed_at"],
-                )  # fmt: skip
-                if kept is not None and batch_range.landed_at.astimezone(UTC) < kept:
-                    self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _DROPPED)
-                elif self._can(batch_range, known=at is not None):
-                    yield batch_range
-            if len(page) < _PAGE:
-                return
-            last = page[-1]
-            after = (
-                f"(epoch, batch, topic_id, partition, `from`) > ({last['epoch']}L, {last['batch']}L,"
-                f" {quoted(last['topic_id'])}, {last['partition']}, {last['from']}L)"
-            )
+        for row in rows.orderBy("epoch", "batch", "topic_id", "partition", "from").toLocalIterator():
+            at = earliest.get((row["topic"], row["partition"]), 0) if row["topic_id"] in ids else None
+            batch_range = BatchRange(
+                row["topic"], row["topic_id"], row["partition"], row["from"], row["to"],
+                row["to"] if at is None else min(max(row["from"], at), row["to"]),
+                row["landed_at"],
+            )  # fmt: skip
+            if kept is not None and batch_range.landed_at.astimezone(UTC) < kept:
+                self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _DROPPED)
+            elif self._can(batch_range, known=at is not None):
+                yield batch_range
 
     def _kept_from(self) -> datetime | None:
         """Returns the time before which batches may lack rows that the tables' retention dropped on purpose."""
@@ -199,26 +190,6 @@ class Replay:
         elif batch_range.first_held > batch_range.start:
             self._unreplayable.add(batch_range, batch_range.start, batch_range.first_held, _GONE)
         return known and batch_range.first_held < batch_range.end
-
-    def _step_with_retries(self, step: list[BatchRange], number: int) -> ReplayResult:
-        """Does a step. If Kafka deletes some of its records meanwhile, does the rest of it again."""
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._step(step, number)
-            except (PySparkException, Py4JJavaError) as error:
-                left = self._still_there(step)
-                if left == step:
-                    raise HaltError(root_cause(error)) from error
-                self._log.debug("replay step shortened", exc_info=error)
-                step = left
-                if not step:
-                    return ReplayResult()
-        raise HaltError("Kafka deletes records faster than the replay reads them: replay from later ones on")
-
-    def _still_there(self, step: list[BatchRange]) -> list[BatchRange]:
-        earliest = self._brokers.offsets({batch_range.place for batch_range in step}, earliest=True)
-        cut = [replace(p, first_held=min(max(p.first_held, earliest[p.place]), p.end)) for p in step]
-        return [now for was, now in zip(step, cut, strict=True) if now == was or self._can(now, known=True)]
 
     def _step(self, step: list[BatchRange], number: int) -> ReplayResult:
         began = time.monotonic()

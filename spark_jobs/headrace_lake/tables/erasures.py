@@ -41,14 +41,10 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "topic": StringType(),
     "topic_id": StringType(),
     "partition": IntegerType(),
-    "epoch": LongType(),  # of the batch; null, like the next three, while `batches` does not have it
-    "batch": LongType(),
-    "from": LongType(),
-    "to": LongType(),
     "rows": LongType(),
     "offsets": ArrayType(LongType(), containsNull=False),
     "ids": ArrayType(StringType(), containsNull=False),  # that must not land again
-    "landed_at": TimestampType(),  # the earliest of the erased rows
+    "landed_at": TimestampType(),  # of the erased rows
     "erased_at": TimestampType(),  # when the list was written: rows are deleted after that
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,30 +14,20 @@ from pyspark.sql import Row
 Rows = list[dict[str, Any]]
 Condition = Callable[[Mapping[str, Any]], Any]
 
-BODY = '{"v": 1}'
-"""The body of each event."""
 CONDITIONS: dict[str, Condition] = {
     "false": lambda _: False,
     "true": lambda _: True,
 }
 """SQL over a row, and what it means here."""
 _RANGE = re.compile(r"topic_id = '(.*?)' and partition = (\d+) and offset >= (\d+)(?: and offset < (\d+))?")
-_LINE = re.compile(r"number = (\d+)L")
-_STREAM = re.compile(r"stream (?:=|like) '(.*?)'")
-_OF_STREAMS = re.compile(r"if\((\(stream .*\)), partition, null\)")
 _BY_TOPIC = re.compile(r"when '(.*?)' then '(.*?)'")
 
 
 @lru_cache(10_000)
 def condition(text: str) -> Condition:
-    """What a condition in SQL means; also those that name ranges of offsets, lines of `batches` or streams."""
+    """What a condition in SQL means; also those that name ranges of offsets."""
     if text in CONDITIONS:
         return CONDITIONS[text]
-    if streams := _STREAM.findall(text):
-        patterns = [stream.replace("%", "*").replace("\\", "") for stream in streams]
-        return lambda row: any(fnmatchcase(row["stream"], pattern) for pattern in patterns)
-    if lines := {int(number) for number in _LINE.findall(text)}:
-        return lambda row: row["number"] in lines
     ranges = [
         (topic_id, int(number), int(first), int(end) if end else 1 << 60)
         for topic_id, number, first, end in _RANGE.findall(text)
@@ -141,8 +130,6 @@ class Functions:
         return Expression(lambda _: value)
 
     def expr(self, text: str) -> Expression:
-        if found := _OF_STREAMS.fullmatch(text):
-            return self.when(Expression(condition(found[1])), self.col("partition"))
         if text.startswith("case topic "):
             ids = dict(_BY_TOPIC.findall(text))
             return Expression(lambda row: ids.get(row["topic"]))
@@ -159,9 +146,6 @@ class Functions:
             return next((found for part in parts if (found := part.value(row)) is not None), None)
 
         return Expression(first)
-
-    def to_date(self, name: str) -> Expression:
-        return Expression(lambda row: row[name].date().isoformat())
 
     def explode(self, name: str) -> Expression:
         return Expression(lambda row: row[name] or (), many=True)
@@ -266,14 +250,6 @@ class Frame:
 
         return self._then(act, [part.name for part in parts])
 
-    def selectExpr(self, text: str) -> Frame:
-        """The texts of bodies, which are all the same."""
-        name = text.rpartition(" as ")[2]
-        return self._then(lambda rows: [{name: BODY} for _ in rows], [name])
-
-    def limit(self, most: int) -> Frame:
-        return self._then(lambda rows: rows[:most])
-
     def withColumn(self, name: str, value: Expression) -> Frame:
         columns = [*self._columns, name] if self._columns else ()
         return self._then(lambda rows: [{**row, name: value.value(row)} for row in rows], columns)
@@ -313,9 +289,6 @@ class Frame:
 
     def orderBy(self, *names: str) -> Frame:
         return self._then(lambda rows: sorted(rows, key=lambda row: [row[name] for name in names]))
-
-    def repartition(self, _: str) -> Frame:
-        return self
 
     def createOrReplaceTempView(self, _: str) -> None:
         """A view is read when it is used: `Spark.sql` does that."""
@@ -359,6 +332,9 @@ class Frame:
 
     def collect(self) -> list[Row]:
         return [Row(**row) for row in self.read()]
+
+    def toLocalIterator(self) -> Iterator[Row]:
+        return iter(self.collect())
 
     def isEmpty(self) -> bool:
         return not self.read()
