@@ -23,7 +23,6 @@ from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.fence import Fence
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_reader.proof import exactly_once
@@ -73,18 +72,6 @@ class Runs:
         """A run that dies when it comes to a step, a method of a class of the job's."""
         dies = mock.patch.object(owner, step, side_effect=RuntimeError("killed here"))
         with dies, pytest.raises(HaltError, match="killed here"):
-            self.run(**options)
-
-    def killed_behind(self, table: str, **options: Any) -> None:
-        """A run that dies when it has written a table."""
-        write = Fence.write
-
-        def dies(fence: Fence, name: str, *rest: Any) -> None:
-            write(fence, name, *rest)
-            if name == table:
-                raise RuntimeError("killed here")
-
-        with mock.patch.object(Fence, "write", dies), pytest.raises(HaltError, match="killed here"):
             self.run(**options)
 
     def replay(self, request: ReplayRequest = EVERYTHING, *, dry_run: bool = False, **settings: Any) -> ReplayResult:

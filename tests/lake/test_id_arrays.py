@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from headrace_lake.dedup.id_arrays import IdArrays, IdRows
-from headrace_lake.dedup.index import ELSEWHERE, OFFSET_BITS, IdKind
+from headrace_lake.dedup.index import ELSEWHERE, IdKind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,30 +65,6 @@ def test_out_of_room_it_loses_no_event_and_tells_what_it_still_can(parts: list[A
                 model.landed.setdefault(asked.id, []).append((asked.time, asked.place))
             assert arrays.state().ids <= most
     assert arrays.state().bytes <= 48 * most
-
-
-@settings(deadline=None)
-@given(batches(), st.sets(st.integers(0, 71)))
-def test_what_was_no_event_hides_none(history: list[list[IdEvent]], no_events: set[int]) -> None:
-    """The index checks records that were not events, then removes them: each other duplicate still has its original."""
-    arrays = IdArrays(HORIZON, AMPLE)
-    landed: set[IdEvent] = set()
-    for batch in history:
-        events = [event for event in batch if event.place & ((1 << OFFSET_BITS) - 1) not in no_events]
-        arrays.check_and_add(rows(batch))
-        arrays.remove(rows(event for event in batch if event not in events).place)
-        duplicates = dict(zip(events, arrays.check_and_add(rows(events)).tolist(), strict=True))
-        landed |= {event for event, duplicate in duplicates.items() if not duplicate}
-        for event, duplicate in duplicates.items():
-            near = [
-                other for other in landed
-                if other.id == event.id and other.place != event.place and abs(other.time - event.time) <= HORIZON
-                and other.kind != IdKind.UNIQUE
-            ]  # fmt: skip
-            assert bool(near) == duplicate or (event.kind == IdKind.UNIQUE and event in landed)
-    remembered = {event for event in landed if event.kind != IdKind.UNIQUE}
-    assert arrays.state().ids == len(remembered)
-    assert arrays.uniques == sum(event.id[0] == "u" for event in remembered)
 
 
 def test_places_of_topics_that_are_no_more_are_no_records_place() -> None:

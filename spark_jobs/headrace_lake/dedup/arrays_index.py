@@ -72,9 +72,9 @@ class ArraysIndex(DedupIndex):
         self._again = False  # whether the last batch had duplicates: then the next is likely to have some, too
 
     @override
-    def add_landed(self, since: int, inside: str = "true") -> None:
+    def add_landed(self, since: int) -> None:
         """Reads the table in slices of time, newest first."""
-        landed = lookup.landed(self._spark, self._lake, since, self._topic_id, inside)
+        landed = lookup.landed(self._spark, self._lake, since, self._topic_id)
         for first, end in _slices(landed):
             self._ids.add(_rows(landed.where(f"time >= {first}L and time < {end}L"), IdKind.LANDED))
 

@@ -83,11 +83,6 @@ class IdArrays:
         known, _ = self._find(entries)
         self._insert(entries.take(~known))
 
-    def remove(self, places: Longs) -> None:
-        """Removes the entries of these places: their records were not events."""
-        self._runs = [kept for run in self._runs if len(kept := run.take(np.isin(run.place, places, invert=True)))]
-        self._count_uniques()
-
     def check_and_add(self, rows: IdRows) -> Flags:
         """Returns which of `rows` are duplicates, checked in order. Adds the others."""
         key = _mixed(rows.high, rows.low)
@@ -148,9 +143,6 @@ class IdArrays:
             while len(self._runs) > 1:
                 self._merge()
             self._forget()
-        self._count_uniques()
-
-    def _count_uniques(self) -> None:
         self.uniques = sum(int(np.count_nonzero(run.place < 0)) for run in self._runs)
 
     def _merge(self) -> None:

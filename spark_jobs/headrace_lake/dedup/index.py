@@ -64,8 +64,8 @@ class WriteRows(Protocol):
 class DedupIndex(Protocol):
     """An index of the ids that landed lately; finds duplicates."""
 
-    def add_landed(self, since: int, inside: str = "true") -> None:
-        """Adds the events table's ids since `since` (ms), of the rows that meet `inside` (SQL). Blocks until done."""
+    def add_landed(self, since: int) -> None:
+        """Adds the events table's ids since `since` (ms). Blocks until done."""
 
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
         """Adds the column `DUPLICATE` to `decoded` (see `decode.events`), passes it to `write`, and returns what that returns.
@@ -84,7 +84,7 @@ class NoIndex(DedupIndex):
     """Finds no duplicates."""
 
     @override
-    def add_landed(self, since: int, inside: str = "true") -> None:
+    def add_landed(self, since: int) -> None:
         pass
 
     @override

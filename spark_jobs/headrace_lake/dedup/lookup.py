@@ -48,14 +48,13 @@ def place(topic_id: str | None = None) -> str:
     return f"if({_UNIQUE}, ({here}) | shiftleft(1L, 63), {here})"
 
 
-def landed(spark: SparkSession, lake: str, since: int, topic_id: str, inside: str) -> DataFrame:
-    """Returns (event_id, time, place) of the table's events since `since` (ms) that an index should hold, of those `inside`
-    (SQL).
+def landed(spark: SparkSession, lake: str, since: int, topic_id: str) -> DataFrame:
+    """Returns (event_id, time, place) of the table's events since `since` (ms) that an index should hold.
 
     Skips files by their times.
     """
     rows = live_rows(spark, f"{lake}/{EVENTS}", _OF_INDEX, ("received_time", since))
-    rows = rows.where(f"received_time >= {_moment(since)}").where(inside)
+    rows = rows.where(f"received_time >= {_moment(since)}")
     rows = rows.where(f"startswith(event_id, '{DETERMINISTIC.decode()}') or {_REPUBLISHED}")
     return rows.selectExpr("event_id", f"{TIME} as time", f"{place(topic_id)} as place")
 

@@ -41,9 +41,9 @@ class MapIndex(DedupIndex):
         self._function = function_of(spark, self._ids)
 
     @override
-    def add_landed(self, since: int, inside: str = "true") -> None:
+    def add_landed(self, since: int) -> None:
         """Reads the table in Spark's tasks; no row passes through Python."""
-        self._take(lookup.landed(self._spark, self._lake, since, self._topic_id, inside), IdKind.LANDED)
+        self._take(lookup.landed(self._spark, self._lake, since, self._topic_id), IdKind.LANDED)
 
     @override
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:

@@ -6,20 +6,16 @@ import os
 import re
 import uuid
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.jvm import java_class
-
-_APPEARS_WHEN_CLOSED: Final = frozenset({"s3a", "gs"})
-"""Object stores: a file appears when it is closed, and a rename is a copy."""
 
 
 class Storage:
-    """Reads and writes whole small text files. Every call blocks on storage and may raise `Py4JJavaError`."""
+    """Reads whole small text files, and moves and deletes files. Every call blocks on storage and may raise `Py4JJavaError`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -62,27 +58,11 @@ class Storage:
         finally:
             stream.close()
 
-    def write(self, path: str, text: str) -> None:
-        """Writes a new file `path`, atomically: all of it or nothing. The file must not exist yet."""
-        there, files = self._at(path)
-        if self.scheme(path) in _APPEARS_WHEN_CLOSED:
-            self._create(files, there, text, overwrite=False)
-            return
-        draft, _ = self._at(f"{path}.draft")
-        self._create(files, draft, text, overwrite=True)
-        if not files.rename(draft, there):
-            raise HaltError(f"{path} cannot be written: it exists already, or its folder does not")
-
     def scheme(self, path: str) -> str:
         """Returns the scheme of `path`'s file system (``file``, ``hdfs``, ``s3a``); a path without one is on the default file
         system.
         """
         return self._system(path)[1]
-
-    def _create(self, files: Any, there: Any, text: str, *, overwrite: bool) -> None:
-        stream = files.create(there, overwrite)
-        stream.write(bytearray(text.encode()))
-        stream.close()
 
     def delete(self, path: str) -> bool:
         """Deletes the file `path`, or the folder with all its content; False if it was missing."""

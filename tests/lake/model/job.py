@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
-from zlib import crc32
 
 from headrace_lake.commands import erase, replay, replay_rows
 from headrace_lake.dedup import lookup
@@ -58,7 +57,7 @@ SLACK = 60.0
 """Seconds by which a record may be late (`KAFKA__ACK_DEADLINE`)."""
 
 TABLES = (BATCHES, EVENTS_TABLE, QUARANTINE_TABLE, DUPLICATES, GAPS)
-COLUMNS = dict.fromkeys((*KEY, "topic", "event_id", "protocol", "stream", "received_time", "landed_at", DAY), "string")
+COLUMNS = dict.fromkeys((*KEY, "topic", "event_id", "protocol", "received_time", "landed_at", DAY), "string")
 """Those of the events table that the model fills."""
 CONDITIONS |= {
     replay_rows.WANTED: lambda row: row[replay_rows.WANTED],
@@ -70,11 +69,6 @@ CONDITIONS |= {
 
 class DataLossError(PySparkException):
     """Spark's engine finds that Kafka does not hold the offsets of a batch."""
-
-
-def stream_of(event_id: str) -> str:
-    """The stream of an event."""
-    return f"s{crc32(event_id.encode()) % 4}"
 
 
 class World:
@@ -136,7 +130,7 @@ class World:
                     raise DataLossError(message=f"{name}: some data may have been lost")
                 rows += [
                     {"topic": name, "topic_id": topic.id, "partition": number, "offset": record.offset, "event_id": record.id,
-                     "received_time": record.time, "stream": stream_of(record.id)}
+                     "received_time": record.time}
                     for record in topic.partitions[number].records
                     if first <= record.offset < end
                 ]  # fmt: skip
@@ -308,7 +302,7 @@ class Ids(DedupIndex):
         self._topic_id = topic_id
         self._known: dict[str, tuple[int, Any]] = {}
 
-    def add_landed(self, since: int, inside: str = "true") -> None:
+    def add_landed(self, since: int) -> None:
         self._world.step()
         for row in self._world.disk.table(f"{self._lake}/{EVENTS_TABLE}").rows:
             if row["received_time"] >= since:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
@@ -23,9 +23,6 @@ from headrace_lake.spark.storage import Storage, local_path
 from headrace_lake.tables.append import DELTA, actions_of, new_name
 from headrace_lake.tables.layout import DAY
 from headrace_lake.upkeep.merging.parquet_merge import Form, Statistics, merge_files, unsupported
-
-_NO_CHANGE: Final = {"dataChange": "false"}
-"""Readers that follow the table skip such a commit: it moves rows only."""
 
 Check = Callable[[], bool]
 
