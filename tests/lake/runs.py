@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -86,9 +85,6 @@ class Runs:
 
     def check(self) -> None:
         check_landed(self.lake, self.sent)
-
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.checkpoint)
 
     def said(self, event: str) -> list[dict[str, Any]]:
         """The fields of the last job's, or replay's, log lines with `event`."""

@@ -93,10 +93,6 @@ class TestOnKafka:
         gone(runs)
         assert runs.query("select * from batches order by all") == said
 
-        runs.lose_checkpoint()
-        runs.run()
-        gone(runs)
-
     def test_an_erased_event_that_is_sent_again_does_not_land(self, runs: Runs) -> None:
         runs.send(400)
         runs.run()

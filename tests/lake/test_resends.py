@@ -164,13 +164,12 @@ def _resends() -> tuple[list[Sent], list[Sent]]:
     return lands, collapses
 
 
-def test_resends_collapse_within_the_horizon_across_runs_and_a_lost_checkpoint(lake: Lake) -> None:
+def test_resends_collapse_within_the_horizon_across_runs(lake: Lake) -> None:
     lake.publish(*FIRST)
     lake.run()
     assert lake.landed() == _rows(*FIRST)
     lands, collapses = _resends()
     lake.publish(*lands, *collapses)
-    lake.lose_checkpoint()
     lake.run()
     assert lake.landed() == _rows(*FIRST, *lands)
     assert lake.duplicates() == len(collapses)
@@ -260,7 +259,6 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
         Sent(u(20), MS + 1, 0),  # not a copy
     ]
     lake.publish(*copies, *lands)
-    lake.lose_checkpoint()
     lake.run()
     assert lake.ids() == _ids(*first, *lands)
     assert lake.duplicates() == len(copies)

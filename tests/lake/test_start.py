@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from headrace_cli.verbs import query
@@ -32,7 +34,7 @@ def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> 
     runs.send(400, mark="b")
     runs.run()
     runs.check()
-    runs.lose_checkpoint()
+    shutil.rmtree(runs.checkpoint)
     runs.send(400, mark="c")
     runs.run()
     runs.check()
