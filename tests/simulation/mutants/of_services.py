@@ -75,8 +75,6 @@ SERVICES: Final = (
     Mutant("a claim is not read back", _PARTITION, "        await self.read()\n        if self.fold.claim != claim:\n            raise FencedError\n", "        self.fold.apply(self.fold.next_offset, \"\", claim, 0)\n", "segment"),
     Mutant("who has lost a race for a claim owns", _PARTITION, "        if self.fold.claim != claim:\n            raise FencedError\n", "", "segment"),
     Mutant("an owner claims the epoch that is there", _OWNER, "epoch=last.epoch + 1", "epoch=last.epoch", "segment"),
-    Mutant("an owner goes on when it is not known what is stored", _PARTITION, "            if error.in_doubt or error.policy is not DeliveryPolicy.POISON:\n                raise\n", "", "segment"),
-    Mutant("a former owner goes on with another producer id", "headrace_common.kafka.producer", "                    if identity is None and lane.adopted:\n                        raise errors.InvalidProducerEpoch\n", "", "segment"),
     Mutant("a block lacks its last event on the topic", _BLOCKS, "        if made:\n            yield made", "        if made:\n            yield made if len(made) < 3 else made[:-1]", "segment"),
     Mutant("an event has its block's last level", _BLOCKS, "            about = about_writer % level\n", "            about = about_writer % run.after\n", "segment"),
     Mutant("a message is stored with the next one's number", _SUBSCRIPTION, "meta.device, meta.sequence, meta.created_ms, start", "meta.device, meta.sequence + 1, meta.created_ms, start", "logjam"),
