@@ -53,7 +53,7 @@ def _run(settings: MirrorProcessSettings, log: Log, *, once: bool) -> None:
         from headrace_mirror.follower import Follower
         from headrace_mirror.metrics import MirrorMetrics
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install 'headrace-lake[iceberg]'") from error
+        raise ConfigError(f"{error.name} is not installed: pip install './spark_jobs[iceberg]'") from error
     metrics = MirrorMetrics()
     follower = Follower(settings.mirror, metrics, log)
     if once:

@@ -36,7 +36,6 @@ from headrace_common.record.event import Event as Event
 from headrace_common.record.event import FieldHash as FieldHash
 from headrace_common.record.event import Part as Part
 from headrace_common.record.event import Reject as Reject
-from headrace_common.record.event import deterministic_frame_ids as deterministic_frame_ids
 from headrace_common.record.event import deterministic_id as deterministic_id
 from headrace_common.record.event import rfc3339 as rfc3339
 from headrace_common.record.event import rfc3339_ms as rfc3339_ms

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from headrace_common.operations.errors import ConfigError
 
-PIP: Final = "pip install 'headrace-common[msk]'"
+PIP: Final = "pip install './libs/common[msk]'"
 
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 """Variables from which AWS's own clients take a region; a role for a service account sets the first."""

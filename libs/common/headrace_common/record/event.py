@@ -245,11 +245,6 @@ def id_behind(begin: bytes, name: bytes, content: bytes) -> bytes:
     return DETERMINISTIC + hexlify(_blake2b(hashed, digest_size=16).digest())
 
 
-def deterministic_frame_ids(protocol: str, *fields: bytes | bytearray | memoryview) -> FrameIds:
-    """Returns the ids for a small frame's events: the same as those of a `FieldHash` of `fields`."""
-    return FrameIds(deterministic_id(protocol, *fields)[:26])
-
-
 def unique_id() -> bytes:
     """Returns ``u.`` + 32 random hex digits."""
     return UNIQUE + os.urandom(16).hex().encode()
