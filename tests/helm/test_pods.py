@@ -81,11 +81,12 @@ def test_node_ports_are_those_that_were_given() -> None:
     assert {name: port["nodePort"] for name, port in ports.items()} == {"logjam": 30005, "logjam-pull": 30006}
 
 
-def test_scaling_is_on_what_runs_out_and_never_on_devices() -> None:
+def test_scaling_is_on_what_runs_out_and_never_on_devices_or_segments() -> None:
     objects = scenario("autoscaling")
     assert {each["metadata"]["name"] for each in of(objects, "HorizontalPodAutoscaler")} == {
-        f"headrace-{name}" for name in ("forward", "lumberjack", "courier", "segment")
+        f"headrace-{name}" for name in ("forward", "lumberjack", "courier")
     }
+    assert one(objects, "Deployment", "headrace-segment")["spec"]["replicas"] == 1
     spec = one(objects, "HorizontalPodAutoscaler", "headrace-forward")["spec"]
     cpu, budget = spec["metrics"]
     assert cpu["resource"]["target"] == {"type": "AverageValue", "averageValue": "600m"}

@@ -234,6 +234,7 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
             "receivers.logjam.autoscaling.enabled=true,receivers.logjam.settings.logjam.endpoints.a=tcp://a:1",
             "receivers.logjam.autoscaling.enabled: ",
         ),
+        ("receivers.segment.autoscaling.enabled=true", "receivers.segment.autoscaling.enabled: "),
         (f"{OWN},networkPolicy.egress=true", "networkPolicy.kafka: "),
         ("monitoring.disabledRules[0]=HeadraceNothing", "monitoring.disabledRules: there is no alert HeadraceNothing"),
         ("labels.app\\.kubernetes\\.io/name=mine", "labels: app.kubernetes.io/name is the chart's own"),

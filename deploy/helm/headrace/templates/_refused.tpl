@@ -94,8 +94,8 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- range $port, $_ := dig "service" "nodePorts" dict .own -}}
 {{- if not (has $port $known) }}{{ fail (printf "%s.service.nodePorts: there is no port %s." $where $port) }}{{ end -}}
 {{- end -}}
-{{- if and (include "headrace.receiver.stateful" .) (dig "autoscaling" "enabled" false .own) -}}
-{{- fail (printf "%s.autoscaling.enabled: each replica consumes every device, so load never falls: set replicas." $where) -}}
+{{- if and (or (include "headrace.receiver.stateful" .) (eq .name "segment")) (dig "autoscaling" "enabled" false .own) -}}
+{{- fail (printf "%s.autoscaling.enabled: each replica consumes every device, or one owns all segments: more of them make no load less." $where) -}}
 {{- end -}}
 {{- if and .values.podDisruptionBudget.enabled (has (toString .values.podDisruptionBudget.maxUnavailable) (list "0" "0%")) -}}
 {{- fail (printf "%s.podDisruptionBudget.maxUnavailable: with %v no node can be drained." $where .values.podDisruptionBudget.maxUnavailable) -}}
