@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,8 +67,8 @@ class EntryBuilder:
     """Builds the parts of one message's entries.
 
     `ids`: ids of events in general; `content_ids`: ids of events whose time is a whole millisecond, where the chunk may be a
-    hash of the content (two equal lines are then two events). `attributes`: the message's own, as JSON, or empty; `about`:
-    those that go with an entry's raw bytes, so that it can be decoded again.
+    hash of the content (two equal lines are then two events). `attributes`: the message's own, as JSON, or empty; `about`
+    makes those that go with an entry's raw bytes, so that it can be decoded again.
     """
 
     envelope: Envelope
@@ -76,7 +76,7 @@ class EntryBuilder:
     content_ids: FrameIds
     received_ms: int
     attributes: bytes
-    about: dict[str, Any]
+    about: Callable[[], dict[str, Any]]
     event_bytes: int
     depth: int
 
@@ -147,7 +147,7 @@ class EntryBuilder:
 
     def tail(self, raw: Bytes, index: int, reason: Reason, detail: str) -> Part:
         """Returns the entries from `index` on, as one reject."""
-        attributes = orjson.dumps({**self.about, Attribute.INDEX.value: index})
+        attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
         return self.envelope.reject(reason, detail, bytes(raw), self.ids(index), attributes)
 
     def _carefully(self, raw: memoryview, index: int) -> Generator[Pause, None, Part]:

@@ -133,9 +133,13 @@ class MessageFrame(Frame):
         ids = yield from message_ids(tag_bytes, self._option.chunk, self._origin.name, body, self.received_ms // 1000)
         attributes = self._with_chunk(attributes)
         encoded = bytes(memoryview(orjson.dumps(attributes))) if attributes else b""  # what orjson returns takes 4 KB
-        about = {ForwardAttribute.TAG.value: tag, **attributes}
-        if len(self._option.text or self._option.raw) <= LONGEST_OPTION:
-            about[ForwardAttribute.OPTION.value] = orjson.Fragment(self._option.json())
+
+        def about() -> dict[str, Any]:
+            option: dict[str, Any] = {}
+            if len(self._option.text or self._option.raw) <= LONGEST_OPTION:
+                option[ForwardAttribute.OPTION.value] = orjson.Fragment(self._option.json())
+            return {ForwardAttribute.TAG.value: tag, **attributes, **option}
+
         return EntryBuilder(
             self._origin.envelope(tag),
             *ids,
