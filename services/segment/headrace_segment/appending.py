@@ -73,6 +73,7 @@ class Appending:
         self._waiting: deque[_Asked] = deque()
         self._under_way: list[_Asked] = []
         self._sessions: dict[tuple[str, bytes], _Session] = {}
+        self._by_caller: dict[Caller, set[tuple[str, bytes]]] = {}
 
     def __len__(self) -> int:
         """Returns the number of writers that are set up."""
@@ -139,7 +140,7 @@ class Appending:
                 answers.append((asked, self._opened(question, asked.caller)))
             if isinstance(asked.record, Delete):
                 for key in [key for key in self._sessions if key[0] == asked.segment]:
-                    del self._sessions[key]
+                    self._forget(key)
         for asked, answer in answers:
             asked.answer(answer)
         return taken
@@ -151,10 +152,11 @@ class Appending:
 
     def lost(self, why: str) -> None:
         """Ends all conversations that wait, or have set up a writer. What is under way may be stored, by what is known here."""
-        callers = [session.caller for session in self._sessions.values()]
+        callers = [*self._by_caller]
         self._sessions.clear()
+        self._by_caller.clear()
         waiting, self._waiting = self._waiting, deque()
-        for caller in dict.fromkeys(callers):
+        for caller in callers:
             caller.end(why)
         self._end([*self._under_way, *waiting], why)
 
@@ -170,8 +172,18 @@ class Appending:
             if asked.caller is caller:
                 asked.answer(OutcomeUnknown())
         self._drop_answered()
-        for key in [key for key, session in self._sessions.items() if session.caller is caller]:
+        for key in self._by_caller.pop(caller, ()):
             del self._sessions[key]
+
+    def _forget(self, key: tuple[str, bytes]) -> _Session | None:
+        """Removes and returns a writer's session, if it has one."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            of_caller = self._by_caller[session.caller]
+            of_caller.remove(key)
+            if not of_caller:
+                del self._by_caller[session.caller]
+        return session
 
     def _drop_answered(self) -> None:
         self._waiting = deque(asked for asked in self._waiting if asked.caller or asked.question is None)
@@ -247,8 +259,10 @@ class Appending:
             return LimitExceeded(exceeded)
         if writer is not None and writer.numbering is not question.numbering:
             return Refused(name, question.writer, session.id, None, Refusal.NUMBERING)
-        before = self._sessions.get((name, question.writer))
-        self._sessions[name, question.writer] = session
+        key = name, question.writer
+        before = self._forget(key)
+        self._sessions[key] = session
+        self._by_caller.setdefault(caller, set()).add(key)
         if before is not None and before.caller is not session.caller:
             before.caller.tell(SessionLost(question.writer, before.id))
         level = writer.level if writer else question.numbering.first

@@ -146,7 +146,7 @@ class Partition:
     async def _claim(self, claim: Claim, producer: Producer) -> None:
         producer.adopt(self._where, claim.producer_id, claim.epoch)
         batch = KeyedBatch(self._settings.batch_bytes)
-        batch.add(b"", claim.encode(), _now_ms())
+        batch.add(b"", claim.encode(), now_ms())
         await self._store(producer, batch)
         await self.read()
         if self.fold.claim != claim:
@@ -165,8 +165,8 @@ class Partition:
             while self.appending:
                 if (turn := producer.turn(self._where)) is not None:
                     await asyncio.wait({turn})  # what is asked meanwhile goes with it
-                batch, now_ms = KeyedBatch(self._topic.batch_bytes(self._settings.batch_bytes)), _now_ms()
-                if self.appending.fill(lambda key, value: batch.add(key, value, now_ms)):  # noqa: B023  (it is called now)
+                batch, stamp = KeyedBatch(self._topic.batch_bytes(self._settings.batch_bytes)), now_ms()
+                if self.appending.fill(lambda key, value: batch.add(key, value, stamp)):  # noqa: B023  (it is called now)
                     await self._append(producer, batch)
 
     async def _append(self, producer: Producer, batch: KeyedBatch) -> None:
@@ -182,7 +182,7 @@ class Partition:
         if offset >= 0 and offset != self.fold.next_offset:
             raise UnreadableError("the log lost records that were stored: it is read again")
         async with self.still:
-            taken = self.appending.stored(self.fold.next_offset, time_ms if time_ms >= 0 else _now_ms())
+            taken = self.appending.stored(self.fold.next_offset, time_ms if time_ms >= 0 else now_ms())
         self._remember(taken)
         self._heard({name for name, _ in taken}, sum(isinstance(record, Block) for _, record in taken))
 
@@ -229,5 +229,6 @@ class Partition:
         self.appending = self._new_appending()
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Returns the Unix time."""
     return time.time_ns() // 1_000_000

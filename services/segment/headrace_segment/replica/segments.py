@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -22,7 +21,7 @@ from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import OutcomeUnknown
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.owner import Owner
-from headrace_segment.replica.partition import Partition
+from headrace_segment.replica.partition import Partition, now_ms
 from headrace_segment.replica.readers import Asked, Readers
 from headrace_segment.replica.topics import needed_bytes, problems
 from headrace_segment.replica.upkeep import PartitionUpkeep
@@ -88,7 +87,7 @@ class Segments(Backend, OwnParts):
                 self._exceeds,
             )
             self._partitions.append(partition)
-            upkeep = PartitionUpkeep(partition, settings.kafka, settings.segment, _now_ms, self._metrics, runtime.log)
+            upkeep = PartitionUpkeep(partition, settings.kafka, settings.segment, now_ms, self._metrics, runtime.log)
             runtime.tasks.start(upkeep.run(), f"segments upkeep {number}")
         self._problem = None
         self._owner = Owner(
@@ -208,7 +207,3 @@ class Segments(Backend, OwnParts):
         metrics.bytes.set(sum(segment.length - segment.start for segment in segments))
         metrics.sessions.set(sum(len(each.appending) for each in self._partitions))
         metrics.replies_bytes.set(self._readers.used)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
