@@ -588,7 +588,7 @@ class TestBounds:
             assert held() is None
 
     async def test_a_long_frame_leaves_in_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever comes meanwhile waits until Kafka has answered for one of them."""
+        """A pump that comes meanwhile waits until Kafka has answered for one of them."""
         monkeypatch.setattr(scheduler, "TIME_SLICE", 0.0)  # a few parts to each slice
         monkeypatch.setattr(scheduler, "MOST_REST", 0.0)
         async with Stage(slow_loop()) as stage:
