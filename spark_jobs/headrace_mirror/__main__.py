@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from headrace_common.operations import log as logs
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import describe, load
 from headrace_common.operations.tasks import stops
@@ -42,6 +42,13 @@ def main() -> int:
     except HeadraceError as error:
         log.error("stopped", reason=str(error))
         return EXIT_CONFIG if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:  # with --once; else SIGINT is handled
+        log.warning("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        log.debug("failed", exc_info=error)
+        log.error("stopped", reason=f"{type(error).__name__}: {error}")
+        return 1
     log.info("ended")
     return 0
 

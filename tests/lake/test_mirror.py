@@ -533,6 +533,14 @@ def test_the_command_catches_up_once(lake: Lake, monkeypatch: pytest.MonkeyPatch
     lake.check()
 
 
+def test_the_command_that_fails_once_says_so_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)  # there are no tables yet
+    monkeypatch.setenv("HEADRACE_MIRROR__CATALOG", json.dumps(lake.properties))
+    with structlog.testing.capture_logs() as lines:
+        assert command(lake, monkeypatch, "--once") == 1
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["stopped"]
+
+
 def test_without_a_catalog_the_command_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert command(lake, monkeypatch, "--once") == EXIT_CONFIG
 
