@@ -69,7 +69,7 @@ async def topics(kafka: EmbeddedKafka) -> KafkaSettings:
 async def receivers(
     topics: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[dict[str, Receiver]]:
-    for name in ("bootstrap_servers", "events_topic", "quarantine_topic", "segments_topic", "snapshots_topic"):
+    for name in ("bootstrap_servers", "events_topic", "quarantine_topic", "segments_topic"):
         for variable, value in environment("kafka", **{name: getattr(topics, name)}).items():
             monkeypatch.setenv(variable, value)
     started = {dialect.name: Receiver.of(dialect, topics, tmp_path) for dialect in REAL}

@@ -106,7 +106,6 @@ class TestEnsure:
             (settings.events_topic, 5, {**records, "retention.ms": str(10 * DAY_MS)}),
             (settings.quarantine_topic, 3, {**records, "retention.ms": str(30 * DAY_MS)}),
             (settings.segments_topic, 2, segments),
-            (settings.snapshots_topic, 2, {"cleanup.policy": "compact"}),
         ):
             has, entries = await seen(settings, topic)
             assert (has, {name: entries[name] for name in promised}) == (partitions, promised)

@@ -100,7 +100,6 @@ class Contained(Receiver):
                 events_topic=self.kafka.events_topic,
                 quarantine_topic=self.kafka.quarantine_topic,
                 segments_topic=self.kafka.segments_topic,
-                snapshots_topic=self.kafka.snapshots_topic,
             ),
             **environment("log", format="json"),
         }

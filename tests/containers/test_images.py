@@ -93,7 +93,7 @@ def test_a_receivers_image_makes_the_topics(
 ) -> None:
     """As the chart's job and compose's do."""
     own = uuid.uuid4().hex[:8]
-    names = {f"{kind}_topic": f"{own}.{kind}" for kind in ("events", "quarantine", "segments", "snapshots")}
+    names = {f"{kind}_topic": f"{own}.{kind}" for kind in ("events", "quarantine", "segments")}
     given = environment("kafka", bootstrap_servers=KafkaContainer.INSIDE, **names)
     wanted = {**TOPICS, "environment": given, "network": network.name}
     status, log = run(client, reference(dialect.name), **wanted)

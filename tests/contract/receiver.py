@@ -35,7 +35,6 @@ def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[st
             "events_topic": kafka.events_topic,
             "quarantine_topic": kafka.quarantine_topic,
             "segments_topic": kafka.segments_topic,
-            "snapshots_topic": kafka.snapshots_topic,
         },
         "listen": {"host": HOST},
         "ops": {"host": HOST, "port": 0},

@@ -152,7 +152,7 @@ def now(work: Coroutine[Any, Any, T]) -> T:
 def unmade(bootstrap: str) -> KafkaSettings:
     """Names of topics that nobody else uses."""
     mark = uuid.uuid4().hex[:8]
-    names = {f"{kind}_topic": f"{kind}.{mark}" for kind in ("events", "quarantine", "segments", "snapshots")}
+    names = {f"{kind}_topic": f"{kind}.{mark}" for kind in ("events", "quarantine", "segments")}
     return KafkaSettings(bootstrap_servers=bootstrap, **names)
 
 
@@ -168,4 +168,4 @@ def apart(kafka: KafkaSettings, segments: int) -> KafkaSettings:
     if not segments:
         return kafka
     own = own_topics(kafka.bootstrap_servers, TopicSettings(segments_partitions=segments))
-    return kafka.model_copy(update={"segments_topic": own.segments_topic, "snapshots_topic": own.snapshots_topic})
+    return kafka.model_copy(update={"segments_topic": own.segments_topic})

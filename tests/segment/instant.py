@@ -78,7 +78,7 @@ class InstantStore:
 
     def __init__(self) -> None:
         self.fold = Fold()
-        self.log: list[tuple[bytes, bytes]] = []
+        self.log: list[tuple[bytes, records.Record]] = []
         ids = itertools.count(1)
         self.appending = Appending(self.fold, lambda: next(ids).to_bytes(16, "big"), lambda name, writer: None)
         self.append("", records.Claim(1, 0, bytes(16)))
@@ -93,14 +93,15 @@ class InstantStore:
         while self.appending.fill(self._add):
             self.appending.stored(self.fold.next_offset, NOW_MS)
 
-    def _add(self, key: bytes, value: bytes) -> bool:
-        self.log.append((key, value))
+    def _add(self, key: bytes, record: records.Record) -> bool:
+        self.log.append((key, record))
         return True
 
     def content(self, segment: str, start: int = 0, length: int = 1 << 30) -> bytes:
         gathering = Gathering.of(segment, self.fold.segments[segment], start, length)
         while not gathering.done:
-            gathering.take(gathering.next_log_offset, *self.log[gathering.next_log_offset])
+            key, record = self.log[gathering.next_log_offset]
+            gathering.take(gathering.next_log_offset, key, record.encode())
         return gathering.data
 
     def answer(self, question: StoreQuestion) -> object:

@@ -26,7 +26,7 @@ class Naive:
     def apply(self, name: str, record: records.Record) -> str | None:
         """Takes the next record. Returns why an owner must not have stored it; None if it may."""
         there = self.segments.get(name)
-        if isinstance(record, records.Claim):
+        if isinstance(record, records.Claim | records.Checkpoint):
             return None
         if isinstance(record, records.Create):
             if there:

@@ -1,4 +1,4 @@
-"""What an owner appends, and the fold of it, against a naive model of the log: every record, every read, every snapshot."""
+"""What an owner appends, and the fold of it, against a naive model of the log: every record, every read, every checkpoint."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import pytest
-from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.appending import Appending, Question
 from headrace_segment.questions import (
     AppendBlock,
@@ -16,8 +15,9 @@ from headrace_segment.questions import (
     OutcomeUnknown,
     SessionLost,
 )
-from headrace_segment.replica.snapshot_topic import SnapshotTopic
+from headrace_segment.store import checkpoint as checkpoints
 from headrace_segment.store import state
+from headrace_segment.store.checkpoint import checkpoint
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Appended, Changed, Opened, Refusal
 from headrace_segment.store.reading import Gathering
@@ -30,12 +30,13 @@ from headrace_segment.store.records import (
     Delete,
     LogError,
     Numbering,
+    Record,
     Seal,
     Truncate,
     decode,
     segment_of,
+    start_of,
 )
-from headrace_segment.store.snapshots import Snapshots, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,10 +108,18 @@ class Bench:
             self.appending.stored(self.fold.next_offset, 0)
             self.batch = []
 
-    def _add(self, key: bytes, value: bytes) -> bool:
+    def checkpoint(self, parts: int | None = None) -> int:
+        """Returns its offset."""
+        begin = self.fold.next_offset
+        for part in [*checkpoint(self.fold)][:parts]:
+            self.log.append((b"", part.encode()))
+            self.fold.apply(self.fold.next_offset, "", part, 0)
+        return begin
+
+    def _add(self, key: bytes, record: Record) -> bool:
         if len(self.batch) == 3:
             return False
-        self.batch.append((key, value))
+        self.batch.append((key, record.encode(7)))
         return True
 
 
@@ -124,20 +133,18 @@ def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int,
     return gathering.data
 
 
-def as_snapshot(fold: Fold) -> list[tuple[bytes, bytes]]:
-    return list(snapshot(fold, 3, part_bytes=20))
-
-
-def restored(parts: list[tuple[bytes, bytes]], log_start: int = 0) -> Fold | None:
-    snapshots = Snapshots(3)
-    for key, value in reversed(parts):
-        snapshots.add(key, value)
-    return snapshots.newest(log_start)
+def begun(fold: Fold) -> Fold:
+    """One that begins with the checkpoint of another."""
+    other = Fold(fold.next_offset)
+    for part in checkpoint(fold):
+        other.apply(other.next_offset, "", part, 0)
+    return other
 
 
 @pytest.fixture(autouse=True)
 def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index that leaves out most blocks, even in short histories."""
+    """An index that leaves out most blocks, and checkpoints in many parts, even in short histories."""
+    monkeypatch.setattr(checkpoints, "PART_BYTES", 20)
     monkeypatch.setattr(state, "SEGMENT_STEP", 90)
     monkeypatch.setattr(state, "LOG_STEP", 9)
 
@@ -148,19 +155,20 @@ def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
     history: list[Step], cut: int, offset: int, length: int
 ) -> None:
     bench = Bench()
-    for step in history:
+    begin = 0
+    for number, step in enumerate(history):
+        if number == cut:
+            begin = bench.checkpoint()
+        if number == 2 * cut:  # one that its owner did not finish
+            bench.checkpoint(1)
         bench.ask(step)
     bench.settle()
-    model, fold, other = bench.model, bench.fold, Fold()
-    for number, (key, value) in enumerate(bench.log):
+    model, fold, other = bench.model, bench.fold, Fold(begin)
+    for key, value in bench.log[begin:]:
         record = decode(value)
-        assert record.encode() == value
-        if number == cut:  # another owner begins, with a snapshot
-            begun = restored(as_snapshot(other))
-            assert begun is not None
-            other = begun
-        other.apply(number, segment_of(key), record, 0)
-    assert as_snapshot(other) == as_snapshot(fold)
+        assert record.encode(start_of(value)) == value
+        other.apply(other.next_offset, segment_of(key), record, 0)
+    assert [*checkpoint(other)] == [*checkpoint(fold)]
     assert fold.segments.keys() == model.segments.keys()
     for name, there in model.segments.items():
         segment = fold.segments[name]
@@ -247,7 +255,7 @@ def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim(
         assert isinstance(answer, Changed)
         assert answer.why is why
     assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)).level == Numbering.EVENTS.first
-    assert [type(decode(value)) for _, value in store.log] == [
+    assert [type(record) for _, record in store.log] == [
         Claim,
         Claim,
         Create,
@@ -310,7 +318,7 @@ def test_limits_end_what_exceeds_them() -> None:
     assert len(appending) == 0
 
 
-# Records, claims and snapshots
+# Records, claims and checkpoints
 
 
 @pytest.mark.parametrize(
@@ -318,6 +326,7 @@ def test_limits_end_what_exceeds_them() -> None:
     [
         (None, "without a value of ours"),
         (b"\1", "without a value of ours"),
+        (b"\1\3", "kind 3 that makes no sense"),
         (b"\2" + Create().encode()[1:], "version 2"),
         (b"\1\xff" + bytes(16), "a record of kind 255$"),
         (Create().encode() + b"x", "makes no sense"),
@@ -332,6 +341,8 @@ def test_what_is_no_record_of_ours(value: bytes | None, why: str) -> None:
 
 
 def test_a_log_that_contradicts_itself_is_not_served() -> None:
+    with pytest.raises(LogError, match="no checkpoint"):
+        Fold(7).apply(7, "a", Create(), 0)
     fold = Fold()
     with pytest.raises(LogError, match="missing"):
         fold.apply(1, "a", Create(), 0)
@@ -356,76 +367,4 @@ def test_which_claim_counts() -> None:
     for claim, counts in claims:
         fold.apply(fold.next_offset, "", claim, 0)
         assert (fold.claim == claim) is counts
-    begun = restored(as_snapshot(fold))
-    assert begun is not None
-    assert begun.claim == Claim(3, 0, W)
-
-
-def two_sets() -> tuple[Fold, list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
-    fold = Fold()
-    fold.apply(0, "a", Create(), 0)
-
-    def more() -> list[tuple[bytes, bytes]]:
-        for at in range(fold.next_offset - 1, fold.next_offset + 29):
-            fold.apply(at + 1, "a", Block(W, at, at + 1, b"x"), 0)
-        return as_snapshot(fold)
-
-    old, new = more(), more()
-    assert len(old) > 2
-    return fold, old, new
-
-
-def test_the_newest_complete_set_wins() -> None:
-    fold, old, new = two_sets()
-    found = restored(new + old)
-    assert found is not None
-    assert as_snapshot(found) == as_snapshot(fold)
-    for missing in range(len(new)):
-        found = restored(old + new[:missing] + new[missing + 1 :])
-        assert found is not None
-        assert found.next_offset == 31
-
-
-def test_a_damaged_set_counts_for_nothing() -> None:
-    _, old, new = two_sets()
-    (key, value), *others = new
-    found = restored([*old, (key, value[:-1] + b"?"), *others])
-    assert found is not None
-    assert found.next_offset == 31
-    assert restored([(b"3/x/0", b""), (b"", b""), (b"\xff", b""), (b"3/9/manifest", b"\x93\2\0\0")]) is None
-
-
-def test_a_set_below_the_start_of_the_log_is_of_no_use() -> None:
-    _, old, new = two_sets()
-    assert restored(old, 31) is not None
-    assert restored(old, 32) is None
-    assert restored(old + new, 61) is not None
-
-
-def test_a_set_of_another_partition_is_none_of_ours() -> None:
-    _, _, new = two_sets()
-    other = Snapshots(4)
-    for record in new:
-        other.add(*record)
-    assert other.newest(0) is None
-
-
-def test_of_old_sets_the_manifest_goes_first() -> None:
-    """A set that lacks a part must not look complete. Two sets stay: the log begins behind the older one."""
-    fold, old, new = two_sets()
-    fold.apply(61, "a", Block(W, 60, 61, b"x"), 0)
-    topic = SnapshotTopic(KafkaSettings(), 3)
-    for record in (*old, *new):
-        topic._note(*record)
-    assert topic.sets() == [61, 31]
-    assert topic._outdated() == []
-    for record in as_snapshot(fold):
-        topic._note(*record)
-    assert topic.sets() == [62, 61, 31]
-    outdated = topic._outdated()
-    assert sorted(outdated) == sorted(key for key, _ in old)
-    assert outdated[0] == b"3/31/manifest"
-    for key in outdated:
-        topic._note(key, None)
-    assert topic.sets() == [62, 61]
-    assert topic._outdated() == []
+    assert begun(fold).claim == Claim(3, 0, W)

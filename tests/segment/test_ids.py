@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from headrace_segment.store import records
-from headrace_segment.store.snapshots import Snapshots, snapshot
+from headrace_segment.store.checkpoint import checkpoint
+from headrace_segment.store.fold import Fold
 
 from tests.ids import hashed
 from tests.segment import speaking
-from tests.segment.instant import Driven, InstantStore, drive
+from tests.segment.instant import Driven, drive
 from tests.segment.recorded import W1
 from tests.segment.speaking import block, event, events, over_the_end
 from tests.segment.speaking_today import append, create, setup
@@ -108,22 +109,14 @@ def test_a_writer_in_bytes_that_begins_anew_makes_none_of_its_earlier_ids() -> N
     assert len({each.id for each in driven.outcome.events}) == len(driven.outcome.events) == 6
 
 
-def through_a_snapshot(store: InstantStore) -> None:
-    """The store goes on from a snapshot."""
-    found = Snapshots(0)
-    for key, value in (parts := list(snapshot(store.fold, 0))):
-        found.add(key, value)
-    fold = found.newest(0)
-    assert fold is not None
-    store.fold = store.appending.fold = fold
-    assert list(snapshot(fold, 0)) == parts
-
-
-def test_a_snapshot_keeps_that_a_segment_was_deleted() -> None:
+def test_a_checkpoint_keeps_that_a_segment_was_deleted() -> None:
     store, talk = created()
     talk.hear(setup(), append(1, b"x"))
     store.append("a", records.Delete())
-    through_a_snapshot(store)
+    begun = Fold(store.fold.next_offset)
+    for part in checkpoint(store.fold):
+        begun.apply(begun.next_offset, "", part, 0)
+    store.fold = store.appending.fold = begun
     again = Talk(store)
     again.hear(create(), setup(), append(1, b"x"))
     assert again.outcome.events[0].id not in [by_the_rule("a", W1, 1, b"x"), talk.outcome.events[0].id]

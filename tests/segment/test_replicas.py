@@ -23,7 +23,7 @@ def replicas(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> 
     topics = segment_topics(kafka.bootstrap)
     settings: dict[str, dict[str, object]] = {
         "limits": {"event_bytes": EVENT_BYTES},
-        "segment": {"tail_wait": 0.2, "snapshot_records": 500},
+        "segment": {"tail_wait": 0.2, "checkpoint_records": 500},
     }
     with Receivers("segment", topics, tmp_path_factory.mktemp("replicas")) as receivers:
         made = [receivers.make(**settings) for _ in range(2)]

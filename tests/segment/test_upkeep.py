@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import structlog
-from aiokafka.errors import MessageSizeTooLargeError
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -18,14 +16,13 @@ from headrace_common.operations.tasks import LATE, Tasks
 from headrace_common.service.parts import Runtime
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import ChangeSegment, OpenSession, OutcomeUnknown
-from headrace_segment.replica import upkeep
 from headrace_segment.replica.log_reader import LogReader
-from headrace_segment.replica.partition import Partition
+from headrace_segment.replica.partition import Partition, UnreadableError
 from headrace_segment.replica.segments import LOOK, Segments
-from headrace_segment.replica.upkeep import LAST_PAUSE, MOST, PartitionUpkeep
+from headrace_segment.replica.upkeep import MOST, PartitionUpkeep
 from headrace_segment.settings import SegmentSection, SegmentSettings
 from headrace_segment.store.recent import RecentBlocks
-from headrace_segment.store.records import Block, Claim, Create, Numbering, Record, Truncate, decode
+from headrace_segment.store.records import Block, Claim, Create, Numbering, Record, Truncate
 
 from tests.common.slowly import SlowLoop, slowly
 from tests.segment.instant import Hears
@@ -46,7 +43,7 @@ class Bench:
         )
         self.partition = Partition(
             0, settings.kafka, Topic("segments", 1, MIB), LogReader(settings.kafka), RecentBlocks(0), log,
-            lambda names, blocks: None, self.segments._exceeds,
+            lambda names, blocks: None, self.segments._exceeds, 1000,
         )  # fmt: skip
         self.segments._partitions = [self.partition]
         self.partition._reader = cast("Any", self)
@@ -56,7 +53,6 @@ class Bench:
             KafkaSettings(),
             SegmentSection.model_validate(section),
             lambda: self.now,
-            SegmentMetrics(ReceiverMetrics()),
             log,
         )
         self.stores("", Claim(1, 0, W1))
@@ -74,8 +70,8 @@ class Bench:
         """What waits, which is stored now."""
         found: list[Record] = []
 
-        def add(key: bytes, value: bytes) -> bool:
-            found.append(decode(value))
+        def add(key: bytes, record: Record) -> bool:
+            found.append(record)
             return True
 
         while self.partition.appending.fill(add):
@@ -155,21 +151,30 @@ async def test_writers_that_store_nothing_for_long_are_forgotten_unless_they_hav
     assert bench.partition.fold.segments["s"].writers[W1].level == MIB
 
 
-async def test_a_snapshot_that_fails_is_tried_more_and_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing right, or a topic that takes less than a part: each try would encode the whole state again."""
-    bench, now, tries = Bench(), 100.0, list[float]()
-    monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: now))
+@pytest.mark.parametrize(
+    ("starts", "first", "found"),
+    [
+        ([0, 0, 0], 0, 0),
+        ([0, 0, 2, 2], 0, 2),
+        ([0, 0, 2, 2, 0], 2, 2),  # the last one is a claim that was made before the log was read
+        ([0, 0, 2, 2, 0, 0, 0, 0], 2, 2),
+        ([0, 0, 2], 1, 2),
+        ([0, 0, 0], 1, None),
+        ([0, 0, 0], 3, None),
+    ],
+)
+async def test_where_the_log_is_read_from(starts: list[int], first: int, found: int | None) -> None:
+    bench = Bench()
 
-    async def attempt() -> None:
-        tries.append(now)
-        raise MessageSizeTooLargeError
+    async def read(partition: int, offset: int, take: Any) -> None:
+        assert take(SimpleNamespace(value=Create().encode(starts[offset])))
 
-    monkeypatch.setattr(bench.upkeep, "_snapshot", attempt)
-    for _ in range(1300):
-        await bench.upkeep.snapshot()
-        now += 1
-    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
-    assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, LAST_PAUSE, LAST_PAUSE]
+    bench.read = read  # type: ignore[attr-defined]
+    if found is not None:
+        assert await bench.partition._begin(first, len(starts)) == found
+    else:
+        with pytest.raises(UnreadableError, match=f"the log begins at {first}"):
+            await bench.partition._begin(first, len(starts))
 
 
 async def test_the_limits_of_segments_and_writers() -> None:

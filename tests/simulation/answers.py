@@ -109,7 +109,7 @@ class SegmentLog:
     def stored(self, record: Stored) -> None:
         if record.topic == "headrace.segments":
             self._record((record.key or b"").decode(), records.decode(record.value))
-        elif record.topic != "headrace.segments.snapshots":
+        else:
             self._event(record)
 
     def _record(self, name: str, record: Any) -> None:

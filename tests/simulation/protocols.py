@@ -311,7 +311,7 @@ STREAMS: dict[str, Spoken] = {
 SEGMENT = replace(
     STREAMS["forward"],
     protocol=segment.PROTOCOL,
-    own={"segment": {"tail_wait": 2.0, "snapshot_records": 40}},
+    own={"segment": {"tail_wait": 2.0, "checkpoint_records": 40}},
     frames_expire=False,
 )
 """Its clients are those of `segments.py`: none speaks by `speaker`."""

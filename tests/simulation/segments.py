@@ -42,7 +42,7 @@ def sections(scenario: Scenario) -> dict[str, Any]:
     chance = random.Random(f"segment/{scenario.seed}")
     kept = {
         "tail_wait": 2.0,
-        "snapshot_records": chance.choice((10, 40)),
+        "checkpoint_records": chance.choice((10, 40)),
         "cache_bytes": chance.choice((1 << 20, 3000)),
     }
     return {"segment": {**kept, "may_destroy": ["0.0.0.0/0", "::/0"]}}

@@ -364,7 +364,7 @@ def replicas(seed: int, chance: random.Random) -> Scenario:
     faults = [_fault(chance, span, partitions) for _ in range(chance.choice((0, 1, 2, 3)))]
     faults += [replace(_death(chance, span), where=chance.randrange(count)) for _ in range(chance.choice((0, 1, 2, 4)))]
     keepers = chance.choice((0, 0, 0, 2, 3))
-    if keepers:  # what a snapshot has is told by one that began with it
+    if keepers:  # what a checkpoint has is told by one that began with it
         deaths = (replace(_death(chance, 1.0), at=chance.uniform(2.0, 10.0), where=place) for place in range(count))
         faults += deaths
     for _ in range(keepers):

@@ -26,8 +26,8 @@ from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
 from headrace_common.publishing.in_flight import AGAIN
 from headrace_common.service import service as services
-from headrace_segment.replica import log_reader, owner, partition, snapshot_topic, upkeep
-from headrace_segment.store import fold
+from headrace_segment.replica import log_reader, owner, partition, upkeep
+from headrace_segment.store import checkpoint, fold
 
 from tests.constants import constants, parted
 from tests.simulation import devices, libzmq, producers, secured
@@ -312,8 +312,9 @@ class World:
             (sockets, "address_of", lambda _: "simulated"),
             *(secured.IN_PLACE if self.scenario.secured else ()),
             (asyncio.Event, "__hash__", numbered),
-            *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic)),
+            (log_reader, "make_consumer", self.consumer),
             (upkeep, "LOOK", 1.0),
+            (checkpoint, "PART_BYTES", 200),
             (partition, "LAST_EPOCH", LAST_EPOCH),
             (owner, "LAST_EPOCH", LAST_EPOCH),
             (fold, "LAST_EPOCH", LAST_EPOCH),

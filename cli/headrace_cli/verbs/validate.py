@@ -144,9 +144,7 @@ def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterato
     elif loaded:
         kafka = dict(next(iter(loaded.values())))["kafka"]  # each part's settings have it; their base class has not
         largest = max((each.limits for each in receivers), key=lambda each: each.event_bytes, default=None)
-        yield from _of_kafka(
-            kafka, (kafka.segments_topic, kafka.snapshots_topic) if "segment" in loaded else (), largest
-        )
+        yield from _of_kafka(kafka, (kafka.segments_topic,) if "segment" in loaded else (), largest)
 
 
 def _of_kafka(kafka: KafkaSettings, also: Sequence[str], largest: LimitSettings | None) -> Iterator[CheckResult]:

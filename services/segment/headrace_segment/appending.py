@@ -95,7 +95,7 @@ class Appending:
         """Queues a record of the service's own."""
         self._waiting.append(_Asked(segment, now, record=record))
 
-    def fill(self, add: Callable[[bytes, bytes], bool]) -> bool:
+    def fill(self, add: Callable[[bytes, Record], bool]) -> bool:
         """Takes questions into a batch until `add` refuses a record. Returns whether it has one. Not while one is under way."""
         assert not self._under_way
         levels: dict[tuple[str, bytes], int] = {}
@@ -110,7 +110,7 @@ class Appending:
             if not isinstance(found, RECORDS):
                 self._waiting.popleft()
                 asked.answer(found)
-            elif not add(b"" if isinstance(found, Claim) else asked.segment.encode(), found.encode()):
+            elif not add(b"" if isinstance(found, Claim) else asked.segment.encode(), found):
                 break
             else:
                 asked.record = found

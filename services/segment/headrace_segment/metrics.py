@@ -27,6 +27,3 @@ class SegmentMetrics:
             "segment_replies_bytes", "Bytes of segments in replies to reads that have not left."
         )
         self.blocks = catalogue.counter("segment_blocks", "Blocks that this process has stored.")
-        self.snapshots = catalogue.counter(
-            "segment_snapshots", "Snapshots of partitions that this process has written."
-        )

@@ -37,7 +37,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
 
 
 def topics(kafka: KafkaSettings, wanted: TopicSettings) -> list[TopicPlan]:
-    """Returns the plans of the log and of its snapshots."""
+    """Returns the plan of the log."""
     from headrace_segment.replica.topics import plans
 
     return plans(kafka, wanted)

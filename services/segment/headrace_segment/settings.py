@@ -41,8 +41,8 @@ class SegmentSection(Section):
     cache_bytes: ClassVar[int] = 64 * MIB
     """Memory for the newest blocks, from which readers at the end are answered."""
 
-    snapshot_records: ClassVar[int] = 100_000
-    """Records after which a partition's state is written down: what a start has to read at most, in a few seconds."""
+    checkpoint_records: ClassVar[int] = 100_000
+    """Records after which a partition's state is stored in its log: a start reads hardly more, in a few seconds."""
 
     tail_wait: ClassVar[float] = 5
     """Seconds that a read at a segment's end waits for more before it is answered with nothing: clients ask again at once."""

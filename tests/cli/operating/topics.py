@@ -57,6 +57,6 @@ def put(kafka: KafkaSettings, topic: str, records: Sequence[Record], **options: 
 
 def lead_to(kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment's settings name these topics and this Kafka."""
-    for name in ("bootstrap_servers", "events_topic", "quarantine_topic", "segments_topic", "snapshots_topic"):
+    for name in ("bootstrap_servers", "events_topic", "quarantine_topic", "segments_topic"):
         for variable, value in environment("kafka", **{name: getattr(kafka, name)}).items():
             monkeypatch.setenv(variable, value)

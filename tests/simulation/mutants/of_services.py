@@ -9,6 +9,7 @@ from tests.simulation.mutants.mutant import Mutant
 
 _APPENDING: Final = "headrace_segment.appending"
 _BLOCKS: Final = "headrace_segment.events"
+_CHECKPOINT: Final = "headrace_segment.store.checkpoint"
 _CONSUMER: Final = "headrace_logjam.devices.consumer"
 _CONVERSATION: Final = "headrace_segment.session.conversation"
 _EVENTS: Final = "headrace_logjam.events"
@@ -23,7 +24,6 @@ _READERS: Final = "headrace_segment.replica.readers"
 _READING: Final = "headrace_segment.store.reading"
 _READS: Final = "headrace_logjam.reading"
 _RECENT: Final = "headrace_segment.store.recent"
-_SNAPSHOTS: Final = "headrace_segment.store.snapshots"
 _SUBSCRIPTION: Final = "headrace_logjam.devices.subscription"
 _TODAY: Final = "headrace_segment.session.today"
 
@@ -58,12 +58,12 @@ SERVICES: Final = (
     Mutant("a writer that comes back begins again", _APPENDING, "level = writer.level if writer else question.numbering.first", "level = question.numbering.first", "segment"),
     Mutant("a writer that comes back has no era", _APPENDING, "session.id, level, segment.era)", "session.id, level)", "segment"),
     Mutant("a segment's length leaves a block out", _FOLD, "        segment.length += len(record.data)\n", "        segment.length += len(record.data) - (len(record.data) % 3 == 0)\n", "segment"),
-    Mutant("a snapshot forgets seals", _SNAPSHOTS, "segment.length, segment.sealed, segment.modified,", "segment.length, False, segment.modified,", "segment"),
-    Mutant("a snapshot forgets truncations", _SNAPSHOTS, "pack(_SEGMENT, name, segment.start,", "pack(_SEGMENT, name, 0,", "segment"),
-    Mutant("a snapshot forgets writers", _SNAPSHOTS, "segment.writers.items():", "list(segment.writers.items())[:1]:", "segment"),
-    Mutant("a snapshot forgets the era", _SNAPSHOTS, "pack(_PARTITION, fold.era,", "pack(_PARTITION, 0,", "segment"),
-    Mutant("a snapshot forgets where blocks are", _SNAPSHOTS, "range(0, len(index.offsets), LONGS)", "range(0, 0, LONGS)", "segment"),
-    Mutant("a snapshot is of one record less", _SNAPSHOTS, "return _restore(offset, values)", "return _restore(offset + 1, values)", "segment"),
+    Mutant("a checkpoint forgets seals", _CHECKPOINT, "segment.length, segment.sealed, segment.modified,", "segment.length, False, segment.modified,", "segment"),
+    Mutant("a checkpoint forgets truncations", _CHECKPOINT, "pack(_SEGMENT, name, segment.start,", "pack(_SEGMENT, name, 0,", "segment"),
+    Mutant("a checkpoint forgets writers", _CHECKPOINT, "[*segment.writers.items()]:", "[*segment.writers.items()][:1]:", "segment"),
+    Mutant("a checkpoint forgets the era", _CHECKPOINT, "pack(_PARTITION, fold.era,", "pack(_PARTITION, 0,", "segment"),
+    Mutant("a checkpoint forgets where blocks are", _CHECKPOINT, "range(0, len(index.offsets), LONGS)", "range(0, 0, LONGS)", "segment"),
+    Mutant("a checkpoint is trusted before it is whole", _PARTITION, "            await self._store_alone(producer, part, self.start)", "            await self._store_alone(producer, part, begin)", "segment"),
     Mutant("a read takes other segments' blocks", _READING, "        if key != self.key:", "        if False:", "segment"),
     Mutant("a read begins at its block's beginning", _READING, "record.data[max(self._offset - self._at, 0) :", "record.data[0 :", "segment"),
     Mutant("a read from memory begins at its block's beginning", _RECENT, "data[max(offset - start, 0) : end - start]", "data[0 : end - start]", "segment"),

@@ -59,10 +59,9 @@ class Segments(Backend, OwnParts):
     # Starting and stopping
 
     @property
-    def topics(self) -> tuple[str, str]:
-        """The topics that must exist."""
-        kafka = self._settings.kafka
-        return kafka.segments_topic, kafka.snapshots_topic
+    def topics(self) -> tuple[str]:
+        """The topic that must exist."""
+        return (self._settings.kafka.segments_topic,)
 
     @override
     async def start(self) -> None:
@@ -85,9 +84,10 @@ class Segments(Backend, OwnParts):
                 runtime.log,
                 self._heard,
                 self._exceeds,
+                settings.segment.checkpoint_records,
             )
             self._partitions.append(partition)
-            upkeep = PartitionUpkeep(partition, settings.kafka, settings.segment, now_ms, self._metrics, runtime.log)
+            upkeep = PartitionUpkeep(partition, settings.kafka, settings.segment, now_ms, runtime.log)
             runtime.tasks.start(upkeep.run(), f"segments upkeep {number}")
         self._problem = None
         self._owner = Owner(
@@ -99,18 +99,18 @@ class Segments(Backend, OwnParts):
             await partition.live.wait()
 
     async def _usable(self) -> Topic:
-        """Returns the segments topic, once both topics have the settings that they need."""
+        """Returns the segments topic, once it has the settings that it needs."""
         settings = self._settings
         needed = needed_bytes(settings.limits.frame_bytes, settings.segment.name_bytes)
         known = self._runtime.receiver.publisher.own_topics  # the publisher has asked just now
         while True:
             try:
                 if known:
-                    segments, snapshots = (known[name] for name in self.topics)
+                    (segments,) = (known[name] for name in self.topics)
                     known = {}
                 else:
-                    _, _, segments, snapshots = await describe(settings.kafka, self.topics)
-                found = problems(segments, snapshots, needed)
+                    _, _, segments = await describe(settings.kafka, self.topics)
+                found = problems(segments, needed)
                 if not found:
                     return segments
                 problem = "; ".join(found)
@@ -121,7 +121,7 @@ class Segments(Backend, OwnParts):
 
     def _unusable(self, problem: str) -> None:
         if problem != self._problem:
-            self._runtime.log.warning("topics of segments cannot be used", problem=problem)
+            self._runtime.log.warning("the topic of segments cannot be used", problem=problem)
         self._problem = problem
 
     @override

@@ -1,4 +1,4 @@
-"""Keeps one partition small while this process owns it: snapshots, the log's head, silent writers, bytes above the retention."""
+"""Keeps one partition small while this process owns it: the log's head, silent writers, bytes above the retention."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import client_arguments, explain
-from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.replica.partition import Partition
-from headrace_segment.replica.snapshot_topic import KEPT
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store.records import Record, Truncate
-from headrace_segment.store.snapshots import snapshot
 
 LOOK: Final = 2.0
 """Seconds between two looks at a partition."""
 
-LAST_PAUSE: Final = 300.0
-"""Longest time in seconds from a snapshot that failed to the next try."""
+CUT_LOOK: Final = 60.0
+"""Seconds between two tries to cut the log."""
 
 AGE_LOOK: Final = 60.0
 """Seconds between two looks for bytes that are too old."""
@@ -49,18 +45,17 @@ class PartitionUpkeep:
         kafka: KafkaSettings,
         settings: SegmentSection,
         now_ms: Callable[[], int],
-        metrics: SegmentMetrics,
         log: Log,
     ) -> None:
         self._partition = partition
         self._kafka = kafka
         self._settings = settings
         self._now_ms = now_ms
-        self._metrics = metrics
         self._log = log
         self._writers_due = 0
         self._ages_due = 0.0
-        self._snapshot_due = self._pause = 0.0
+        self._cut_at = 0
+        self._cut_due = 0.0
 
     async def run(self) -> None:
         """Looks again and again until it is cancelled."""
@@ -68,12 +63,12 @@ class PartitionUpkeep:
             await asyncio.sleep(LOOK)
             if not self._partition.live.is_set():
                 continue
-            await self.snapshot()
             self.look()
             try:
+                await self.cut()
                 await self.age()
             except (KafkaError, OSError) as error:
-                self._log.warning("retention failed", partition=self._partition.number, problem=explain(error))
+                self._log.warning("log not cut", partition=self._partition.number, problem=explain(error))
 
     def look(self) -> None:
         """Does what is due now."""
@@ -102,62 +97,21 @@ class PartitionUpkeep:
         if not self._put_some(old()):
             self._ages_due = clock
 
-    async def snapshot(self) -> None:
-        """Writes a snapshot if one is due. After a failure, which may last, it tries less and less often: each try encodes the
-        whole state, and may leave a part of it on the topic.
-        """
-        if time.monotonic() < self._snapshot_due:
+    async def cut(self) -> None:
+        """Removes records that no start and no reader needs any more, after each checkpoint. Raises `KafkaError`."""
+        partition, start = self._partition, self._partition.start
+        if start == self._cut_at or time.monotonic() < self._cut_due:
             return
-        try:
-            await self._snapshot()
-        except (KafkaError, OSError, DeliveryError) as error:
-            self._pause = min(max(LOOK, 2 * self._pause), LAST_PAUSE)
-            self._snapshot_due = time.monotonic() + self._pause
-            self._log.warning(
-                "snapshot failed", partition=self._partition.number, problem=explain(error), next_try=self._pause
-            )
-        else:
-            self._pause = 0.0
-
-    async def _snapshot(self) -> None:
-        """Writes the state when enough records have come since the last one, and cuts the log's head."""
-        partition = self._partition
-        sets = partition.snapshots.sets()
-        records = partition.fold.next_offset - (sets[0] if sets else 0)
-        writers = sum(len(segment.writers) for segment in partition.fold.segments.values())
-        due = max(self._settings.snapshot_records, writers // 2)
-        if records < due:
-            return
-        await partition.snapshots.refresh()  # other owners may have written some
-        parts = []
-        async with partition.still:
-            offset = partition.fold.next_offset
-            for part in snapshot(partition.fold, partition.number):
-                parts.append(part)
-                await asyncio.sleep(0)
-        await partition.snapshots.write(parts)
-        self._metrics.snapshots.inc()
-        self._log.info(
-            "snapshot", partition=partition.number, offset=offset, bytes=sum(len(value) for _, value in parts)
-        )
-        await self._cut()
-
-    async def _cut(self) -> None:
-        """Removes records that no start and no reader needs any more."""
-        partition = self._partition
-        sets = partition.snapshots.sets()
-        if len(sets) < KEPT or not partition.live.is_set():
-            return
-        until = min(sets[KEPT - 1], partition.fold.needed_from())
-        if until <= 0:
-            return
-        admin = AIOKafkaAdminClient(**client_arguments(self._kafka))
-        try:
-            await admin.start()
-            where = TopicPartition(self._kafka.segments_topic, partition.number)
-            await admin.delete_records({where: RecordsToDelete(before_offset=until)})
-        finally:
-            await admin.close()
+        self._cut_due = time.monotonic() + CUT_LOOK
+        if (until := min(start, partition.fold.needed_from())) > 0:
+            admin = AIOKafkaAdminClient(**client_arguments(self._kafka))
+            try:
+                await admin.start()
+                where = TopicPartition(self._kafka.segments_topic, partition.number)
+                await admin.delete_records({where: RecordsToDelete(before_offset=until)})
+            finally:
+                await admin.close()
+        self._cut_at = start
 
     def _writers(self) -> None:
         """Forgets writers that have stored nothing for too long, by our clock and by the log's: one alone could be wrong."""

@@ -6,15 +6,30 @@ record counts, and one that cannot count is a damage: nothing behind it is serve
 
 from __future__ import annotations
 
-from headrace_segment.store.records import LAST_EPOCH, Block, Claim, Create, Delete, LogError, Numbering, Record, Seal
+from headrace_segment.store.checkpoint import restore
+from headrace_segment.store.records import (
+    LAST_EPOCH,
+    Block,
+    Checkpoint,
+    Claim,
+    Create,
+    Delete,
+    LogError,
+    Numbering,
+    Record,
+    Seal,
+)
 from headrace_segment.store.state import Segment, WriterState
 
 
 class Fold:
-    """One partition's state as of `next_offset`, the log offset of the next record that it takes."""
+    """One partition's state as of `next_offset`, the log offset of the next record that it takes.
 
-    def __init__(self, next_offset: int = 0) -> None:
-        self.next_offset = next_offset
+    `begin`: the offset of the first one, which begins a checkpoint unless it is 0.
+    """
+
+    def __init__(self, begin: int = 0) -> None:
+        self.begin = self.next_offset = begin
         self.segments: dict[str, Segment] = {}
         self.era = 0
         """The offset after the last record that deleted a segment, else 0. New segments may have the names of old ones."""
@@ -27,7 +42,13 @@ class Fold:
         """Takes the next record. `time_ms`: the record's own timestamp. Raises `LogError`: no further record can be taken."""
         if log_offset != self.next_offset:
             raise LogError(f"offset {log_offset} follows where {self.next_offset} is expected: records are missing")
+        if log_offset == self.begin > 0 and not isinstance(record, Checkpoint):
+            raise LogError(f"the record at {log_offset} is no checkpoint")
         self.next_offset += 1
+        if isinstance(record, Checkpoint):
+            if record.begin == self.begin:
+                restore(record, self)
+            return
         self.log_time = max(self.log_time, time_ms)
         if isinstance(record, Claim):
             self._claim(record)

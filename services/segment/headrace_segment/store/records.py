@@ -5,7 +5,8 @@ byte      meaning
 ========  =================================================================================================
 0         the version, 1
 1         the kind, `RecordKind`
-2         the fields of its kind, big-endian, in the order of its class; a block's bytes are the rest
+2 to 9    where the log is read from by a process that starts: the offset of a checkpoint that is whole, or 0
+10        the fields of its kind, big-endian, in the order of its class; the bytes of a block, or a checkpoint, are the rest
 ========  =================================================================================================
 """
 
@@ -20,8 +21,9 @@ from headrace_common.operations.errors import HeadraceError
 
 VERSION: Final = 1
 
-_HEAD: Final = struct.Struct(">BB")
-_BLOCK: Final = struct.Struct(">BB16sqq")
+_HEAD: Final = struct.Struct(">BBq")
+_BLOCK: Final = struct.Struct(">BBq16sqq")
+_CHECKPOINT: Final = struct.Struct(">BBqq")
 
 BLOCK_OVERHEAD: Final = _BLOCK.size
 """Bytes that a block costs in its record's value beyond its own."""
@@ -47,6 +49,7 @@ class RecordKind(IntEnum):
     SEAL = 4
     TRUNCATE = 5
     DELETE = 6
+    CHECKPOINT = 7
 
 
 class Numbering(IntEnum):
@@ -73,10 +76,10 @@ class Encoded:
 
     __slots__: tuple[str, ...] = ()
 
-    def encode(self) -> bytes:
-        """Returns the record's value."""
+    def encode(self, start: int = 0) -> bytes:
+        """Returns the record's value. `start`: where the log is read from."""
         kind, layout = _LAYOUTS[type(self)]
-        return layout.pack(VERSION, kind, *(getattr(self, name) for name in self.__slots__))
+        return layout.pack(VERSION, kind, start, *(getattr(self, name) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +103,9 @@ class Block:
     after: int
     data: bytes
 
-    def encode(self) -> bytes:
-        """Returns the record's value."""
-        return _BLOCK.pack(VERSION, RecordKind.BLOCK, self.writer, self.before, self.after) + self.data
+    def encode(self, start: int = 0) -> bytes:
+        """Returns the record's value. `start`: where the log is read from."""
+        return _BLOCK.pack(VERSION, RecordKind.BLOCK, start, self.writer, self.before, self.after) + self.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +130,26 @@ class Delete(Encoded):
     """Removes a segment, with its writers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A part of the partition's state at offset `begin`, which is that of the first part."""
+
+    begin: int
+    rows: bytes
+
+    def encode(self, start: int = 0) -> bytes:
+        """Returns the record's value. `start`: where the log is read from."""
+        return _CHECKPOINT.pack(VERSION, RecordKind.CHECKPOINT, start, self.begin) + self.rows
+
+
 Change = Create | Seal | Truncate | Delete
-Record = Claim | Block | Change
+Record = Claim | Block | Checkpoint | Change
 
 _LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
-    Claim: (RecordKind.CLAIM, struct.Struct(">BBqh16s")),
+    Claim: (RecordKind.CLAIM, struct.Struct(">BBqqh16s")),
     Create: (RecordKind.CREATE, _HEAD),
     Seal: (RecordKind.SEAL, _HEAD),
-    Truncate: (RecordKind.TRUNCATE, struct.Struct(">BBq")),
+    Truncate: (RecordKind.TRUNCATE, struct.Struct(">BBqq")),
     Delete: (RecordKind.DELETE, _HEAD),
 }
 _BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
@@ -152,20 +167,36 @@ def segment_of(key: bytes | None) -> str:
 
 def decode(value: bytes | None) -> Record:
     """Decodes a record. Raises `LogError` for a record that is not ours, or of a later version."""
-    if value is None or len(value) < _HEAD.size:
-        raise LogError("a record without a value of ours")
-    version, kind = _HEAD.unpack_from(value)
-    if version != VERSION:
-        raise LogError(f"a record of version {version}; this service knows {VERSION}")
+    kind, _ = _head(value)
+    assert value is not None
     try:
         if kind == RecordKind.BLOCK:
-            _, _, writer, before, after = _BLOCK.unpack_from(value)
+            _, _, _, writer, before, after = _BLOCK.unpack_from(value)
             return Block(writer, before, after, value[_BLOCK.size :])
+        if kind == RecordKind.CHECKPOINT:
+            return Checkpoint(_CHECKPOINT.unpack_from(value)[-1], value[_CHECKPOINT.size :])
         if kind not in _BY_KIND:
             raise LogError(f"a record of kind {kind}")
         record_type, layout = _BY_KIND[kind]
-        _, _, *fields = layout.unpack(value)
+        _, _, _, *fields = layout.unpack(value)
         record: Record = record_type(*fields)
     except struct.error as error:
         raise LogError(f"a record of kind {kind} that makes no sense: {error}") from error
     return record
+
+
+def start_of(value: bytes | None) -> int:
+    """Returns where the log is read from, as a record says it. Raises `LogError` as `decode` does."""
+    return _head(value)[1]
+
+
+def _head(value: bytes | None) -> tuple[int, int]:
+    if value is None or len(value) < 2:
+        raise LogError("a record without a value of ours")
+    if value[0] != VERSION:
+        raise LogError(f"a record of version {value[0]}; this service knows {VERSION}")
+    try:
+        _, kind, start = _HEAD.unpack_from(value)
+    except struct.error as error:
+        raise LogError(f"a record of kind {value[1]} that makes no sense: {error}") from error
+    return kind, start

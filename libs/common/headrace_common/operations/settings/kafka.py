@@ -26,10 +26,6 @@ class KafkaSettings(Section):
     segments_topic: str = Field(
         "headrace.segments", description="Topic that holds the segments of the segment service: its only store."
     )
-    snapshots_topic: str = Field(
-        "headrace.segments.snapshots",
-        description="Topic for snapshots of the segments' state, from which a replica starts.",
-    )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="Security protocol, as in every Kafka client."
     )
@@ -64,9 +60,9 @@ class KafkaSettings(Section):
 
     @model_validator(mode="after")
     def _access(self) -> Self:
-        topics = (self.events_topic, self.quarantine_topic, self.segments_topic, self.snapshots_topic)
+        topics = (self.events_topic, self.quarantine_topic, self.segments_topic)
         if len({*topics}) < len(topics):
-            raise ValueError("KAFKA__EVENTS_TOPIC, QUARANTINE_TOPIC, SEGMENTS_TOPIC, SNAPSHOTS_TOPIC: two are the same")
+            raise ValueError("KAFKA__EVENTS_TOPIC, QUARANTINE_TOPIC, SEGMENTS_TOPIC: two are the same")
         if self.oauth_endpoint and not self.by_token:
             raise ValueError("KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER and a SASL protocol")
         secret = self.oauth_client_secret.get_secret_value()
@@ -120,8 +116,8 @@ class TopicSettings(Section):
     segments_partitions: int = Field(
         12,
         ge=0,
-        description="Number of partitions of the segments topic and of its snapshots; never changed afterwards, since a segment's"
-        " name chooses its partition. 0: neither topic is made.",
+        description="Number of partitions of the segments topic; never changed afterwards, since a segment's name chooses its"
+        " partition. 0: it is not made.",
     )
     replication: int | None = Field(
         None, ge=1, description="Number of replicas; default: 3 with at least three brokers, else 1."
