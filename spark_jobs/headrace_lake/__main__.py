@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any, Final
 
 from headrace_common.operations import log as logs
-from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import describe, load
@@ -103,9 +102,6 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
     for number in stops():
         signal.signal(number, _leave)
     log.info("starting", ops_port=ops.port)
-    pair = kafka_key_pair(settings.kafka)
-    if pair is not None and (expired := pair.expired()) is not None:
-        log.warning("remark", what=expired)
     with running(settings.lake, settings.log, once=arguments.once) as spark:
         places = {"LAKE__PATH": settings.lake.path, "LAKE__CHECKPOINT": settings.lake.checkpoint}
         for remark in remarks(spark, {name: location(path) for name, path in places.items()}):

@@ -16,8 +16,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 from cryptography.hazmat.primitives import serialization
 from headrace_cli.ground import ROOT
-from headrace_common.kafka.access import broker_tls
-from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments, describe, explain
+from headrace_common.kafka.client import CONNECT_TROUBLE, broker_tls, client_arguments, describe, explain
 from headrace_common.operations import certificates
 from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import ConfigError, DeliveryError
@@ -72,18 +71,13 @@ def test_the_password_of_a_key_is_not_shown() -> None:
 FILES = {
     "good": ("client.pem", "client.key", "", None),
     "locked": ("locked.pem", "locked.key", "right", None),
-    "no password": ("locked.pem", "locked.key", "", "KAFKA__KEY .+locked.key is encrypted, and there is no password"),
-    "another": ("locked.pem", "locked.key", "no", "has no private key in PEM that KAFKA__KEY_PASSWORD opens in it"),
-    "not its key": (
-        "client.pem",
-        "locked.key",
-        "right",
-        "locked.key does not belong to KAFKA__CERTIFICATE .+client.pem",
-    ),
-    "no file": ("none", "client.key", "", "KAFKA__CERTIFICATE .+none: No such file"),
-    "no key file": ("client.pem", "none", "", "KAFKA__KEY .+none: No such file"),
-    "no PEM": ("other", "client.key", "", "KAFKA__CERTIFICATE .+other has no certificate in PEM in it"),
-    "no PEM key": ("client.pem", "other", "", "KAFKA__KEY .+other has no private key in PEM in it"),
+    "no password": ("locked.pem", "locked.key", "", "password"),
+    "another": ("locked.pem", "locked.key", "no", "password"),
+    "not its key": ("client.pem", "locked.key", "right", "its own key"),
+    "no file": ("none", "client.key", "", "No such file"),
+    "no key file": ("client.pem", "none", "", "No such file"),
+    "no PEM": ("other", "client.key", "", "no certificate"),
+    "no PEM key": ("client.pem", "other", "", "no certificate"),
 }
 """Certificate, key and password; what is said of them."""
 
@@ -96,7 +90,8 @@ def test_files(authority: Authority, tmp_path: Path, read: Callable[[KafkaSettin
     authority.issue("locked", "locked", password="right")
     (tmp_path / "other").write_text("nothing\n")
     certificate, key, password, says = FILES[name]
-    with pytest.raises(ConfigError, match=says) if says else nullcontext():
+    named = f"KAFKA__CERTIFICATE .+/{certificate}, KAFKA__KEY .+/{key}: .*{says}"
+    with pytest.raises(ConfigError, match=named) if says else nullcontext():
         read(with_tls(tmp_path / certificate, tmp_path / key, password))
 
 
@@ -122,23 +117,12 @@ class TestLandingJob:
                 assert "ssl.key.password" not in options
 
 
-def test_an_expired_certificate_is_warned_of_once(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    settings = with_tls(*authority.issue("client", "client", days=-3))
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            broker_tls(settings)
-    (said,) = caplog.messages
-    assert said.startswith("the other side will refuse the certificate")
-    assert "client.pem has expired at 20" in said
-
-
 def test_when_it_expires(authority: Authority, tmp_path: Path) -> None:
     pair = kafka_key_pair(with_tls(*authority.issue("client", "client", days=3)))
     assert pair is not None
     assert 2.9 * 86_400 < pair.ends() - time.time() <= 3 * 86_400
     (tmp_path / "client.pem").write_text("half written")
     assert pair.ends() == 0
-    assert pair.expired() is None
 
 
 async def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
@@ -171,7 +155,7 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     whole = key.read_bytes()
     key.write_bytes(whole[:50])  # half written
     assert await shown(context, server) == "second"
-    assert "the former ones stay: KAFKA__KEY" in caplog.text
+    assert "the former ones stay: KAFKA__CERTIFICATE" in caplog.text
     _, other = authority.issue("other", "other")
     key.write_bytes(other.read_bytes())  # the certificate has not come yet
     assert await shown(context, server) == "second"

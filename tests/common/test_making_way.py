@@ -9,7 +9,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ class Door:
             lambda peer: ForwardSession(peer, settings, ForwardSection()),
             listening,
             0,
-            None if tls is None else SimpleNamespace(current=lambda: tls),  # type: ignore[arg-type]
+            tls,
         )
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_common.listening.tls import TlsContext, identity
+from headrace_common.listening.tls import client_tls, identity
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
 
@@ -40,16 +40,7 @@ def test_a_client_is_its_common_name_else_a_dns_name_else_its_subject(shown: Any
 
 def context(files: tuple[Path, Path], **settings: Any) -> ssl.SSLContext:
     given = TlsSettings(cert=files[0], key=files[1], **settings)
-    return TlsContext(given, ReceiverMetrics()).current()
-
-
-def test_one_that_has_expired_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    authority = Authority(tmp_path)
-    context(authority.issue("valid", "valid"))
-    assert caplog.messages == []
-    context(authority.issue("ended", "ended", days=-1))
-    (said,) = caplog.messages
-    assert "ended.pem has expired at 20" in said
+    return client_tls(given, ReceiverMetrics()).current()
 
 
 def test_a_file_that_goes_while_it_is_read_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

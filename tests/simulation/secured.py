@@ -10,7 +10,6 @@ import functools
 import ssl
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from cryptography import x509
@@ -47,7 +46,7 @@ class Listener(listener.Listener):
     """In place of the receivers' `Listener`."""
 
     def __init__(self, *given: Any) -> None:
-        super().__init__(*(*given[:-1], SimpleNamespace(current=lambda: contexts()[0])))
+        super().__init__(*(*given[:-1], contexts()[0]))
 
 
 IN_PLACE: Final = ((service, "Listener", Listener), (secured, "PIECE", 500), (secured, "SLICE", 0.0))

@@ -115,7 +115,7 @@ def _key_store(pair: KeyPair) -> dict[str, str]:
     from cryptography.hazmat.primitives import serialization  # megabytes that most jobs do not need
 
     pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # raises with the reason
-    text = pair.key[1].read_bytes()
+    text = pair.key.read_bytes()
     try:
         key = serialization.load_pem_private_key(text, pair.password.encode() or None)
     except TypeError:  # a password for a key that is not encrypted
@@ -125,7 +125,7 @@ def _key_store(pair: KeyPair) -> dict[str, str]:
     )
     return {
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": _certificates("KAFKA__CERTIFICATE", pair.certificate[1]),
+        "ssl.keystore.certificate.chain": _certificates("KAFKA__CERTIFICATE", pair.certificate),
         "ssl.keystore.key": plain.decode().strip(),
     }
 

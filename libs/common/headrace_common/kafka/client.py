@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partialmethod
+from functools import lru_cache, partialmethod
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, errors
@@ -18,8 +19,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
-from headrace_common.kafka.access import broker_tls
 from headrace_common.kafka.tokens import TokenError, shared_token
+from headrace_common.operations.certificates import ReloadingContext, kafka_key_pair, trust
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings
 
@@ -117,6 +118,21 @@ class _ConnectTrouble(logging.Filter):
 
 CONNECT_TROUBLE: Final = _ConnectTrouble()
 logging.getLogger("aiokafka").addFilter(CONNECT_TROUBLE)
+
+
+@lru_cache
+def broker_tls(settings: KafkaSettings) -> ReloadingContext:
+    """Returns the context of all connections to brokers with these settings. Reads files. Raises `ConfigError`."""
+    pair = kafka_key_pair(settings)
+
+    def load() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trust(context, "KAFKA__CA", settings.ca)
+        if pair is not None:
+            pair.load_into(context)
+        return context
+
+    return ReloadingContext(load, settings.certificate, settings.key, settings.ca)
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from headrace_common.listening import sockets
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.proxy import ProxiedClient, header
 from headrace_common.listening.secured import SecuredTransport
-from headrace_common.listening.tls import TlsContext, identity
+from headrace_common.listening.tls import identity
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.networks import normal, within
 from headrace_common.operations.settings import ListenSettings
@@ -75,7 +76,7 @@ class Listener(Endpoint):
         new_session: SessionFactory,
         listen: ListenSettings,
         port: int,
-        tls: TlsContext | None,
+        tls: ssl.SSLContext | None,
     ) -> None:
         """`port`: the protocol's own, used if the settings name none."""
         self._receiver = receiver
@@ -194,7 +195,7 @@ class Listener(Endpoint):
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
             else:
-                secured = SecuredTransport(self._tls.current(), receiver.scheduler)
+                secured = SecuredTransport(self._tls, receiver.scheduler)
                 await loop.connect_accepted_socket(lambda: secured, client)
                 certificate = await secured.handshake(receiver.limits.handshake_time)
                 secured.begin(connect(identity(certificate)))

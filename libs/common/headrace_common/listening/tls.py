@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from functools import partial
 from typing import Any
 
 from headrace_common.operations.certificates import KeyPair, ReloadingContext, trust
@@ -11,30 +10,27 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
 
 
-class TlsContext(ReloadingContext):
-    """The context of the connections that a listener accepts."""
+def client_tls(settings: TlsSettings, metrics: ReceiverMetrics) -> ReloadingContext:
+    """Returns the context of the connections that a listener accepts. Reads the files. Raises `ConfigError`."""
+    assert settings.cert is not None
+    assert settings.key is not None
+    pair = KeyPair(("TLS__CERT", "TLS__KEY"), settings.cert, settings.key)
 
-    def __init__(self, settings: TlsSettings, metrics: ReceiverMetrics) -> None:
-        """Reads the files. Raises `ConfigError`."""
-        assert settings.cert is not None
-        assert settings.key is not None
-        pair = KeyPair("TLS", ("CERT", settings.cert), ("KEY", settings.key))
-        super().__init__(partial(_load, settings, pair, metrics), pair, settings.client_ca)
+    def load() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2 if settings.minimum == "1.2" else ssl.TLSVersion.TLSv1_3
+        # A write-only client never reads TLS 1.3's session tickets. If it closes with them unread, its kernel sends a reset, ours
+        # discards the bytes not read yet, and data is lost that the client believes delivered.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_RENEGOTIATION  # OpenSSL 1.1.1 lets clients ask for it, again and again
+        pair.load_into(context)
+        if settings.client_ca is not None:
+            trust(context, "TLS__CLIENT_CA", settings.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        metrics.certificate_expiry.set(pair.ends())
+        return context
 
-
-def _load(settings: TlsSettings, pair: KeyPair, metrics: ReceiverMetrics) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2 if settings.minimum == "1.2" else ssl.TLSVersion.TLSv1_3
-    # A write-only client never reads TLS 1.3's session tickets. If it closes with them unread, its kernel sends a reset, ours
-    # discards the bytes not read yet, and data is lost that the client believes delivered.
-    context.num_tickets = 0
-    context.options |= ssl.OP_NO_RENEGOTIATION  # OpenSSL 1.1.1 lets clients ask for it, again and again
-    pair.load_into(context)
-    if settings.client_ca is not None:
-        trust(context, "TLS__CLIENT_CA", settings.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-    metrics.certificate_expiry.set(pair.ends())
-    return context
+    return ReloadingContext(load, settings.cert, settings.key, settings.client_ca)
 
 
 def identity(certificate: dict[str, Any] | None) -> str | None:

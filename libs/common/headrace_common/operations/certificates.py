@@ -1,4 +1,4 @@
-"""Certificates and keys in PEM files: loaded with a sentence for each fault, and again when they change."""
+"""Certificates and keys in PEM files: loaded, and again when they change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
+
+from typing_extensions import override
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
@@ -22,55 +24,30 @@ _log = logging.getLogger("headrace.tls")
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate with its chain, and its private key, as settings name them. `section`: the prefix of their names."""
+    """A certificate with its chain, and its private key. `settings`: the names of their settings."""
 
-    section: str
-    certificate: tuple[str, Path]
-    key: tuple[str, Path]
+    settings: tuple[str, str]
+    certificate: Path
+    key: Path
     password: str = field(default="", repr=False)
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Makes `context` present the certificate. Reads files. Raises `ConfigError`, which names the file and its fault."""
-        certificate, key = (f"{self.section}__{name} {path}" for name, path in (self.certificate, self.key))
-        for said, (_, path) in ((certificate, self.certificate), (key, self.key)):
-            try:
-                path.read_bytes()
-            except OSError as error:
-                raise ConfigError(f"{said}: {error.strerror}") from error
+        """Makes `context` present the certificate. Reads files. Raises `ConfigError`, which names them."""
+        certificate, key = self.settings
         try:
-            context.load_cert_chain(self.certificate[1], self.key[1], password=self._tell)
+            context.load_cert_chain(self.certificate, self.key, password=self.password)
         except OSError as error:
-            if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-                raise ConfigError(f"{key} does not belong to {certificate}") from error
-            if not self.ends():
-                raise ConfigError(f"{certificate} has no certificate in PEM in it") from error
-            secret = f" that {self.section}__KEY_PASSWORD opens" if self.password else ""
-            raise ConfigError(f"{key} has no private key in PEM{secret} in it") from error
+            unfit = "no certificate with its own key in PEM, or the key's password is another"
+            why = unfit if isinstance(error, ssl.SSLError) else error.strerror
+            raise ConfigError(f"{certificate} {self.certificate}, {key} {self.key}: {why}") from error
 
     def ends(self) -> float:
         """Returns the Unix time when the first certificate of the file expires; 0 if it cannot be read now. Reads it."""
         try:  # the standard library offers no public function
-            decoded = ssl._ssl._test_decode_cert(str(self.certificate[1]))  # type: ignore[attr-defined]
+            decoded = ssl._ssl._test_decode_cert(str(self.certificate))  # type: ignore[attr-defined]
         except OSError:  # `load_into` says it
             return 0.0
         return datetime.strptime(decoded["notAfter"], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC).timestamp()
-
-    def expired(self) -> str | None:
-        """Returns a sentence if the certificate has expired: the other side will refuse it."""
-        name, path = self.certificate
-        ended = self.ends()
-        if not ended or ended >= time.time():
-            return None
-        return (
-            f"{self.section}__{name} {path} has expired at {datetime.fromtimestamp(ended, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
-
-    def _tell(self) -> str:
-        if not self.password:
-            raise ConfigError(
-                f"{self.section}__{self.key[0]} {self.key[1]} is encrypted, and there is no password for it"
-            )
-        return self.password
 
 
 def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
@@ -78,7 +55,7 @@ def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
     if settings.certificate is None or settings.key is None:
         return None
     password = settings.key_password.get_secret_value()
-    return KeyPair("KAFKA", ("CERTIFICATE", settings.certificate), ("KEY", settings.key), password)
+    return KeyPair(("KAFKA__CERTIFICATE", "KAFKA__KEY"), settings.certificate, settings.key, password)
 
 
 def trust(context: ssl.SSLContext, setting: str, ca: Path | None) -> None:
@@ -92,21 +69,28 @@ def trust(context: ssl.SSLContext, setting: str, ca: Path | None) -> None:
         raise ConfigError(f"{setting} {ca}: {error}") from error
 
 
-class ReloadingContext:
-    """The TLS context of new connections, loaded again when its files change. Existing connections keep theirs.
+class ReloadingContext(ssl.SSLContext):
+    """Makes each connection by its files as they are then: a process lives longer than a certificate. Existing connections keep
+    theirs.
 
-    If the new files are unusable (half written, or key and certificate do not match), the former context stays.
+    If the new files are unusable (half written, or key and certificate do not match), the former ones stay.
     """
 
-    def __init__(self, load: Callable[[], ssl.SSLContext], pair: KeyPair | None, ca: Path | None) -> None:
-        """`load` makes a context of `pair` and `ca`. Raises the `ConfigError` that it raises."""
+    def __new__(cls, load: Callable[[], ssl.SSLContext], *files: Path | None) -> Self:
+        """`load` makes a context of `files`. Raises the `ConfigError` that it raises."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS)
+
+    def __init__(self, load: Callable[[], ssl.SSLContext], *files: Path | None) -> None:
         self._load = load
-        self._pair = pair
-        shown = () if pair is None else (pair.certificate[1], pair.key[1])
-        self._files = [path for path in (*shown, ca) if path is not None]
+        self._files = [path for path in files if path is not None]
         self._stamps = [*map(_stamp, self._files)]
         self._looked = time.monotonic()
-        self._context = self._loaded()
+        self._current = load()
+
+    @override
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """Begins a connection. asyncio, uvloop and our listeners call it for each one, before the handshake."""
+        return self.current().wrap_bio(*arguments, **options)
 
     def current(self) -> ssl.SSLContext:
         """Returns the context for a connection that is made now. Looks at the files at most once in `LOOK_EVERY` seconds."""
@@ -116,18 +100,12 @@ class ReloadingContext:
             before, self._stamps = self._stamps, [*map(_stamp, self._files)]
             if before != self._stamps:
                 try:
-                    self._context = self._loaded()
+                    self._current = self._load()
                 except ConfigError as error:
                     _log.error("tls files changed but cannot be used, the former ones stay: %s", error)
                 else:
                     _log.info("tls files reloaded: %s", ", ".join(map(str, self._files)))
-        return self._context
-
-    def _loaded(self) -> ssl.SSLContext:
-        context = self._load()
-        if self._pair is not None and (expired := self._pair.expired()) is not None:
-            _log.warning("the other side will refuse the certificate: %s", expired)
-        return context
+        return self._current
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

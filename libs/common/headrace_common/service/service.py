@@ -37,7 +37,7 @@ from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.listener import Listener, SessionFactory
-from headrace_common.listening.tls import TlsContext
+from headrace_common.listening.tls import client_tls
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.health import Health, OpsServer
 from headrace_common.operations.log import STANDARD_ERROR, Log, RateLimited, configure
@@ -65,7 +65,7 @@ Build = Callable[[Runtime[S]], Parts]
 def stream_listeners(runtime: Runtime[S], port: int, new_session: SessionFactory) -> list[Endpoint]:
     """Returns the listener that LISTEN and TLS ask for. Raises `ConfigError`."""
     settings = runtime.settings
-    tls = TlsContext(settings.tls, runtime.metrics) if settings.tls.cert is not None else None
+    tls = client_tls(settings.tls, runtime.metrics) if settings.tls.cert is not None else None
     return [Listener(runtime.receiver, runtime.tasks, new_session, settings.listen, port, tls)]
 
 
