@@ -188,7 +188,6 @@ class Job:
             writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=f"{trigger} seconds")
         )
         self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=checkpoint.path)
-        self._health.show(lake=self._lake, epoch=epoch)
         try:
             with upkeep:
                 query = writer.start()

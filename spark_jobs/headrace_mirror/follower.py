@@ -113,15 +113,3 @@ class Follower(Health):
     @override
     def ready_problems(self) -> list[str]:
         return [self._trouble] if self._trouble else []
-
-    @override
-    def notes(self) -> list[str]:
-        return []
-
-    @override
-    def status(self) -> dict[str, str]:
-        return {}
-
-    @override
-    def collect(self) -> None:
-        """Does nothing: every gauge is always current."""

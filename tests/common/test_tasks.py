@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
-from headrace_common.operations.tasks import Tasks
+from headrace_common.operations.tasks import Tasks, full_name, own_name
 
 
 async def returns() -> None:
@@ -50,3 +51,11 @@ async def test_they_may_end_while_the_process_stops() -> None:
     await asyncio.wait({task})
     await tasks.stop()
     assert (ends, tasks.problem) == ([], None)
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", "b\udcff", ""])
+def test_a_machine_may_have_a_name_that_no_resolver_takes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Linux takes 64 letters, or any bytes: nothing started there."""
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert own_name().encode()
+    full_name()

@@ -35,7 +35,6 @@ class LakeHealth(Health):
         """The metrics that it updates."""
         self._last_heartbeat = time.monotonic()
         self._waiting_for = "Spark is starting"
-        self._rows: dict[str, str] = {}
         self._notes: list[str] = []
 
     def heartbeat(self) -> None:
@@ -45,10 +44,6 @@ class LakeHealth(Health):
     def set_waiting(self, reason: str) -> None:
         """Says that the job is not ready, because of `reason`; empty: it is ready."""
         self._waiting_for = reason
-
-    def show(self, **rows: object) -> None:
-        """Sets rows of the status page."""
-        self._rows |= {name: str(value) for name, value in rows.items()}
 
     def landed(self, result: BatchResult) -> None:
         """Adds a batch to the metrics."""
@@ -77,7 +72,6 @@ class LakeHealth(Health):
         metrics.last_landed.set_to_current_time()
         if result.dedup_status is not None:
             self._count_dedup(result.dedup_status)
-        self.show(batch=result.batch, records=result.records, seconds=f"{result.seconds:.1f}")
 
     def _count_dedup(self, dedup_status: DedupStatus) -> None:
         metrics, state = self.metrics, dedup_status.state
@@ -104,20 +98,12 @@ class LakeHealth(Health):
     def notes(self) -> list[str]:
         return self._notes
 
-    @override
-    def status(self) -> dict[str, str]:
-        return dict(self._rows)
-
-    @override
-    def collect(self) -> None:
-        """Does nothing: every gauge is always current."""
-
 
 class OpsThread:
     """Runs the `OpsServer` in a thread, because the main thread blocks."""
 
     def __init__(self, settings: OpsSettings, health: Health, metrics: Catalogue) -> None:
-        self._server = OpsServer(settings, "lake", health, metrics)
+        self._server = OpsServer(settings, health, metrics)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ops", daemon=True)
 

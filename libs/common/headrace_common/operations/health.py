@@ -1,14 +1,12 @@
-"""Health and metrics over HTTP, the same for every part: ``/livez``, ``/readyz``, ``/metrics`` and a status page."""
+"""Health and metrics over HTTP, the same for every part: ``/livez``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import html
 import socket
-from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import Catalogue
@@ -27,14 +25,6 @@ HEAD_BYTES: Final = 16 << 10
 """Bytes of a request's head. What follows it is not looked at."""
 
 
-class HttpAnswer(NamedTuple):
-    """An answer. It names no software and no version."""
-
-    status: HTTPStatus
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
-
-
 class Health(Protocol):
     """A part's report on itself. Must not block."""
 
@@ -46,30 +36,22 @@ class Health(Protocol):
 
     def notes(self) -> list[str]:
         """Returns lines of `/readyz` that an operator should read although the process is ready."""
-
-    def status(self) -> dict[str, str]:
-        """Returns the rows of the status page."""
+        return []
 
     def collect(self) -> None:
-        """Updates the gauges before they are read."""
+        """Updates the gauges before they are read, if they are not always current."""
+        return
 
 
 class OpsServer:
-    """Serves one part's `Health` over HTTP."""
+    """Serves one part's `Health` over HTTP. An answer names no software and no version."""
 
-    def __init__(self, settings: OpsSettings, service: str, health: Health, metrics: Catalogue) -> None:
+    def __init__(self, settings: OpsSettings, health: Health, metrics: Catalogue) -> None:
         self._settings = settings
-        self._service = service
         self._health = health
         self._metrics = metrics
         self._open: dict[asyncio.StreamWriter, None] = {}  # in the order in which they have come
         self._server: asyncio.Server | None = None
-        self._pages: Final[Mapping[str, Callable[[], HttpAnswer]]] = {
-            "/": self._page,
-            "/livez": self._live,
-            "/readyz": self._ready,
-            "/metrics": self._exposition,
-        }
         self.port = 0
 
     async def start(self) -> None:
@@ -112,55 +94,26 @@ class OpsServer:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             method, target, version = head.partition(b"\r\n")[0].decode("ascii").split(" ")
-            if not version.startswith("HTTP/1."):
-                raise ValueError
-        except asyncio.LimitOverrunError:
-            answer = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        except ValueError:
-            answer = _refusal(HTTPStatus.BAD_REQUEST)
-        else:
-            page = self._pages.get(target.partition("?")[0])
-            if method not in ("GET", "HEAD"):
-                answer = _refusal(HTTPStatus.NOT_IMPLEMENTED)
-            else:
-                answer = _refusal(HTTPStatus.NOT_FOUND) if page is None else page()
+            known = version.startswith("HTTP/1.") and method in ("GET", "HEAD")
+            status, body = self._page(target.partition("?")[0]) if known else (HTTPStatus.BAD_REQUEST, b"")
+        except (asyncio.LimitOverrunError, ValueError):
+            status, body = HTTPStatus.BAD_REQUEST, b""
+        body = body or f"{status.value} {status.phrase}\n".encode()
         said = (
-            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.content_type}\r\n"
-            f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        return said.encode() + (b"" if method == "HEAD" else answer.body)
+        return said.encode() + (b"" if method == "HEAD" else body)
 
-    def _live(self) -> HttpAnswer:
-        return _verdict(self._health.live_problems())
-
-    def _ready(self) -> HttpAnswer:
-        return _verdict(self._health.ready_problems(), self._health.notes())
-
-    def _exposition(self) -> HttpAnswer:
-        self._health.collect()
-        return HttpAnswer(HTTPStatus.OK, self._metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
-
-    def _page(self) -> HttpAnswer:
-        live, ready = self._health.live_problems(), self._health.ready_problems()
-        rows = {
-            "live": "yes" if not live else "; ".join(live),
-            "ready": "; ".join([*(ready or ["yes"]), *self._health.notes()]),
-            **self._health.status(),
-        }
-        cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
-        text = (
-            f"<!doctype html><title>{self._service}</title><h1>headrace {self._service}</h1>"
-            f"<table>{cells}</table><p><a href=/metrics>metrics</a></p>"
-        )
-        return HttpAnswer(HTTPStatus.OK, text.encode(), "text/html; charset=utf-8")
-
-
-def _verdict(problems: list[str], notes: Sequence[str] = ()) -> HttpAnswer:
-    lines = [*(problems or ["ok"]), *notes]
-    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-    return HttpAnswer(status, "".join(f"{line}\n" for line in lines).encode())
-
-
-def _refusal(status: HTTPStatus) -> HttpAnswer:
-    """Returns an answer that only says its status."""
-    return HttpAnswer(status, f"{status.value} {status.phrase}\n".encode())
+    def _page(self, path: str) -> tuple[HTTPStatus, bytes]:
+        if path == "/metrics":
+            self._health.collect()
+            return HTTPStatus.OK, self._metrics.exposition()
+        if path == "/livez":
+            problems, notes = self._health.live_problems(), []
+        elif path == "/readyz":
+            problems, notes = self._health.ready_problems(), self._health.notes()
+        else:
+            return HTTPStatus.NOT_FOUND, b""
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        return status, "".join(f"{line}\n" for line in [*(problems or ["ok"]), *notes]).encode()

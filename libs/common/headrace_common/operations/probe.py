@@ -1,16 +1,14 @@
-"""``python -m headrace_common.operations.probe [--live]``: asks the part of this host or container whether it is ready, or alive.
+"""``python -m headrace_common.operations.probe``: asks the part of this container whether it is ready.
 
-For health checks that run a command: exit status 0 if yes, 1 if not, with the reasons on standard output. It reads OPS__HOST and
-OPS__PORT from the environment, as the part itself does. It imports only the standard library, because it runs every few seconds.
+For health checks that run a command: exit status 0 if it is, 1 if not, with the reasons on standard output. It reads OPS__HOST
+and OPS__PORT from the environment, as the part itself does, and imports only the standard library: it runs every few seconds.
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import os
 import sys
-from collections.abc import Sequence
 from typing import Final
 
 OPS_PORT: Final = 8080
@@ -22,42 +20,20 @@ TIMEOUT: Final = 4.0
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  (no address to connect to)
 
 
-def probe(host: str, port: int, path: str, timeout: float = TIMEOUT) -> tuple[bool, str]:
-    """Returns whether the part answers `path` with 200, and the text of its answer or the reason why there is none.
-
-    Blocks for at most about `timeout` seconds.
-    """
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+def main() -> int:
+    """Returns the exit status. Blocks for about `TIMEOUT` at most."""
+    host, port = (os.environ.get(f"HEADRACE_OPS__{name}", "") for name in ("HOST", "PORT"))
     try:
-        connection.request("GET", path)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1" if host in _EVERYWHERE else host, int(port or OPS_PORT), timeout=TIMEOUT
+        )
+        connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        return answer.status == http.client.OK, answer.read(65_536).decode(errors="replace").strip()
-    except (OSError, http.client.HTTPException) as error:
-        return False, f"{host}:{port} does not answer: {error or type(error).__name__}"
-    finally:
-        connection.close()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m headrace_common.operations.probe", description="Ask the part of this host whether it is ready."
-    )
-    parser.add_argument("--live", action="store_true", help="ask whether it is alive instead (/livez)")
-    parser.add_argument("--port", type=int, default=None, help="default: HEADRACE_OPS__PORT, or 8080")
-    arguments = parser.parse_args(argv)
-    host = os.environ.get("HEADRACE_OPS__HOST", "")
-    given = os.environ.get("HEADRACE_OPS__PORT", "") if arguments.port is None else str(arguments.port)
-    if given and not given.isdigit():
-        print(f"HEADRACE_OPS__PORT: {given} is no port")
+        print(answer.read(65_536).decode(errors="replace").strip())
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        print(f"no answer: {error or type(error).__name__}")
         return 1
-    good, text = probe(
-        "127.0.0.1" if host in _EVERYWHERE else host,
-        int(given or OPS_PORT),
-        "/livez" if arguments.live else "/readyz",
-    )
-    print(text)
-    return 0 if good else 1
+    return 0 if answer.status == http.client.OK else 1
 
 
 if __name__ == "__main__":

@@ -240,8 +240,3 @@ class Publisher:
         self._metrics.frames_pending.set(sum(pump.waiting() for pump in self._pumps))
         usable = bool(self._pumps) and self._silent() < QUIET_TIME
         self._metrics.kafka_up.set(1 if usable else 0)
-
-    def last_stored(self) -> float | None:
-        """Returns the seconds since Kafka stored a batch; None: it has stored none."""
-        stored = [pump.last_stored for pump in self._pumps if pump.has_stored]
-        return self._loop.time() - max(stored) if stored else None

@@ -73,7 +73,6 @@ class Pump:
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
         self.last_stored = self._clock()
-        self.has_stored = False
         self.refused: PartitionRefusal | None = None
         self._ended = False  # by a bug: frames published from now on are abandoned
 
@@ -235,7 +234,7 @@ class Pump:
             except DeliveryError as failure:
                 return failure
             self._metrics.events_stored.inc(events - len(refused))
-            self.last_stored, self.has_stored, self.refused = self._clock(), True, None
+            self.last_stored, self.refused = self._clock(), None
             for record, owner in refused:
                 cycle.rejects.append((owner, refusal(record)))
         cycle.batch = None

@@ -115,7 +115,7 @@ class Service(Health, Generic[S]):
         self._parts = self._build(runtime)
         self._own = self._parts.own
         self._receiver.backend = self._parts.backend
-        ops = OpsServer(settings.ops, self._protocol, self, self._metrics)
+        ops = OpsServer(settings.ops, self, self._metrics)
         tasks.start(self._watch_loop(), "loop watch")
         try:
             for listener in self._parts.listeners:
@@ -201,22 +201,6 @@ class Service(Health, Generic[S]):
         own = [] if self._own is None else self._own.ready_problems()
         found = (["draining"] if self._draining else []) + self._publisher.ready_problems() + own
         return found if found or self._accepting else ["starting"]
-
-    @override
-    def notes(self) -> list[str]:
-        return []
-
-    @override
-    def status(self) -> dict[str, str]:
-        return {
-            "version": __version__,
-            "native core": native.label(),
-            "listening on": next(iter(self._addresses.values()), ""),
-            "connections": str(len(self._receiver.connections)),
-            "bytes in flight": f"{self._budget.used:,} of {self._settings.limits.process_budget:,}",
-            "kafka": self._settings.kafka.bootstrap_servers,
-            "stored last": "nothing yet" if (since := self._publisher.last_stored()) is None else f"{since:.0f} s ago",
-        }
 
     @override
     def collect(self) -> None:
