@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import structlog
-from headrace_common.listening import sockets
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
+from headrace_common.operations import sockets
 from headrace_common.operations.errors import ConfigError
 
 from tests.common.test_making_way import Door, ended
@@ -44,6 +44,12 @@ def test_a_kernel_without_ipv6_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(socket, "socket", fails)
     with pytest.raises(ConfigError, match=r"^LISTEN :::1: Address family not supported by protocol$"):
         sockets.bound_socket("::", 1, "LISTEN")
+
+
+@pytest.mark.parametrize("host", ["localhost:24224", "a b", "a" * 64])
+def test_a_host_that_is_none_is_a_wrong_setting(host: str) -> None:
+    with pytest.raises(ConfigError, match=f"^LISTEN {host}:0: "):
+        sockets.bound_socket(host, 0, "LISTEN")
 
 
 async def test_a_certificate_that_cannot_be_read_is_refused_in_words(

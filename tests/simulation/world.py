@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 
 from headrace_common.connection.receiver_state import Stoppable
 from headrace_common.kafka import producer
-from headrace_common.listening import sockets
+from headrace_common.operations import sockets
 from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings

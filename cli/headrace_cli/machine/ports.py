@@ -8,8 +8,8 @@ import sys
 from typing import Final
 
 import psutil
-from headrace_common.listening.sockets import bound_socket
 from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.sockets import bound_socket
 
 from headrace_cli.ground import CommandError
 

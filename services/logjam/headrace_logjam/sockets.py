@@ -13,8 +13,8 @@ from typing import Final
 import zmq
 from headrace_common.connection.messages import MessageConnection
 from headrace_common.listening.endpoint import Endpoint
-from headrace_common.listening.sockets import address_of, bound_socket
 from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.sockets import address_of, bound_socket
 from headrace_common.operations.tasks import full_name, own_name
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Peer

@@ -16,11 +16,11 @@ from typing_extensions import override
 from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.connection.tcp import TcpConnection
-from headrace_common.listening import sockets
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.proxy import ProxiedClient, header
 from headrace_common.listening.secured import SecuredTransport
 from headrace_common.listening.tls import identity
+from headrace_common.operations import sockets
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.networks import normal, within
 from headrace_common.operations.settings import ListenSettings

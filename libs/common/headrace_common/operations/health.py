@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
+from headrace_common.operations.sockets import bound_socket
 
 MOST_OPEN: Final = 64
 """Open connections; of more, the oldest leaves. A probe or a scrape takes one for milliseconds; other files are for clients."""
@@ -56,13 +55,7 @@ class OpsServer:
 
     async def start(self) -> None:
         """Listens. Raises `ConfigError` if the address is in use."""
-        host, port = self._settings.host, self._settings.port
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        both = host == "::" and socket.has_dualstack_ipv6()
-        try:
-            listening = socket.create_server((host, port), family=family, backlog=OPS_BACKLOG, dualstack_ipv6=both)
-        except OSError as error:
-            raise ConfigError(f"OPS__PORT {port}: {error.strerror or error}") from error
+        listening = bound_socket(self._settings.host, self._settings.port, "OPS__PORT")
         self.port = listening.getsockname()[1]
         self._server = await asyncio.start_server(self._serve, sock=listening, backlog=OPS_BACKLOG, limit=HEAD_BYTES)
 

@@ -1,4 +1,4 @@
-"""Parses hosts, addresses and networks from settings, and tests whether an address is in a network. Pure."""
+"""Parses addresses and networks from settings, and tests whether an address is in a network. Pure."""
 
 from __future__ import annotations
 
@@ -25,33 +25,18 @@ def networks(text: str) -> tuple[Network, ...]:
     return tuple(found)
 
 
+_BROKER = re.compile(r" *(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\],]+):[0-9]{1,5} *")
+
+
 def brokers(text: str) -> str:
     """Returns `text` if it is HOST:PORT, several separated by commas. Raises ValueError that names the first that is not."""
     for each in text.split(","):
-        name, _, port = each.strip().rpartition(":")
-        bracketed = name.startswith("[") and name.endswith("]")
-        if not port.isdecimal() or not 0 < int(port) < 65_536 or (":" in name) is not bracketed:
+        if not _BROKER.fullmatch(each):
             raise ValueError(f"{each.strip()!r} is not HOST:PORT (an IPv6 address in brackets)")
-        host(name.strip("[]") if bracketed else name)
-    return text
-
-
-def host(text: str) -> str:
-    """Returns `text` if it may be a host's name or address. Raises ValueError if it is more, such as one with a port."""
-    try:
-        ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        if not text or re.search(r"[\s:/\[\],]", text):
-            raise ValueError(f"{text!r} is not a host: a name or an address, without a port") from None
-        try:
-            text.encode("idna")
-        except UnicodeError:  # the resolver would raise it, too, which is no OSError
-            raise ValueError(f"{text!r} is not a host: a part between its dots is empty or too long") from None
     return text
 
 
 Brokers = Annotated[str, AfterValidator(brokers)]
-Host = Annotated[str, AfterValidator(host)]
 
 
 def within(address: str, among: Sequence[Network]) -> bool:

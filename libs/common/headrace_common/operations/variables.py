@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -171,31 +170,16 @@ BYTE_UNITS: Final[Mapping[str, int]] = {
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
 }
-SECOND_UNITS: Final[Mapping[str, Decimal]] = {
-    "ms": Decimal("0.001"),
-    "s": Decimal(1),
-    "m": Decimal(60),
-    "min": Decimal(60),
-    "h": Decimal(3600),
-    "d": Decimal(86_400),
-}
+SECOND_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 def read_bytes(value: Any) -> Any:
     """Returns the bytes as a number, if `value` is text with a unit: KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB
     of 1000.
 
-    Anything else stays as it is. Raises ValueError for another unit, or for parts of a byte.
+    Anything else stays as it is. Raises ValueError for another unit.
     """
-    number, unit = _parted(value)
-    if unit is None:
-        return value
-    if unit not in BYTE_UNITS:
-        raise ValueError(f"{value} has no unit of bytes: write a number, or one with KiB, MiB, GiB, KB, MB or GB")
-    found = number * BYTE_UNITS[unit]
-    if found != int(found):
-        raise ValueError(f"{value} is not a whole number of bytes")
-    return int(found)
+    return _quantity(value, BYTE_UNITS, "bytes: write a number, or one with KiB, MiB, GiB, KB, MB or GB")
 
 
 def read_seconds(value: Any) -> Any:
@@ -203,17 +187,16 @@ def read_seconds(value: Any) -> Any:
 
     Raises ValueError for another unit.
     """
-    number, unit = _parted(value)
-    if unit is None:
-        return value
-    if unit not in SECOND_UNITS:
-        raise ValueError(f"{value} has no unit of time: write seconds, or a number with ms, s, m, h or d")
-    return float(number * SECOND_UNITS[unit])
+    return _quantity(value, SECOND_UNITS, "time: write seconds, or a number with ms, s, m, h or d")
 
 
-def _parted(value: Any) -> tuple[Decimal, str | None]:
+def _quantity(value: Any, units: Mapping[str, float], kind: str) -> Any:
     found = QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
-    return (Decimal(found[1]), found[2].lower()) if found is not None else (Decimal(0), None)
+    if found is None:
+        return value
+    if found[2].lower() not in units:
+        raise ValueError(f"{value} has no unit of {kind}")
+    return round(float(found[1]) * units[found[2].lower()], 6)
 
 
 Bytes = Annotated[int, BeforeValidator(read_bytes)]

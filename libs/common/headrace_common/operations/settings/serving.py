@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace_common.operations.networks import Host, Network, networks
+from headrace_common.operations.networks import Network, networks
 from headrace_common.operations.probe import OPS_PORT
 from headrace_common.operations.settings.section import KIB, MIB, Section
 from headrace_common.operations.variables import Bytes, Seconds
@@ -16,7 +16,7 @@ from headrace_common.operations.variables import Bytes, Seconds
 class ListenSettings(Section):
     """Where clients connect."""
 
-    host: Host = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
+    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
     port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
     reuse_port: bool = Field(
         False, description="Let several processes of one receiver, of one user, listen on the same port (SO_REUSEPORT)."
@@ -116,7 +116,7 @@ class LimitSettings(Section):
 class OpsSettings(Section):
     """Health and metrics over HTTP."""
 
-    host: Host = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
+    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
     port: int = Field(OPS_PORT, ge=0, le=65_535, description="Port; 0: any free one (logged).")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 from headrace_common.operations.errors import ConfigError
@@ -13,21 +14,19 @@ def bound_socket(host: str, port: int, setting: str, *, shared: bool = False) ->
     `shared`: other processes of this user may listen there too; the kernel deals new connections out among those that listen.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        bound = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:  # a kernel without IPv6
-        raise ConfigError(f"{setting} {host}:{port}: {error.strerror or error}") from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
-        bound.bind((host, port))
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        raise ConfigError(f"{setting} {host}:{port}: {error.strerror or error}") from error
+    with contextlib.ExitStack() as undone:
+        try:
+            bound = undone.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
+            bound.bind((host, port))
+            bound.setblocking(False)
+        except (OSError, UnicodeError) as error:  # also a kernel without IPv6, and a name that no resolver takes
+            raise ConfigError(f"{setting} {host}:{port}: {getattr(error, 'strerror', None) or error}") from error
+        undone.pop_all()
     return bound
 
 
