@@ -163,18 +163,9 @@ async def fails(settings: KafkaSettings, within: float = FETCH_TIME) -> str:
     return said
 
 
-async def test_a_wrong_secret(endpoint: TokenEndpoint) -> None:
-    said = await fails(by_token(endpoint.url, oauth_client_secret="wrong"))
-    assert (
-        "status 401: invalid_client: Invalid client; are KAFKA__OAUTH_CLIENT_ID and KAFKA__OAUTH_CLIENT_SECRET" in said
-    )
-
-
-async def test_nobody_there() -> None:
+async def test_what_gives_none(endpoint: TokenEndpoint) -> None:
+    assert "status 401: {" in await fails(by_token(endpoint.url, oauth_client_secret="wrong"))
     assert "Connect" in await fails(by_token())
-
-
-async def test_a_slow_one(endpoint: TokenEndpoint) -> None:
     endpoint.delay = 600
     assert "no answer within 0.2 s" in await fails(by_token(endpoint.url), 0.2)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import math
 import ssl
 import time
@@ -115,33 +116,19 @@ async def _ask(settings: KafkaSettings) -> tuple[str, float]:
                 allow_redirects=False,  # the secret goes nowhere else
             ) as answer,
         ):
-            try:
-                found = await answer.json(content_type=None)
-            except ValueError:
-                found = None
-            status = answer.status
+            status, text = answer.status, await answer.text()
     except aiohttp.ClientSSLError as error:
         raise ValueError(f"{error}; is KAFKA__OAUTH_CA its CA?") from None
-    found = found if isinstance(found, dict) else {}
     if status != 200:
-        raise ValueError(_refusal(status, found).replace(secret, "***"))
-    token = found.get("access_token")
-    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
-        raise ValueError("the answer has no access_token")
+        raise ValueError(f"status {status}: {text.replace(secret, '***')}")
     try:
-        life = float(found.get("expires_in", UNSAID_LIFE))
-    except (TypeError, ValueError):
-        life = 0.0
-    if not 0 < life < math.inf:
-        raise ValueError("expires_in is no number of seconds")
-    return token, life
-
-
-def _refusal(status: int, answer: dict[str, Any]) -> str:
-    """Returns the endpoint's refusal in words, by RFC 6749, section 5.2."""
-    words = [str(answer[name]) for name in ("error", "error_description") if answer.get(name)]
-    hint = "; are KAFKA__OAUTH_CLIENT_ID and KAFKA__OAUTH_CLIENT_SECRET right?" if status in (400, 401, 403) else ""
-    return f"{': '.join([f'status {status}', *words])[:200]}{hint}"
+        found = json.loads(text)
+        token, life = found["access_token"], float(found.get("expires_in", UNSAID_LIFE))
+        if token and token.isascii() and token.isprintable() and 0 < life < math.inf:
+            return token, life
+    except (ValueError, TypeError, LookupError, AttributeError):
+        pass
+    raise ValueError("the answer has no access_token, or expires_in is no number of seconds")
 
 
 def endpoint_tls(settings: KafkaSettings) -> ssl.SSLContext:

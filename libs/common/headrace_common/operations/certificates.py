@@ -78,7 +78,7 @@ class ReloadingContext(ssl.SSLContext):
 
     def __new__(cls, load: Callable[[], ssl.SSLContext], *files: Path | None) -> Self:
         """`load` makes a context of `files`. Raises the `ConfigError` that it raises."""
-        return super().__new__(cls, ssl.PROTOCOL_TLS)
+        return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)  # its own settings are never asked
 
     def __init__(self, load: Callable[[], ssl.SSLContext], *files: Path | None) -> None:
         self._load = load
