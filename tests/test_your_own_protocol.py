@@ -96,7 +96,7 @@ def broken(environment: dict[str, str], folder: Path, line: str, instead: str) -
         (ID, "self._key", "equal_events_have_ids_of_their_own"),
         (f"{ID}, self._events[index]", ID, "same_name_and_other_content_has_other_ids"),
         ("sum(64 + len(each) for each in events)", "0", "nothing_is_acknowledged_before_it_is_stored"),
-        ("limits.event_bytes", "1 << 40", "event_of_the_largest_size_is_stored"),
+        ("limits.event_bytes", "1 << 40", "event_that_is_too_large_is_quarantined"),
     ],
     ids=["text alone", "no number in the frame", "no content", "frames of no size", "events of any size"],
 )

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import orjson
 from headrace_common.record.contract import Reason
 from headrace_courier.client import CourierClient
-from headrace_courier.wire import HEADER, NONCE_BYTES, jdat
+from headrace_courier.wire import HEADER, NONCE_BYTES
 
 from tests.contract.dialect import EVERYTHING, Conversation, Dialect
 
 
 class CourierConversation(Conversation):
-    """JDAT, whose bytes can be counted; EVNT has tests of its own."""
+    """JDAT; EVNT has tests of its own."""
 
     client: CourierClient
 
     def __init__(self) -> None:
         super().__init__(CourierClient())
-
-    def measured(self, documents: Sequence[bytes]) -> int:
-        """What a message's length announces, with its events stored and not compressed."""
-        return len(jdat(bytes(16), documents, level=0)) - HEADER.size
-
-    def unpacked(self, documents: Sequence[bytes]) -> bytes:
-        self.client.level, before = 0, self.client.level
-        frame = super().unpacked(documents)
-        self.client.level = before
-        return frame
 
     def retold(self, frame: bytes, mark: str, other: str) -> bytes:
         """Events are always compressed."""

@@ -10,7 +10,7 @@ import socket
 import ssl
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -41,18 +41,10 @@ class Conversation:
         """
         return self._greeted(self.client.faulty(values))
 
-    def sized(self, values: Values, size: int) -> bytes:
-        """The next frame, of exactly `size` bytes as a limit counts them, by long texts in its events."""
-        return self.encoded(self._padded(values, size, self.measured))
-
-    def heavy(self, event: Mapping[str, Any], size: int) -> bytes:
-        """The next frame, of one event of exactly `size` bytes as LIMITS__EVENT_BYTES counts them."""
-        return self.encoded(self._padded([event], size, lambda documents: self.weighed(documents[0])))
-
     def equal(self, event: Mapping[str, Any], count: int) -> bytes:
         """The next frame, of equal events: of the same bytes, unless that would be one event, sent again."""
         made = [self.client.document(event) for _ in range(count)]
-        return self.encoded(made if self.client.named else made[:1] * count)
+        return self._greeted(self.client.payload(made if self.client.named else made[:1] * count, self.client.plain))
 
     def legible(self, values: Values) -> bytes:
         """The next frame, in the form that is nearest to its events: see `retold`."""
@@ -61,33 +53,6 @@ class Conversation:
     def retold(self, frame: bytes, mark: str, other: str) -> bytes:
         """A `legible` frame with all that names it, and in its events another mark of the same length."""
         return frame.replace(mark.encode(), other.encode())
-
-    def encoded(self, documents: Sequence[bytes]) -> bytes:
-        """The next frame, of events that are encoded already."""
-        return self._greeted(self.unpacked(documents))
-
-    def _padded(self, values: Values, size: int, measured: Callable[[Sequence[bytes]], int]) -> list[bytes]:
-        pad = 0
-        for _ in range(6):
-            texts = ["x" * ((pad + n) // len(values)) for n in range(len(values))]
-            documents = [self.client.document({**each, "pad": x}) for each, x in zip(values, texts, strict=True)]
-            if (missing := size - measured(documents)) == 0:
-                break
-            pad += missing
-        assert not missing
-        return documents
-
-    def weighed(self, document: bytes) -> int:
-        """The size of an event, as LIMITS__EVENT_BYTES counts it."""
-        return len(document)
-
-    def measured(self, documents: Sequence[bytes]) -> int:
-        """The size of a frame of these events, as the protocol's limit counts it."""
-        return sum(map(len, documents))
-
-    def unpacked(self, documents: Sequence[bytes]) -> bytes:
-        """The next frame, of these events, as large as `measured` says."""
-        return self.client.payload(documents, self.client.plain)
 
     def _greeted(self, frame: bytes) -> bytes:
         greeting, self._greeting = self._greeting, b""
@@ -270,10 +235,6 @@ class ContractClient:
     async def send_faulty(self, frame: Values) -> int:
         """As `Conversation.faulty`."""
         return await self.send_frame(self.conversation.faulty(frame))
-
-    async def send_sized(self, frame: Values, size: int) -> int:
-        """As `Conversation.sized`."""
-        return await self.send_frame(self.conversation.sized(frame, size))
 
     def finish(self) -> None:
         """Sends no more, but reads on."""

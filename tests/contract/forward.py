@@ -2,35 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgpack
-import orjson
 from headrace_common.record.contract import Reason
 from headrace_forward.client import ForwardClient
 
 from tests.contract.dialect import EVERYTHING, Conversation, Dialect
-
-
-class ForwardConversation(Conversation):
-    """PackedForward with chunks as fluentd makes them."""
-
-    client: ForwardClient
-
-    def __init__(self) -> None:
-        super().__init__(ForwardClient())
-
-    def packed(self, entries: bytes, **option: str) -> bytes:
-        """The next frame, with any bytes as entries. Forward alone."""
-        return self.client.packed(entries, 1, **option)
-
-    def measured(self, documents: Sequence[bytes]) -> int:
-        return len(ForwardClient().payload(documents))
-
-    def weighed(self, document: bytes) -> int:
-        """Of an event as it is stored: JSON, and the attribute that names its chunk."""
-        _, record = msgpack.unpackb(document)
-        return len(orjson.dumps(record)) + len(orjson.dumps({"chunk": "x" * 24}))
 
 
 class ForwardDialect(Dialect):
@@ -42,8 +17,8 @@ class ForwardDialect(Dialect):
     fault = Reason.BAD_RECORD
     malformed = b"GET / HTTP/1.1\r\n\r\n"
 
-    def conversation(self) -> ForwardConversation:
-        return ForwardConversation()
+    def conversation(self) -> Conversation:
+        return Conversation(ForwardClient())
 
 
 class PythonForwardDialect(ForwardDialect):

@@ -5,24 +5,15 @@ Its events are JSON objects, and its transport is TCP.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
 from headrace_common.protocol import Protocol, installed
 from headrace_common.record.contract import Reason
 from headrace_common.session.client import Client
-from typing_extensions import override
 
 from tests.contract.dialect import EVERYTHING, Conversation, Dialect
-
-
-class InstalledConversation(Conversation):
-    """Its limit counts the bytes of a frame."""
-
-    @override
-    def measured(self, documents: Sequence[bytes]) -> int:
-        return len(type(self.client)().payload(documents, self.client.plain))
 
 
 class InstalledDialect(Dialect):
@@ -35,8 +26,8 @@ class InstalledDialect(Dialect):
         self.name, self.module, self.malformed = protocol.name, protocol.module, client.malformed
         self._client = client
 
-    def conversation(self) -> InstalledConversation:
-        return InstalledConversation(self._client())
+    def conversation(self) -> Conversation:
+        return Conversation(self._client())
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         assert record_headers["ce_type"] == f"headrace.{self.name}.event".encode()

@@ -88,10 +88,6 @@ class LogjamConversation(Conversation):
         frames = split(frame)
         return b"".join(message(frames[at : at + MESSAGE_FRAMES]) for at in range(0, len(frames), MESSAGE_FRAMES))
 
-    def measured(self, documents: Sequence[bytes]) -> int:
-        """The first message's body: that is what the limit is about."""
-        return len(documents[0])
-
     def receive(self, data: bytes) -> list[int]:
         return [
             each

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -10,7 +10,6 @@ from headrace_common.record.contract import Reason
 from headrace_segment.client import SegmentClient
 from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.messages import WRITER_BYTES
 from headrace_segment.wire.today import NEWEST, OLDEST
 
 from tests.contract.dialect import EVERYTHING, Can, Conversation, Dialect
@@ -43,14 +42,6 @@ class WriterOfToday(Writer):
         return today.append_block(self.writer, content) + today.MESSAGES.encode(end)
 
 
-class SegmentConversation(Conversation):
-    """A limit counts a block's whole events; today's dialect also the writer in front."""
-
-    def measured(self, documents: Sequence[bytes]) -> int:
-        head = WRITER_BYTES if isinstance(self.client, WriterOfToday) else 0
-        return head + sum(HEADER.size + len(each) for each in documents)
-
-
 class SegmentDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
@@ -64,7 +55,7 @@ class SegmentDialect(Dialect):
     segments = 2
 
     def conversation(self) -> Conversation:
-        return SegmentConversation(Writer())
+        return Conversation(Writer())
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         super().stream(record_headers)
@@ -79,4 +70,4 @@ class TodayDialect(SegmentDialect):
     malformed = HEADER.pack(Kind.EVENT, 0)
 
     def conversation(self) -> Conversation:
-        return SegmentConversation(WriterOfToday())
+        return Conversation(WriterOfToday())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -159,31 +160,30 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
 
 
 @pytest.mark.needs(Can.CLOSE_ONE)
-async def test_a_frame_of_the_largest_size_is_taken_and_one_byte_more_is_not(
-    dialect: Dialect, strict: Receiver
-) -> None:
+async def test_a_frame_that_is_too_large_ends_its_own_connection(dialect: Dialect, strict: Receiver) -> None:
+    """`tests.fuzz.truth.limits` has each limit to the byte."""
     hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES")
     async with (
         await ContractClient.connect(dialect, strict.address) as other,
         await ContractClient.connect(dialect, strict.address) as client,
     ):
-        await client.receives(await client.send_sized(values(2), FRAME_BYTES))
-        await client.send_sized(values(2), FRAME_BYTES + 1)
+        await client.receives(await client.send(values(2)))
+        with contextlib.suppress(ConnectionError):
+            await client.send(values(2, pad=os.urandom(FRAME_BYTES).hex()))
         await client.sees_end()
         assert client.acknowledged == [0]
         await other.receives(await other.send(values(1)))
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == hits + 1
 
 
-async def test_an_event_of_the_largest_size_is_stored_and_one_byte_more_is_quarantined(
-    dialect: Dialect, strict: Receiver
-) -> None:
+async def test_an_event_that_is_too_large_is_quarantined(dialect: Dialect, strict: Receiver) -> None:
     before = await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value)
-    fits, larger = frame = values(2)
-    for event, size in ((fits, EVENT_BYTES), (larger, EVENT_BYTES + 1)):
-        async with await ContractClient.connect(dialect, strict.address) as client:
-            await client.receives(await client.send_frame(client.conversation.heavy(event, size)))
-    assert [record.json["n"] for record in await events(strict.kafka, frame[0]["mark"])] == [fits["n"]]
+    fits, larger = values(1), values(1, pad=os.urandom(EVENT_BYTES // 2).hex())
+    async with await ContractClient.connect(dialect, strict.address) as client:
+        for frame in (fits, larger):
+            await client.receives(await client.send(frame))
+    marks = [frame[0]["mark"] for frame in (fits, larger)]
+    assert [len(await events(strict.kafka, mark)) for mark in marks] == [1, 0]
     assert await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value) == before + 1
 
 

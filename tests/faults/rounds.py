@@ -11,7 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tests.contract.forward import ForwardConversation
+from headrace_forward.client import ForwardClient
+
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.faults.clients import Client, finished, violations
@@ -146,7 +147,7 @@ async def denied(stack: Stack, chance: random.Random) -> None:
 
 async def bombed(stack: Stack, chance: random.Random) -> None:
     """Sixteen clients of Forward send chunks that grow to the limits, again and again."""
-    bomb = ForwardConversation().packed(gzip.compress(bytes(256 << 20), 9), compressed="gzip") * 4
+    bomb = ForwardClient().packed(gzip.compress(bytes(256 << 20), 9), 1, compressed="gzip") * 4
 
     async def one() -> None:
         while True:

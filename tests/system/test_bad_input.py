@@ -13,9 +13,10 @@ from pathlib import Path
 import msgpack
 import pytest
 from headrace_common.operations.settings import KIB, MIB
+from headrace_forward.client import ForwardClient
 
 from tests.contract.dialect import ContractClient, values
-from tests.contract.forward import ForwardConversation, ForwardDialect
+from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import now, own_topics, quarantined, reassembled
 from tests.system.conftest import Broker
@@ -97,8 +98,8 @@ async def test_gzip_bombs(receiver: Receiver, made: Callable[[], bytes], says: s
     mark = uuid.uuid4().hex
     async with watched(receiver, PROCESS_BUDGET + SLACK):
         for client in clients:
-            assert isinstance(client.conversation, ForwardConversation)
-            await client.send_frame(client.conversation.packed(body, compressed="gzip", mark=mark))
+            assert isinstance(client.conversation.client, ForwardClient)
+            await client.send_frame(client.conversation.client.packed(body, 1, compressed="gzip", mark=mark))
         for client in clients:
             await client.receives(0)
     for client in clients:

@@ -14,9 +14,10 @@ import pytest
 from headrace_common.operations.settings import KIB, KafkaSettings
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH
 from headrace_common.publishing.publisher import QUIET_TIME
+from headrace_forward.client import ForwardClient
 
 from tests.contract.dialect import ContractClient, values
-from tests.contract.forward import ForwardConversation, ForwardDialect
+from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, quarantined, reassembled
@@ -62,8 +63,10 @@ async def test_events_may_not_be_written(topics: KafkaSettings, start: Receivers
             number = await client.send(frame)
             await client.sees_end()
             assert number not in client.acknowledged
-            assert isinstance(other.conversation, ForwardConversation)
-            await other.receives(await other.send_frame(other.conversation.packed(msgpack.packb([1, bad["mark"]]))))
+            assert isinstance(other.conversation.client, ForwardClient)
+            await other.receives(
+                await other.send_frame(other.conversation.client.packed(msgpack.packb([1, bad["mark"]]), 1))
+            )
             assert len(await quarantined(topics, bad["mark"])) == 1
             assert (await receiver.get("/livez"))[0] == 200
         await served(receiver)
