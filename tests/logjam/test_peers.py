@@ -15,7 +15,7 @@ from headrace_common.session.interface import Message
 from headrace_logjam import peers
 from headrace_logjam.access import DOMAIN, Access, Context, CurvePair
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers import AMPLIFIED, CONNECTION, OTHER, Bounds, Door, Doors, Peer
+from headrace_logjam.peers import AMPLIFIED, CONNECTION, Bounds, Door, Doors, Peer
 from headrace_logjam.reading import ReadSocket
 
 from tests.common.kafkaless import FakePublisher, receiver_state
@@ -95,7 +95,7 @@ class House:
         self.doors = Doors(self.context, self.receiver, self.own, 16)
         self.access = Access(self.context, (), {})
         self.access.start()
-        self.read = ReadSocket(routed=False)
+        self.read = ReadSocket(routed=False, most=settings.frame_bytes)
         self.got: list[Message] = []
         self.sockets: list[zmq.Socket[bytes]] = []
         self._watching = asyncio.create_task(self.doors.watch())
@@ -112,8 +112,7 @@ class House:
         made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
         if curve is not None:
             curve.serve(made)
-        empty = self.read.empty if kind == zmq.PULL else lambda: False
-        door = self.doors.guard(made, f"door{len(self.sockets)}", empty)
+        door = self.doors.guard(made, f"door{len(self.sockets)}")
         port = made.bind_to_random_port(f"tcp://{HOST}")
         if kind == zmq.PULL:
             self.read.open(made, self)  # type: ignore[arg-type]
@@ -200,15 +199,19 @@ class Client:
         return self.reader.at_eof() or self.reader.exception() is not None
 
 
-async def test_a_message_that_never_ends_is_ended_and_one_at_the_limit_is_read() -> None:
-    async with house() as receiver:
+SMALL = {"frame_bytes": 64 * KIB, "inflated_bytes": 64 * KIB, "connection_budget": 512 * KIB, "process_budget": MIB}
+
+
+async def test_a_message_that_never_ends_is_ended_and_a_large_one_is_read_without_what_is_too_much() -> None:
+    async with house(**SMALL) as receiver:
         port, _ = receiver.listen(zmq.PULL)
         honest, endless = [await (await Client.come(port)).met() for _ in range(2)]
-        frame = zmtp(MORE, bytes(KIB))
-        await honest.say(frame * (OTHER // len(frame) - 1) + zmtp(0, b""))
+        frame = zmtp(MORE, bytes(64 * KIB))
+        await honest.say(frame * 18 + zmtp(0, b""))
         await seen(lambda: receiver.got)
-        await endless.flood(zmtp(MORE, b"") * 4096)
-        assert receiver.hits("LIMITS__FRAME_BYTES") == 1
+        assert [len(part) for part in receiver.got[0].parts] == [64 * KIB] * 16 + [0] * 3
+        await endless.flood(frame)
+        assert receiver.hits("LIMITS__PROCESS_BUDGET") == 1
         await honest.say(message([b"x"]))
         await seen(lambda: len(receiver.got) == 2)
         assert not honest.gone
@@ -258,7 +261,7 @@ async def test_a_client_too_many_is_refused_and_others_stay() -> None:
 
 
 async def test_who_subscribes_may_not_subscribe_without_end() -> None:
-    async with house() as receiver:
+    async with house(**SMALL) as receiver:
         port, _ = receiver.listen(zmq.PUB)
 
         async def publish() -> None:
@@ -268,7 +271,7 @@ async def test_who_subscribes_may_not_subscribe_without_end() -> None:
 
         publishing = asyncio.create_task(publish())
         await (await (await Client.come(port, GREETING + SUB)).met()).flood(zmtp(0, b"\1" + bytes(KIB - 1)) * 256)
-        assert receiver.hits("LIMITS__FRAME_BYTES") == 1
+        assert receiver.hits("LIMITS__PROCESS_BUDGET") == 1
         publishing.cancel()
 
 

@@ -161,8 +161,6 @@ class Engine(asyncio.Protocol):
         """The process has ended it, both ways."""
         self.over = False
         self.shaken = False
-        self.looks = 0
-        """How often in a row it was seen to hold too much."""
         self._step: Callable[[], bool] = self._greeted
         self._data = bytearray()
         self._frames: list[bytes] = []

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 from headrace_common.fairness.scheduler import TIME_SLICE
 from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED, Reason
-from headrace_logjam.peers import OTHER
-from headrace_logjam.sockets import ProducerSocket
 
 from tests.simulation.kafka import CURSED, ODD, Request, Stored
 from tests.simulation.loop import EPOCH, OWNER
@@ -30,7 +28,10 @@ UNWANTED = 130.0
 """Seconds after its deadline beyond which no event may set out for Kafka."""
 
 LOOKS = 4
-"""Looks in a row, of which each may see a client that holds too much."""
+"""Looks in a row, of which each may see clients that hold too much."""
+
+EACH = 144 << 10
+"""Bytes of messages that are not whole which each client may have beside the budget of all."""
 
 LATE = 1.0
 """Seconds by which a deadline may be passed: everything else in the turn comes first."""
@@ -289,16 +290,13 @@ class Oracle:
         self.fails(f"a small frame waits for {seconds / TIME_SLICE:.0f} slices of long work")
 
     def _held(self, life: Life) -> None:
-        """No client may hold much more of a message that is not whole than a message may have, look after look."""
-        most = self._world.settings.limits.frame_bytes + OTHER
-        reading = all(each._read.reading for each in life.service._parts.listeners if isinstance(each, ProducerSocket))
-        for engine in life.descriptors.values():
-            if engine.partial <= most or not reading or engine.cut:
-                engine.looks = 0
-                continue
-            engine.looks += 1
-            if engine.looks == LOOKS:
-                self.fails(f"a client holds {engine.partial} bytes of a message that is not whole, {most} are allowed")
+        """Clients may not hold much more than all may, of messages that are not whole, look after look."""
+        there = [engine for engine in life.descriptors.values() if not engine.cut]
+        held = sum(engine.partial for engine in there)
+        most = self._world.settings.limits.process_budget + len(there) * EACH
+        life.looks = life.looks + 1 if held > most else 0
+        if life.looks == LOOKS:
+            self.fails(f"clients hold {held} bytes of messages that are not whole, {most} are allowed")
 
     # The end
 

@@ -63,9 +63,6 @@ class SubSocket:
     def connect(self, where: str) -> None:
         self._world.devices[where].subscribe(self)
 
-    def disconnect(self, where: str) -> None:
-        self._world.devices[where].unsubscribe(self)
-
     def close(self) -> None:
         for device in self._world.devices.values():
             device.unsubscribe(self)

@@ -7,14 +7,12 @@ received is compared with what was delivered to us: libzmq holds the difference.
 ==================================================  ==============================================================
 bytes held                                          at most
 ==================================================  ==============================================================
-of a client whose socket was just read empty        `Bounds.message`: one message that is not whole
-of a client whose socket is not read                `Bounds.ahead`: the messages that libzmq keeps, and two more
-of all clients                                      `Bounds.total`, and `Bounds.each` of every client
-by the process, once clients hold a part that can   twice `Bounds.total`, and `Bounds.each` and `CONNECTION` of every
+of all clients                                      LIMITS__PROCESS_BUDGET, and `each` of every client
+by the process, once clients hold a part that can   twice LIMITS__PROCESS_BUDGET, and `each` and `CONNECTION` of every
 be so much in memory (`AMPLIFIED`)                  client
 ==================================================  ==============================================================
 
-Who is above is disconnected: of all together those that hold most, until half is left.
+Above that those who hold most are disconnected, until half is left.
 """
 
 from __future__ import annotations
@@ -42,9 +40,6 @@ from zmq.utils.monitor import parse_monitor_message
 from headrace_logjam.access import Context
 from headrace_logjam.metrics import ClientRefusal, LogjamMetrics
 
-OTHER: Final = 1 << 20
-"""Bytes of a message beyond its largest frame, and of what arrives during a look."""
-
 FRAMING: Final = 64
 """Bytes that a frame takes on the wire beyond its content at most, encrypted or not."""
 
@@ -66,7 +61,6 @@ SHARE: Final = 20
 TOGETHER: Final = 100
 """Clients that are looked at in one turn of the event loop."""
 
-FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
 PROCESS_BUDGET: Final = "LIMITS__PROCESS_BUDGET"
 
 _EVENTS: Final = {
@@ -146,22 +140,18 @@ class Peer:
 
 
 class Bounds(NamedTuple):
-    """Bytes that may be held at most; see the table above."""
+    """Bytes that all clients may hold at most: `total`, and `each` of every client; see the table above."""
 
-    message: int
-    ahead: int
     total: int
     each: int
 
     @classmethod
     def of(cls, limits: LimitSettings, peer_messages: int) -> Bounds:
-        """Returns the bounds by the settings. `peer_messages`: that libzmq keeps; two more may be on their way."""
-        message = limits.frame_bytes + OTHER
-        kept = peer_messages + 2
-        return cls(message, kept * message, limits.process_budget, kept * READ_AT_ONCE)
+        """Returns the bounds by the settings. `peer_messages`: that libzmq keeps of a client; two more may be on their way."""
+        return cls(limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
 
     def excess(self, peers: Collection[Peer], memory: Callable[[], int]) -> list[Peer]:
-        """Returns those that leave because all together hold too much. `memory`: what the process uses."""
+        """Returns those that leave. `memory`: what the process uses."""
         held = sum(peer.held for peer in peers)
         most = self.total + len(peers) * self.each
         if held <= most and (held * AMPLIFIED <= self.total or memory() <= self.total + most + len(peers) * CONNECTION):
@@ -195,10 +185,9 @@ def monitor(context: Context, opened: zmq.Socket[bytes], name: str, events: int)
 class Door:
     """One socket and its clients, by descriptor. libzmq reports which it has accepted and which has ended, in this order."""
 
-    def __init__(self, events: zmq.Socket[bytes], empty: Callable[[], bool], changed: Callable[[Door], None]) -> None:
-        """`events`: the socket's monitor. `empty` reads the socket; it returns whether all that is whole was read."""
+    def __init__(self, events: zmq.Socket[bytes], changed: Callable[[Door], None]) -> None:
+        """`events`: the socket's monitor."""
         self.events = events
-        self.empty = empty
         self.peers: dict[int, Peer] = {}
         self.refusal: ClientRefusal | None = None
         """Why the connection was refused whose end libzmq reports next."""
@@ -225,10 +214,10 @@ class Doors:
         self._loop = asyncio.get_running_loop()
         self._doors: list[Door] = []
 
-    def guard(self, opened: zmq.Socket[bytes], name: str, empty: Callable[[], bool]) -> Door:
-        """Returns the socket's door. Call it before the socket is bound. `empty`: see `Door`."""
+    def guard(self, opened: zmq.Socket[bytes], name: str) -> Door:
+        """Returns the socket's door. Call it before the socket is bound."""
         events = monitor(self._context, opened, name, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_EVENTS))
-        door = Door(events, empty, self._read)
+        door = Door(events, self._read)
         self._doors.append(door)
         self._loop.add_reader(events.fileno(), self._read, door)
         self._loop.call_soon(self._read, door)
@@ -299,19 +288,11 @@ class Doors:
             return
         while True:
             began = time.thread_time()
-            for door in self._doors:
-                await self._look(door)
+            peers = self._there()
+            for at in range(0, len(peers), TOGETHER):
+                for peer in peers[at : at + TOGETHER]:
+                    peer.look()
+                await asyncio.sleep(0)
             for peer in self._bounds.excess(self._there(), memory_used):
                 self._leave(peer, PROCESS_BUDGET)
             await asyncio.sleep(max(LOOK, SHARE * (time.thread_time() - began)))
-
-    async def _look(self, door: Door) -> None:
-        peers = list(door.peers.values())
-        for at in range(0, len(peers), TOGETHER):
-            most = self._bounds.message if door.empty() else self._bounds.ahead
-            for peer in peers[at : at + TOGETHER]:
-                if not peer.left:
-                    peer.look()
-                    if peer.held > most:
-                        self._leave(peer, FRAME_BYTES)
-            await asyncio.sleep(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
@@ -25,6 +26,9 @@ TURN: Final = 200
 
 TOGETHER: Final = 128 << 10
 """Bytes that are read before the budgets are asked again, and before the event loop turns."""
+
+OTHER: Final = 1 << 20
+"""Bytes of a message beyond its largest frame: far more than its other frames have."""
 
 ASK: Final = 10
 SILENCE_MS: Final = 30_000
@@ -50,20 +54,22 @@ class ReadSocket(MessageSocket):
         *,
         routed: bool,
         named: str = "",
+        most: int = sys.maxsize,
         reads: Callable[[int], None] = lambda messages: None,
     ) -> None:
         """`routed`: each message begins with a route. `named`: the property of a message that names its client, if it has one.
+        `most`: bytes of a frame. Of a message that is larger by `OTHER`, the frames beyond that are kept empty.
         `reads` is called with the number of read messages before they are handed on, and with 0 after the last.
         """
         self._routed = routed
         self._named = named
+        self._most = most + OTHER
         self._reads = reads
         self._loop = asyncio.get_running_loop()
         self._socket: zmq.Socket[bytes] | None = None
         self._connection: MessageConnection | None = None
         self._descriptor = -1
         self._scheduled = False
-        self._emptied = False
         self.reading = True
         self.last = 0.0
         """When a message was read (event loop time)."""
@@ -104,13 +110,6 @@ class ReadSocket(MessageSocket):
         else:
             self._loop.remove_reader(self._descriptor)
 
-    def empty(self) -> bool:
-        """Reads all that is there. Returns whether all whole messages were read."""
-        if self._socket is None or not self.reading:
-            return False
-        self._drain()
-        return self._emptied
-
     def _look(self) -> None:
         """Looks for messages, which the descriptor may not signal."""
         if not self._scheduled and self.reading:
@@ -118,7 +117,7 @@ class ReadSocket(MessageSocket):
             self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        self._scheduled = self._emptied = False
+        self._scheduled = False
         connection = self._connection
         assert connection is not None
         left = TURN
@@ -132,7 +131,6 @@ class ReadSocket(MessageSocket):
                 if sum([message.size for message in messages]) >= TOGETHER:
                     break  # the session hands out what it has gathered when the loop turns: until then no budget stops it
             else:
-                self._emptied = True
                 return
         self._look()
 
@@ -170,7 +168,7 @@ class ReadSocket(MessageSocket):
             frame = source.recv(copy=False)  # a message is there as a whole
             size += FRAMING + len(frame)
             if len(parts) <= MOST_FRAMES:
-                parts.append(frame.bytes)
+                parts.append(frame.bytes if size <= self._most else b"")
         if self._named:
             heard.append(ReceivedMessage(frame.get(zmq.SRCFD), size))
         return Message(parts, route, address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Final, Self
 
 from headrace_common.operations.networks import networks
@@ -15,21 +16,14 @@ PORT: Final = 9604
 PULL_PORT: Final = 9605
 """The port on which they take messages without an answer."""
 
-KEY_LENGTH: Final = 40
-"""Characters of a CURVE key: 32 bytes in Z85 (ZeroMQ's RFC 32), five characters for four bytes."""
-
-_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_KEY: Final = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+"""A CURVE key: 32 bytes in Z85 (ZeroMQ's RFC 32)."""
 
 
 def _key(text: str) -> str:
-    groups = (text[start : start + 5] for start in range(0, KEY_LENGTH, 5))
-    if len(text) != KEY_LENGTH or set(text) - set(_Z85) or any(_number(group) >= 1 << 32 for group in groups):
-        raise ValueError(f"not a CURVE key: {KEY_LENGTH} characters of Z85")
+    if not _KEY.fullmatch(text):
+        raise ValueError("not a CURVE key: 40 characters of Z85")
     return text
-
-
-def _number(group: str) -> int:
-    return sum(_Z85.index(each) * 85**place for place, each in enumerate(reversed(group)))
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]

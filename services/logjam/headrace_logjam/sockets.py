@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,10 +87,8 @@ class BoundSocket(Endpoint):
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
         return address_of(self._bound)
 
-    def listen(
-        self, kind: int, options: Mapping[int, int], empty: Callable[[], bool]
-    ) -> tuple[zmq.Socket[bytes], Door]:
-        """Returns the socket and its door. `empty`: see `Door`. Raises `ConfigError`."""
+    def listen(self, kind: int, options: Mapping[int, int]) -> tuple[zmq.Socket[bytes], Door]:
+        """Returns the socket and its door. Raises `ConfigError`."""
         assert self._bound is not None
         around = self._around
         address = address_of(self._bound)
@@ -111,7 +109,7 @@ class BoundSocket(Endpoint):
         if around.curve is not None:
             around.curve.serve(made)
         made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
-        door = around.doors.guard(made, self.name, empty)
+        door = around.doors.guard(made, self.name)
         made.setsockopt(zmq.USE_FD, self._bound.detach())
         made.bind(f"tcp://{address}")
         self._bound = None
@@ -147,7 +145,7 @@ class PubSocket(BoundSocket):
 
     @override
     def start(self) -> None:
-        self._socket, _ = self.listen(zmq.PUB, {zmq.SNDHWM: self._around.settings.logjam.pub_messages}, lambda: False)
+        self._socket, _ = self.listen(zmq.PUB, {zmq.SNDHWM: self._around.settings.logjam.pub_messages})
         self._around.runtime.tasks.start(self._beat(), "heartbeats")
 
     async def _beat(self) -> None:
@@ -181,7 +179,11 @@ class ProducerSocket(BoundSocket):
         ignored = around.runtime.metrics.messages_ignored
         ignored.labels(PING.decode())
         self._ignored = lambda what: ignored.labels(what).inc()
-        self._read = ReadSocket(routed=answers, named="Peer-Address" if around.curve is None else "User-Id")
+        self._read = ReadSocket(
+            routed=answers,
+            named="Peer-Address" if around.curve is None else "User-Id",
+            most=around.settings.limits.frame_bytes,
+        )
         self._publish = None if pub is None else pub.publish
         self._opened: MessageConnection | None = None
 
@@ -189,7 +191,7 @@ class ProducerSocket(BoundSocket):
     def start(self) -> None:
         runtime, settings = self._around.runtime, self._around.settings
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
-        made, door = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks, self._read.empty)
+        made, door = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks)
         self._read.heard = door.heard
         counted = {answer: self._around.metrics.answers.labels(answer) for answer in (*SAID.values(), LATE)}
         session = ProducerSession(

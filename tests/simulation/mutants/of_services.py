@@ -35,7 +35,7 @@ SERVICES: Final = (
     Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
     Mutant("the last message is answered first", _PRODUCERS, "(answer := questions[0].answer) is not None:\n                question = questions.popleft()", "(answer := questions[-1].answer) is not None:\n                question = questions.pop()", "producers"),
     Mutant("what nobody waits for has a deadline", _EVENTS, "KeepUntil.DEADLINE if answered else KeepUntil.STORED", "KeepUntil.DEADLINE", "producers"),
-    Mutant("who holds too much stays", _PEERS, "                    if peer.held > most:", "                    if False:", "producers"),
+    Mutant("who holds too much stays", _PEERS, "        if held <= most and (", "        if True or (", "producers"),
     Mutant("equal events of a writer share an id", _BLOCKS, "id_behind(begin, named, data)", "id_behind(begin, b\"\", data)", "segment"),
     Mutant("a restart of a device is not seen", _GAPS, "        restarted = behind and (", "        restarted = False and (", "logjam"),
     Mutant("a restart while two connections may have ended is not seen", _GAPS, "(not self._sure or device in", "(device in", "logjam"),

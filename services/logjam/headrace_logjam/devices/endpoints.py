@@ -1,4 +1,4 @@
-"""The sockets that receive from devices. ZeroMQ connects, and reconnects; an endpoint that is silent is replaced."""
+"""The sockets that receive from devices. ZeroMQ connects, and reconnects; a silent endpoint is named in the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import zmq
 from headrace_common.connection.messages import MessageConnection
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.tasks import own_name, stood_still
+from headrace_common.operations.tasks import own_name
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
@@ -22,9 +22,10 @@ from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings
 
 SILENCE: Final = 30.0
-"""Seconds without a message, while the socket is read, after which an endpoint is replaced. A device speaks every 5 s."""
+"""Seconds without a message, while the socket is read, after which an endpoint is called silent. A device speaks every 5 s; TCP
+finds one whose machine is gone.
+"""
 
-LOOK: Final = 1.0
 RECONNECT_MS: Final = 100
 LAST_RECONNECT_MS: Final = 10_000
 
@@ -49,17 +50,15 @@ class Subscription:
         self.name = name
         self._address = address
         self._read = ReadSocket(routed=False, reads=self._reads)
-        self._socket: zmq.Socket[bytes] | None = None
         self._session: ConsumerSession | None = None
         self._connection: MessageConnection | None = None
         self._monitor: zmq.Socket[bytes] | None = None
 
-    def _connect(self) -> None:
+    def _connect(self) -> zmq.Socket[bytes]:
         settings = self._runtime.settings
-        limits = settings.limits
-        made = self._socket = self._context.socket(zmq.SUB)
+        made = self._context.socket(zmq.SUB)
         for option, value in (
-            (zmq.MAXMSGSIZE, limits.frame_bytes),
+            (zmq.MAXMSGSIZE, settings.limits.frame_bytes),
             (zmq.RCVHWM, settings.logjam.endpoint_messages),
             (zmq.LINGER, 0),
             *ALIVE.items(),
@@ -75,13 +74,13 @@ class Subscription:
         try:
             made.connect(self._address)
         except zmq.ZMQError as error:
+            made.close()
             raise ConfigError(f"LOGJAM__ENDPOINTS {self.name}: {self._address}: {error}") from error
+        return made
 
     def start(self) -> None:
         """Connects, and reads. Raises `ConfigError` for an invalid address."""
-        self._connect()
-        runtime, settings, made = self._runtime, self._runtime.settings, self._socket
-        assert made is not None
+        runtime, settings, made = self._runtime, self._runtime.settings, self._connect()
         lost = self._metrics.lost_messages.labels(self.name)
         consumer = settings.logjam.consumer or own_name()
         self._session = session = ConsumerSession(
@@ -91,7 +90,7 @@ class Subscription:
             runtime.receiver, Peer(self._address, 0, self.name), session, self._read
         )
         self._read.open(made, connection)
-        runtime.tasks.start(self._watch(made, connection, session), f"endpoint {self.name}")
+        runtime.tasks.start(self._watch(connection), f"endpoint {self.name}")
 
     def end(self) -> None:
         """Closes the socket."""
@@ -99,8 +98,6 @@ class Subscription:
             self._monitor.close()
             self._monitor = None
         self._read.end()
-        if self._socket is not None:
-            self._socket.close()
 
     def _reads(self, messages: int) -> None:
         session, connection = self._session, self._connection
@@ -116,26 +113,14 @@ class Subscription:
                 ended = True
         return ended
 
-    async def _watch(self, made: zmq.Socket[bytes], connection: MessageConnection, session: ConsumerSession) -> None:
-        """Connects again after a silence, until the connection has ended."""
-        clock = asyncio.get_running_loop().time
-        self._read.last = clock()
-        while True:
-            looked = clock()
-            try:
-                await asyncio.wait_for(connection.closed.wait(), LOOK)
-            except TimeoutError:
-                pass
-            else:
-                return
-            if not self._read.reading or stood_still(clock(), looked + LOOK):
-                self._read.last = clock()  # this process does not read
-            elif clock() - self._read.last >= SILENCE:
+    async def _watch(self, connection: MessageConnection) -> None:
+        """Says so while nothing comes, until the connection has ended."""
+        while not connection.closed.is_set():
+            began = asyncio.get_running_loop().time()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(connection.closed.wait(), SILENCE)
+            if self._read.reading and self._read.last < began:
                 self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self.name, address=self._address)
-                made.disconnect(self._address)
-                session.read(ended=True, empty=False)
-                made.connect(self._address)
-                self._read.last = clock()
 
     def _is_doubled(self, device: int) -> None:
         self._runtime.receiver.limited.warning(
