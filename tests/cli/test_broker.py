@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.child import message
+from headrace_cli.stack.broker import message
 from headrace_common.kafka.record_batch import builder_of
 
 from tests.common.kafkaless import event
@@ -62,6 +62,7 @@ def test_a_java_error_is_its_message() -> None:
     )
     assert message(said) == "Caused by: java.io.IOException: No space left on device"
     assert message("") == ""
+    assert message('before\n{"event":"stopped"}\n\n') == '{"event":"stopped"}'
 
 
 def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:

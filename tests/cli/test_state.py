@@ -5,15 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.machine import filelock
-from headrace_cli.stack.stack import ACCEPT, StackOptions, lake_environment
+from headrace_cli.stack.stack import ACCEPT, lake_environment
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import down as stopping
 from headrace_cli.verbs import up as starting
@@ -33,8 +35,7 @@ def sleeping() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("written", ["", "-1", "0", "1", "true", "[]", str(10**12), "9" * 5000])
-def test_down_signals_nobody_but_the_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    monkeypatch.setattr(stopping, "KNOWN_SECONDS", 0.0)
+def test_down_signals_nobody_but_the_supervisor(tmp_path: Path, written: str) -> None:
     state = StateFolder(tmp_path / "state")
     state.make()
     with (state.path / "lock").open("w") as lock:
@@ -140,19 +141,26 @@ def test_sparks_scratch_is_in_the_folder_unless_spark_splits_its_name(tmp_path: 
     assert found["LC_ALL"] == "C.UTF-8", "Java reads names of files as UTF-8, whatever the locale is"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        StackOptions(),
-        StackOptions("h:1", ("forward", "courier"), True, "0.0.0.0", True, True),
-        StackOptions(live=False),
-    ],
-)
-def test_a_detached_stack_has_the_options_of_its_start(
-    options: StackOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[StackOptions] = []
-    monkeypatch.setattr(starting, "run", lambda state, options, quiet: given.append(options))
-    CliRunner().invoke(app, ["up", "--state", str(tmp_path), *starting._arguments(options)])
-    assert given == [options]
+def test_a_detached_stack_has_the_options_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [
+        "up",
+        "--host",
+        "0.0.0.0",
+        "-d",
+        "--services",
+        "forward,courier",
+        "--accept-loss",
+        "--state",
+        str(tmp_path),
+    ]
+    given: list[Sequence[str]] = []
+
+    def start(state: StateFolder, options: Sequence[str]) -> dict[str, Any]:
+        given.append(options)
+        return {"parts": {}, "services": {}}
+
+    monkeypatch.setattr(starting, "start", start)
+    monkeypatch.setattr(sys, "argv", ["headrace", *words])
+    CliRunner().invoke(app, words)
+    assert given == [[word for word in words[1:] if word != "-d"]]
     assert ACCEPT == gaps.ACCEPT

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Self
 
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.child import message
 from headrace_cli.machine.ports import free_port
 from headrace_cli.machine.tether import tethered
-from headrace_cli.stack.broker import HOST, LOCALE, Broker
+from headrace_cli.stack.broker import HOST, LOCALE, Broker, message
 from typing_extensions import override
 
 from tests.contract.waiting import BROKER_TIME

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.child import message
 from headrace_cli.machine.jars import class_path
 from headrace_cli.machine.java import find_java
 
@@ -149,3 +148,9 @@ class Broker:
     def command(self) -> list[str]:
         """Return the broker's command line, which goes to its folder first. Call `prepare` before."""
         return ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(self.folder), *self._java("kafka.Kafka", _SETTINGS)]
+
+
+def message(said: str) -> str:
+    """Return the last line that is a message and no frame of Java's stack traces; or an empty text."""
+    lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    return lines[-1].strip() if lines else ""

@@ -1,5 +1,5 @@
 """How to reach Kafka: the stack's own, one that is named, or the environment's; and why it cannot be reached, which Kafka's own
-client says only after a minute. With the probes by which the supervisor learns whether its children are ready.
+client says only after a minute. And whether a part of the stack is ready.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ from headrace_cli.stack.state import StateFolder
 CONNECT_SECONDS: Final = 2.0
 
 
-async def unready(host: str, port: int) -> str:
-    """Return what ``/readyz`` has against a part, in one line; empty if it is ready."""
+NO_ANSWER: Final = "no answer"
+
+
+async def not_ready(ready: str, address: str) -> str:
+    """Return what ``/readyz`` at `ready` (HOST:PORT) has against a part, in one line; without `ready`, why `address` takes no
+    connection. Empty if it is ready.
+    """
+    if not ready:
+        return await unreachable(address) or ""
     writer = None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port)
-            writer.write(f"GET /readyz HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+            reader, writer = await asyncio.open_connection(*ready.rsplit(":", 1))
+            writer.write(f"GET /readyz HTTP/1.0\r\nHost: {ready}\r\n\r\n".encode())
             head, _, body = (await reader.read()).decode(errors="replace").partition("\r\n\r\n")
-        return "" if " 200 " in head.partition("\r\n")[0] else "; ".join(body.split("\n")).strip("; ") or "no answer"
+        return "" if " 200 " in head.partition("\r\n")[0] else "; ".join(body.split("\n")).strip("; ") or NO_ANSWER
     except (OSError, TimeoutError):
-        return "no answer"
+        return NO_ANSWER
     finally:
         if writer is not None:
             with suppress(OSError):

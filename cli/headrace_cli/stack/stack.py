@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +16,12 @@ from headrace_common.operations.variables import variable
 from headrace_common.protocol import Protocol, installed
 
 from headrace_cli.ground import CommandError, check_known, module
-from headrace_cli.machine.child import Part
 from headrace_cli.machine.jars import FetchProgress, jars
 from headrace_cli.machine.java import java_home
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.stack.broker import HOST, LOCALE, Broker
-from headrace_cli.stack.reach import unreachable, unready
 from headrace_cli.stack.state import StateFolder
+from headrace_cli.stack.supervisor import Part, Stack
 
 SERVICES: Final = installed()
 KAFKA_PORT: Final = 9092
@@ -39,7 +36,6 @@ SEGMENTS_PARTITIONS: Final = 4
 """Partitions of these topics on a laptop. The defaults for clusters are in `headrace_common.operations.settings`."""
 RETENTION_BYTES: Final = 256 * 1024 * 1024
 """Default of TOPICS__RETENTION_BYTES with the embedded broker: `retention.bytes` of each partition."""
-LOW_DISK: Final = 512 * 1024 * 1024
 _OF_SPARKS: Final = re.compile(r"(PY)?SPARK_|(HADOOP|YARN)_CONF_DIR$")
 
 
@@ -58,21 +54,6 @@ class StackOptions:
     accept_loss: bool = False
 
 
-@dataclass
-class Stack:
-    """What the supervisor runs. `kafka` is None with the user's own; `topics` runs once; `parts` are all others.
-
-    `notes`: decisions to report, as (name, text).
-    """
-
-    state: StateFolder
-    bootstrap: str
-    kafka: Part | None
-    topics: Part
-    parts: list[Part]
-    notes: list[tuple[str, str]] = field(default_factory=list)
-
-
 def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
     """Return the receivers called `names`, or all if it is empty. Raises `CommandError` for an unknown name."""
     known = {service.name: service for service in SERVICES}
@@ -83,10 +64,8 @@ def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
 def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | None = None) -> Stack:
     """Choose ports, fetch missing jars and prepare the broker. The first call may block for minutes.
 
-    Raises `CommandError` (a port in use, an unknown service, no Java, no jars, an unusable folder, a full disk).
+    Raises `CommandError` (a port in use, an unknown service, no Java, no jars, an unusable folder).
     """
-    if shutil.disk_usage(state.path).free < LOW_DISK:
-        raise CommandError(f"Less than {LOW_DISK >> 20} MiB are free in {state.path}; the stack needs more to start.")
     ports, embedded = _Ports(options.any_port), options.kafka is None
     kafka_port = ports.take("kafka", KAFKA_PORT, HOST) if embedded else 0
     controller_port = ports.take("kafka's controller", CONTROLLER_PORT, HOST) if embedded else 0
@@ -94,16 +73,14 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     base = base_environment(bootstrap, embedded=embedded)
     parts = [_receiver(service, ports, options.host, state, base) for service in select_receivers(options.services)]
     lake_ops = ports.take("the landing job's health and metrics", LAKE_OPS_PORT, HOST)
-    live, notes = _live(state, ports, base) if options.live else ([], [])
+    live = _live(state, 0 if options.any_port else LIVE_PORT, base) if options.live else []
     spark_jars = jars("spark", progress)
     kafka = None
     if embedded:
         jars("kafka", progress)
         broker = Broker(state.kafka, kafka_port, controller_port)
         broker.prepare()
-        kafka = Part(
-            "kafka", tuple(broker.command()), LOCALE, state.log("kafka"), partial(_silent, bootstrap), bootstrap
-        )
+        kafka = Part("kafka", tuple(broker.command()), LOCALE, state.log("kafka"), bootstrap)
     defaults: dict[str, object] = {"events_partitions": EVENTS_PARTITIONS, "segments_partitions": SEGMENTS_PARTITIONS}
     if embedded:
         defaults["retention_bytes"] = RETENTION_BYTES
@@ -113,24 +90,14 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
         (*module("headrace_lake"), *([ACCEPT] if options.accept_loss else [])),
         {**lake_environment(state, base, spark_jars), **environment("ops", host=HOST, port=lake_ops)},
         state.log("lake"),
-        partial(_spark_starts, lake_ops),
         str(state.lake),
         ops=f"{HOST}:{lake_ops}",
+        ready=f"{HOST}:{lake_ops}",
+        start="Spark starts, which takes half a minute",
         without=of_another_spark(),
     )
-    make_topics = Part(
-        "topics", module("headrace_common.topics"), topics, state.log("topics"), partial(_silent, bootstrap)
-    )
-    return Stack(state, bootstrap, kafka, make_topics, [*parts, lake, *live], notes)
-
-
-async def _silent(bootstrap: str) -> str:
-    return await unreachable(bootstrap) or ""
-
-
-async def _spark_starts(port: int) -> str:
-    why = await unready(HOST, port)
-    return "Spark starts, which takes half a minute" if why == "no answer" else why
+    make_topics = Part("topics", module("headrace_common.topics"), topics, state.log("topics"))
+    return Stack(state, bootstrap, kafka, make_topics, [*parts, lake, *live])
 
 
 def _receiver(service: Protocol[Any], ports: _Ports, host: str, state: StateFolder, base: Mapping[str, str]) -> Part:
@@ -145,23 +112,22 @@ def _receiver(service: Protocol[Any], ports: _Ports, host: str, state: StateFold
         module(service.module),
         variables | environment("ops", host=HOST, port=ops),
         state.log(service.name),
-        partial(unready, HOST, ops),
         listeners[service.listeners[0].name],
         listeners,
-        f"{HOST}:{ops}",
+        ops=f"{HOST}:{ops}",
+        ready=f"{HOST}:{ops}",
     )
 
 
-def _live(state: StateFolder, ports: _Ports, base: Mapping[str, str]) -> tuple[list[Part], list[tuple[str, str]]]:
-    """Return the live page on its usual port, else on a free one, and notes about it; none if its package is missing."""
+def _live(state: StateFolder, wanted: int, base: Mapping[str, str]) -> list[Part]:
+    """Return the live page, on the port `wanted` if that is free; none if its package is missing."""
     if find_spec(LIVE_MODULE) is None:
-        return [], [("live", "there is no live page: headrace-live is not installed")]
-    port, notes = ports.take_or_another("the live page", LIVE_PORT)
+        return []
+    port = free_port(HOST, wanted)
     command = (*module(LIVE_MODULE), "live", "--state", str(state.path), "--host", HOST, "--port", str(port))
     if group := os.environ.get(variable("lake", "group")):
         command += ("--group", group)
-    probe, url = partial(unready, HOST, port), f"http://{HOST}:{port}/"
-    return [Part("live", command, base, state.log("live"), probe, url, grace=10)], notes
+    return [Part("live", command, base, state.log("live"), f"http://{HOST}:{port}/", ready=f"{HOST}:{port}", grace=10)]
 
 
 def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Path | None = None) -> dict[str, str]:
@@ -207,9 +173,3 @@ class _Ports:
             raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
         self._given[port] = what
         return port
-
-    def take_or_another(self, what: str, port: int) -> tuple[int, list[tuple[str, str]]]:
-        """Return a port on this machine, the usual one if it is free, and a note if it is not."""
-        if self._any or not is_taken(HOST, port):
-            return self.take(what, port, HOST), []
-        return free_port(HOST), [("live", f"port {port} is taken by {holder(port)}: {what} takes another")]

@@ -1,79 +1,169 @@
-"""Runs a stack: starts its processes in order, restarts dead ones, records what runs, and ends everything in order."""
+"""Runs a stack: starts its processes in order, records what runs, and ends everything in order. A part that ends by itself ends
+the stack: on one machine that is seen at once, and no start is repeated behind its user's back.
+
+A part leads a session of its own. So the terminal's Ctrl-C reaches only the supervisor, and a part can be ended together with the
+processes that it has started (Spark's JVM). It gets SIGTERM when the supervisor dies.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.tasks import stops
 
-from headrace_cli.machine.child import FIRST_DELAY, LONGEST_DELAY, Child, ChildState, end_group, last_line, started
-from headrace_cli.stack.stack import Stack
+from headrace_cli.ground import EXIT_FAILED
+from headrace_cli.machine.tether import tethered
+from headrace_cli.stack.broker import message
+from headrace_cli.stack.reach import NO_ANSWER, not_ready
+from headrace_cli.stack.state import StateFolder
 
 Report = Callable[[str, str, str], None]
 """Called with a name, a kind ("good", "bad" or "note") and what happened."""
 
+PROBE_INTERVAL: Final = 0.3
 TELL_SECONDS: Final = 5.0
 """Seconds after which, and then whenever they have doubled, a slow start says what it waits for."""
+LOG_BYTES: Final = 10 * 1024 * 1024
+"""A longer log file is moved to ``<name>.log.1``, so that a part's logs take at most twice this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A process to run. `variables` add to the supervisor's own, without those named in `without`.
+
+    `address`: where clients find it; `listeners`: all of its ports for clients, by name; `ops`: HOST:PORT of its health and
+    metrics; `ready`: HOST:PORT of its ``/readyz``, without which it is ready when `address` takes a connection; `start`: what it
+    does until it answers; `grace`: seconds from SIGTERM to SIGKILL.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+    log: Path
+    address: str = ""
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    ops: str = ""
+    ready: str = ""
+    start: str = "it starts"
+    grace: float = 40.0
+    without: tuple[str, ...] = ()
+
+
+@dataclass
+class Stack:
+    """What the supervisor runs. `kafka` is None with the user's own; `topics` runs once; `parts` are all others."""
+
+    state: StateFolder
+    bootstrap: str
+    kafka: Part | None
+    topics: Part
+    parts: list[Part]
 
 
 class Supervisor:
-    """The supervisor of one stack. It calls `on_ready` once, when everything is ready for the first time."""
+    """The supervisor of one stack. It calls `on_ready` when everything is ready."""
 
     def __init__(self, stack: Stack, report: Report, on_ready: Callable[[], None] = lambda: None) -> None:
         self._stack = stack
         self._report = report
-        self._on_ready: Callable[[], None] | None = on_ready
-        self._started_at = time.monotonic()
+        self._on_ready = on_ready
+        self._began = time.monotonic()
         self._stop = asyncio.Event()
-        self._stop_kafka = asyncio.Event()
-        self._kafka = [Child(stack.kafka, self._on_change)] if stack.kafka is not None else []
-        self._parts = [Child(part, self._on_change) for part in stack.parts]
-        self._topics_made = False
-        self._kafka_problem = ""
-        self._ever_ready: set[str] = set()
+        self._running: dict[Part, asyncio.subprocess.Process] = {}
+        self._ended: list[Part] = []
 
     async def run(self) -> int:
-        """Run until SIGTERM, SIGINT or SIGHUP, or until a child refuses its settings. Return the exit status."""
-        loop = asyncio.get_running_loop()
+        """Run until SIGTERM, SIGINT or SIGHUP, or until a part ends. Return 0, 78 if one refused its settings, else 1."""
         for number in stops():
-            loop.add_signal_handler(number, self._on_signal)
-        self._write_record()
-        kafka = [asyncio.ensure_future(child.run(self._stop_kafka)) for child in self._kafka]
-        telling = asyncio.ensure_future(self._tell_who_starts())
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        kafka = [self._stack.kafka] if self._stack.kafka is not None else []
         try:
-            status = await self._make_topics()
-            if self._topics_made:
-                status = await self._run_parts()
-            return status
+            await self._start(kafka)
+            if await self._all_ready(kafka) and await self._make_topics():
+                await self._start(self._stack.parts)
+                if await self._all_ready(self._stack.parts):
+                    self._write_record(ready=True)
+                    self._on_ready()
+                    while await self._goes_on():
+                        pass
+            return self._status()
         finally:
-            telling.cancel()
-            self._stop_kafka.set()
-            await asyncio.gather(*kafka)
+            await self._end([part for part in self._running if part not in kafka])
+            await self._end(kafka)
             self._stack.state.record.unlink(missing_ok=True)
 
-    async def _run_parts(self) -> int:
-        running = {asyncio.ensure_future(child.run(self._stop)) for child in self._parts}
-        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        self._stop.set()  # one child may have refused its settings: then the stack is incomplete and ends
-        await asyncio.wait(running)  # for all of them, before the first exception is raised
-        for task in running:
-            task.result()
-        return EXIT_CONFIG if any(child.settings_refused for child in self._parts) else 0
+    async def _start(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            rotate_log(part.log)
+            kept = {name: value for name, value in os.environ.items() if name not in part.without}
+            with part.log.open("ab") as output:
+                self._running[part] = await asyncio.create_subprocess_exec(
+                    *tethered(list(part.command)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    env={**kept, **part.variables},
+                )
+        self._write_record(ready=False)
 
-    async def _tell_who_starts(self) -> None:
-        """Say now and then which processes are not ready yet, and why."""
-        while self._on_ready is not None and not self._stop.is_set():
-            await self._sleep(max(TELL_SECONDS, time.monotonic() - self._started_at))
-            waiting = [child for child in self._children if child.state is ChildState.STARTING]
-            if waiting and self._on_ready is not None and not self._stop.is_set():
-                names = ", ".join(f"{child.part.name} ({child.why or 'it starts'})" for child in waiting)
-                self._report("stack", "note", f"waiting for {names}, {time.monotonic() - self._started_at:.0f} s")
+    async def _goes_on(self) -> bool:
+        """Wait a moment. Return whether no part has ended and nothing is to stop."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), PROBE_INTERVAL)
+        for part in self._running:
+            rotate_log(part.log)
+        self._ended = [part for part, process in self._running.items() if process.returncode is not None]
+        return not (self._ended or self._stop.is_set())
+
+    async def _all_ready(self, parts: Sequence[Part]) -> bool:
+        """Wait until all of these are ready, and say which is. Return False if a part has ended, or all is to stop."""
+        waiting, told = list(parts), TELL_SECONDS
+        while waiting:
+            if not await self._goes_on():
+                return False
+            reasons = await asyncio.gather(*(not_ready(part.ready, part.address) for part in waiting))
+            took = time.monotonic() - self._began
+            for part in [part for part, why in zip(waiting, reasons, strict=True) if not why]:
+                self._report(part.name, "good", f"ready on {part.address} ({took:.1f} s)")
+            slow = {part: why for part, why in zip(waiting, reasons, strict=True) if why}
+            waiting = list(slow)
+            if slow and took > told:
+                told = 2 * took
+                names = [f"{part.name} ({part.start if why == NO_ANSWER else why})" for part, why in slow.items()]
+                self._report("stack", "note", f"waiting for {', '.join(names)}, {took:.0f} s")
+        return True
+
+    async def _make_topics(self) -> bool:
+        """Run the module that makes the topics. Return whether it has done so."""
+        topics = self._stack.topics
+        topics.log.unlink(missing_ok=True)
+        await self._start([topics])
+        while await self._goes_on():
+            pass
+        made = self._ended == [topics] and self._running[topics].returncode == 0
+        if made:
+            del self._running[topics]
+            self._report("topics", "good", "made or checked")
+        return made
+
+    def _status(self) -> int:
+        """Say which parts have ended by themselves, and how; return the stack's exit status."""
+        for part in self._ended:
+            how = describe_exit(self._running[part].returncode or 0)
+            self._report(part.name, "bad", f"{how}; {last_line(part.log) or 'its log is empty'}")
+        if any(self._running[part].returncode == EXIT_CONFIG for part in self._ended):
+            return EXIT_CONFIG
+        return EXIT_FAILED if self._ended else 0
 
     def _on_signal(self) -> None:
         if not self._stop.is_set():
@@ -81,107 +171,72 @@ class Supervisor:
             self._report("stack", "note", "stopping: receivers first, they acknowledge what they have taken")
             return
         self._report("stack", "bad", "second signal: ending everything at once")
-        for child in self._children:
-            if child.process is not None and child.pid is not None:
-                end_group(child.process)
+        for process in self._running.values():
+            _kill(process)
 
-    async def _make_topics(self) -> int:
-        """Run the module that makes the topics until it succeeds. Return 0, or 78 when its settings are wrong."""
-        topics, delay = self._stack.topics, FIRST_DELAY
-        while not self._stop.is_set():
-            problem = await topics.probe()
-            self._tell_kafka(problem)
-            if not problem:
-                topics.log.unlink(missing_ok=True)
-                async with started(topics) as process:
-                    await asyncio.wait(
-                        {asyncio.ensure_future(process.wait()), asyncio.ensure_future(self._stop.wait())},
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
-                if process.returncode == 0:
-                    self._topics_made = True
-                    self._report("topics", "good", "made or checked")
-                    return 0
-                if self._stop.is_set():
-                    break
-                self._report("topics", "bad", last_line(topics.log) or f"status {process.returncode}")
-                if process.returncode == EXIT_CONFIG:
-                    return EXIT_CONFIG
-            if self._kafka and problem:
-                await self._sleep(0.1)
-            else:
-                await self._sleep(delay)
-                delay = min(2 * delay, LONGEST_DELAY)
-        return 0
+    async def _end(self, parts: Sequence[Part]) -> None:
+        """End these together: SIGTERM, after its grace SIGKILL to each and to all that it has started."""
 
-    def _tell_kafka(self, problem: str) -> None:
-        """Say why the user's own brokers cannot be reached, once for each reason, and that they can be again."""
-        if self._kafka or problem == self._kafka_problem:
-            return
-        self._kafka_problem = problem
-        told = f"{problem}: check --kafka; trying again" if problem else "there"
-        self._report("kafka", "bad" if problem else "good", told)
-        self._write_record()
+        async def end(process: asyncio.subprocess.Process, grace: float) -> None:
+            with suppress(ProcessLookupError, TimeoutError):
+                process.terminate()
+                await asyncio.wait_for(process.wait(), grace)
+            _kill(process)
+            await process.wait()
 
-    async def _sleep(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+        await asyncio.gather(*(end(self._running[part], part.grace) for part in parts if part in self._running))
 
-    def _on_change(self, child: Child, detail: str) -> None:
-        name = child.part.name
-        if not self._stop.is_set():
-            if child.state is ChildState.READY:
-                text = f"ready on {child.part.address}"
-                if name not in self._ever_ready:
-                    self._ever_ready.add(name)
-                    text += f" ({time.monotonic() - self._started_at:.1f} s)"
-                self._report(name, "good", text)
-            elif child.state is ChildState.UNREADY:
-                self._report(name, "bad", f"not ready: {detail}")
-            elif child.state is ChildState.RESTARTING:
-                self._report(name, "bad", detail)
-        self._write_record()
-        if self._on_ready is not None and self.ready:
-            announce, self._on_ready = self._on_ready, None
-            announce()
+    def _write_record(self, *, ready: bool) -> None:
+        """Record what runs, which `status --json` prints. `parts` has all processes, `services` the receivers among them."""
+        kafka, state = self._stack.kafka, self._stack.state
+        all_parts = [*([kafka] if kafka is not None else []), *self._stack.parts]
+        parts = {part.name: self._described(part) for part in all_parts}
+        state.write_record(
+            {
+                "state": str(state.path),
+                "supervisor_pid": os.getpid(),
+                "ready": ready,
+                "kafka": self._stack.bootstrap,
+                "embedded": kafka is not None,
+                "lake": str(state.lake),
+                "live": parts["live"]["address"] if "live" in parts else "",
+                "parts": parts,
+                "services": {name: part for name, part in parts.items() if part["listeners"]},
+            }
+        )
 
-    @property
-    def ready(self) -> bool:
-        """Whether the topics are made and every child is ready now."""
-        return self._topics_made and all(child.state is ChildState.READY for child in self._children)
-
-    @property
-    def _children(self) -> list[Child]:
-        return [*self._kafka, *self._parts]
-
-    def _write_record(self) -> None:
-        with suppress(OSError):  # a full disk must not end the stack; the record stays stale for a while
-            self._stack.state.write_record(self._as_record())
-
-    def _as_record(self) -> dict[str, Any]:
-        """Return what runs, which `status --json` prints. `parts` has all processes, `services` the receivers among them."""
-        parts = {child.part.name: _described(child) for child in self._children}
+    def _described(self, part: Part) -> dict[str, Any]:
         return {
-            "state": str(self._stack.state.path),
-            "supervisor_pid": os.getpid(),
-            "ready": self.ready,
-            "kafka": self._stack.bootstrap,
-            "embedded": bool(self._kafka),
-            "kafka_problem": self._kafka_problem,
-            "lake": str(self._stack.state.lake),
-            "checkpoint": str(self._stack.state.checkpoint),
-            "live": parts["live"]["address"] if "live" in parts else "",
-            "parts": parts,
-            "services": {name: part for name, part in parts.items() if part["listeners"]},
+            "pid": self._running[part].pid if part in self._running else None,
+            "address": part.address,
+            "listeners": dict(part.listeners),
+            "ops": part.ops,
+            "ready": part.ready,
         }
 
 
-def _described(child: Child) -> dict[str, Any]:
-    return {
-        "state": child.state.value,
-        "pid": child.pid,
-        "restarts": child.restarts,
-        "address": child.part.address,
-        "listeners": dict(child.part.listeners),
-        "ops": child.part.ops,
-    }
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Send SIGKILL to a process and to all that it has started."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses a group of zombies
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def describe_exit(status: int) -> str:
+    return f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
+
+
+def last_line(path: Path) -> str:
+    """Return the last message of a log, at most 300 characters of it."""
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - 8192))
+        return message(log.read().decode(errors="replace"))[:300]
+
+
+def rotate_log(path: Path) -> None:
+    """Copy a long log to ``<name>.log.1`` and truncate it. The part appends, so it continues at the file's new end."""
+    with suppress(OSError):
+        if path.stat().st_size > LOG_BYTES:
+            with path.open("rb") as log:
+                log.seek(-LOG_BYTES, os.SEEK_END)
+                path.with_name(f"{path.name}.1").write_bytes(log.read(LOG_BYTES))
+            os.truncate(path, 0)

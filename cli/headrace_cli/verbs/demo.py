@@ -23,7 +23,6 @@ from headrace_cli import console
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.machine.jars import REPOSITORY_VARIABLE
 from headrace_cli.operating.findings import as_environment
-from headrace_cli.stack.stack import StackOptions
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import query
 from headrace_cli.verbs.down import down
@@ -84,7 +83,7 @@ def demo(
 def _stack(state: StateFolder) -> Iterator[dict[str, Any]]:
     """Run a stack on free ports. It ends with the block, and also when this process is killed."""
     try:
-        yield start(state, StackOptions(any_port=True, live=False), tied=True)
+        yield start(state, ["--any-port", "--no-live"], tied=True)
     except Exception:
         _show_logs(state)
         raise

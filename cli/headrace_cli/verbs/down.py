@@ -17,8 +17,6 @@ from headrace_cli.stack.state import StateFolder
 
 STOP_SECONDS: Final = 90.0
 """Time for a supervisor to stop its stack: receivers drain for up to 35 s, then the broker stops."""
-KNOWN_SECONDS: Final = 5.0
-"""Time for a supervisor that has just taken the lock to write its pid there."""
 
 app = typer.Typer()
 
@@ -45,14 +43,9 @@ def down(
 
 
 def _stop(state: StateFolder) -> None:
-    supervisor, deadline = state.supervisor(), time.monotonic() + KNOWN_SECONDS
-    while supervisor is None and state.running():
-        if time.monotonic() > deadline:
-            raise CommandError(f"An unknown process holds {state.path / 'lock'}: nothing was stopped.")
-        time.sleep(0.05)
-        supervisor = state.supervisor()
+    supervisor = state.supervisor()
     if supervisor is None:
-        return
+        raise CommandError(f"An unknown process holds {state.path / 'lock'}: nothing was stopped.")
     with suppress(psutil.NoSuchProcess):
         supervisor.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS

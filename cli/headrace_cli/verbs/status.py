@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS
 from headrace_cli.options import StateOption
+from headrace_cli.stack.reach import not_ready
 from headrace_cli.stack.state import StateFolder
 
 app = typer.Typer()
@@ -32,15 +35,13 @@ def status(
         console.line("stack", "note", told)
     if as_json or not record:
         return 0 if record else EXIT_NOTHING_RUNS
-    table = console.table("", "state", "~address", "health and metrics", "pid", "restarts")
+    table = console.table("", "~state", "~address", "health and metrics", "pid")
     for name, part in record["parts"].items():
-        color = "green" if part["state"] == "ready" else "red"
+        problem = asyncio.run(not_ready(part["ready"], part["address"]))
         addresses = " ".join(part["listeners"].values()) or part["address"]
         ops = f"http://{part['ops']}/" if part["ops"] else ""
-        shown = f"[{color}]{part['state']}[/{color}]"
-        table.add_row(name, shown, addresses, ops, str(part["pid"] or ""), str(part["restarts"]))
+        state_of_part = Text(problem or "ready", style="red" if problem else "green")
+        table.add_row(name, state_of_part, addresses, ops, str(part["pid"] or ""))
     console.OUT.print(table)
-    if not record["embedded"]:
-        console.OUT.print(f"Kafka: {record['kafka_problem'] or record['kafka']}", markup=False)
     console.OUT.print(f"The logs are in {folder.logs}, the supervisor has pid {record['supervisor_pid']}", markup=False)
     return 0

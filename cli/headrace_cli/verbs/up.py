@@ -6,8 +6,9 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import time
-from dataclasses import fields
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -16,7 +17,8 @@ from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, command, module
 from headrace_cli.machine.tether import tethered
 from headrace_cli.options import KafkaOption, StateOption
-from headrace_cli.stack.stack import ACCEPT, Stack, StackOptions, plan, select_receivers
+from headrace_cli.stack.reach import unreachable
+from headrace_cli.stack.stack import ACCEPT, StackOptions, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 
@@ -48,15 +50,18 @@ def up(
     """Start the stack: Kafka (or with --kafka your own), the topics, the receivers, the landing job. Ctrl-C stops it."""
     names = tuple(name.strip() for name in services.split(",") if name.strip())
     select_receivers(names)
-    options, folder = StackOptions(kafka, names, any_port, host, live, accept_loss), StateFolder(state)
+    folder = StateFolder(state)
     if detach:
-        show_addresses(folder, start(folder, options))
+        words = [word for word in sys.argv[2:] if word not in ("-d", "--detach")]
+        show_addresses(folder, start(folder, words))
         return 0
-    return run(folder, options, quiet=quiet)
+    return run(folder, StackOptions(kafka, names, any_port, host, live, accept_loss), quiet=quiet)
 
 
 def run(state: StateFolder, options: StackOptions, *, quiet: bool = False) -> int:
-    """Run the stack until a signal stops it. Return 0, or 78 when a service refuses its settings."""
+    """Run the stack until a signal or the end of a part stops it. Return 0, 78 when a part refuses its settings, else 1."""
+    if options.kafka is not None and (problem := asyncio.run(unreachable(options.kafka))) is not None:
+        raise CommandError(f"{problem}: check --kafka.")
     os.umask(0o077)  # for its processes, too: what they write is for this user alone
     state.make()
     with state.held():
@@ -64,18 +69,13 @@ def run(state: StateFolder, options: StackOptions, *, quiet: bool = False) -> in
         scratch.mkdir(exist_ok=True)
         with console.fetching() as progress:
             stack = plan(state, options, progress)
-        for name, text in stack.notes:
-            console.line(name, "note", text)
-        return asyncio.run(_supervisor(stack, quiet=quiet).run())
 
+        @console.unheard()
+        def announce() -> None:
+            if not quiet:
+                show_addresses(state, state.what_runs())
 
-def _supervisor(stack: Stack, *, quiet: bool) -> Supervisor:
-    @console.unheard()
-    def announce() -> None:
-        if not quiet:
-            show_addresses(stack.state, stack.state.what_runs())
-
-    return Supervisor(stack, console.unheard()(console.line), announce)
+        return asyncio.run(Supervisor(stack, console.unheard()(console.line), announce).run())
 
 
 def show_addresses(state: StateFolder, record: dict[str, Any]) -> None:
@@ -96,14 +96,15 @@ def show_addresses(state: StateFolder, record: dict[str, Any]) -> None:
     console.OUT.print(f'  {command("query", state.path)} "{console.EXAMPLE_QUERY}"\n', markup=False)
 
 
-def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> dict[str, Any]:
-    """Start a supervisor in the background, show its lines until everything is ready, and return its record.
+def start(state: StateFolder, options: Sequence[str], *, tied: bool = False) -> dict[str, Any]:
+    """Start a supervisor in the background, with these options of `up`, show its lines until everything is ready, and return its
+    record.
 
     `tied`: it ends when this process does. Raises `CommandError` if it stops, or is not ready in time.
     """
     state.make()
     log, deadline = state.log("supervisor"), time.monotonic() + START_SECONDS
-    arguments = [*module("headrace_cli"), "up", "--quiet", "--state", str(state.path), *_arguments(options)]
+    arguments = [*module("headrace_cli"), "up", "--quiet", *options, "--state", str(state.path)]
     with log.open("ab") as output, log.open(encoding="utf-8", errors="replace") as lines:
         lines.seek(0, os.SEEK_END)
         process = subprocess.Popen(
@@ -125,15 +126,3 @@ def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> d
             time.sleep(0.1)
     later = command("status", state.path)
     raise CommandError(f"The stack is not ready after {START_SECONDS:.0f} s. It keeps starting; see {later}.")
-
-
-def _arguments(options: StackOptions) -> list[str]:
-    """Return the words by which `up` is given these options."""
-    words = []
-    for field in fields(options):
-        value, name = getattr(options, field.name), field.name.replace("_", "-")
-        if isinstance(value, bool) and value is not field.default:
-            words.append(f"--{name}" if value else f"--no-{name}")
-        elif value != field.default:
-            words += [f"--{name}", ",".join(value) if isinstance(value, tuple) else str(value)]
-    return words
