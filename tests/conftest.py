@@ -54,11 +54,9 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "k8s": lambda: "HEADRACE_TEST_CLUSTER" in os.environ and _answers("kubectl", "version", "--request-timeout=10s"),
     "cargo": lambda: _answers("cargo", "--version"),
     "node": lambda: os.environ.get("HEADRACE_TEST_CLUSTER") == "node" and has("k8s"),
-    "policies": lambda: "HEADRACE_TEST_POLICIES" in os.environ and has("node"),
 }
 """What a test may require, and how to see that it is there. A cluster counts only if HEADRACE_TEST_CLUSTER says that tests
 may use the current context: `api` for an API server without nodes, `node` for a cluster whose nodes have the images.
-HEADRACE_TEST_POLICIES says that its network enforces NetworkPolicies.
 """
 
 
