@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
+from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples, parse_moment
 
 if TYPE_CHECKING:
     from headrace_common.operations.settings import KafkaSettings
@@ -41,7 +41,6 @@ def check_loss(
     from headrace_cli import console
     from headrace_cli.operating.findings import Severity, as_document, show
     from headrace_cli.operating.loss import of_kafka, of_tables
-    from headrace_cli.operating.records import parse_moment
 
     begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
     settings, findings = _known_kafka(state, kafka), []

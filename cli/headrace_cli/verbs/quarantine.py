@@ -30,8 +30,7 @@ from rich.text import Text
 
 from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
-from headrace_cli.operating.records import parse_moment
-from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
+from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples, parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.wire.items import Item, ItemReader, items_of
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
-from headrace_cli.options import CaOption, StateOption, examples
+from headrace_cli.options import CaOption, StateOption, examples, parse_span
 
 app = typer.Typer()
 
@@ -44,7 +44,6 @@ def send(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
-    from headrace_cli.operating.records import parse_span
     from headrace_cli.wire.sending import sent
     from headrace_cli.wire.source import LineSource, RateSource
     from headrace_cli.wire.target import client_of, target_of

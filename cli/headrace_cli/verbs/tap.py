@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import os
-import select
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from headrace_common.operations.variables import named_protocols
 
 from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, check_known
-from headrace_cli.options import KafkaOption, StateOption, examples
-
-if TYPE_CHECKING:  # they import aiokafka and rich, and the help needs them not
-    from headrace_common.operations.settings import KafkaSettings
-
-    from headrace_cli.operating.records import Row, StoredRecord
-    from headrace_cli.operating.topic import TopicReader
+from headrace_cli.options import BEGINNING, NOW, KafkaOption, StateOption, examples, parse_moment
 
 app = typer.Typer()
 
@@ -42,14 +32,14 @@ def tap(
     protocol: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only events that came by this protocol; may be repeated.")
     ] = None,
-    stream: Annotated[str, typer.Option(metavar="PATTERN", help="Only this stream; * and ? match anything.")] = "",
+    stream: Annotated[str, typer.Option(metavar="PATTERN", help="Only this stream; * and ? match anything.")] = "*",
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Show the quarantine topic instead: rejected input, with the reasons.")
     ] = False,
     begin: Annotated[
         str,
-        typer.Option("--from", metavar="TIME", help="now (the default), beginning, an ISO time, or how long ago: 10m."),
-    ] = "",
+        typer.Option("--from", metavar="TIME", help="now, beginning, an ISO time, or how long ago: 10m."),
+    ] = NOW,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after N.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object on each line.")] = False,
     follow: Annotated[
@@ -57,88 +47,37 @@ def tap(
     ] = True,
 ) -> int:
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
-    from headrace_cli.operating.records import BEGINNING, NOW, event, parse_moment, reject
+    import orjson  # here, because the help needs none of these
+    from headrace_reader.text import json_value
+
+    from headrace_cli.operating.records import decoded, pretty
+    from headrace_cli.operating.topic import reading
     from headrace_cli.stack.reach import kafka_settings
 
     check_known("--protocol", protocol or (), named_protocols())
-    moment: datetime | str = begin or NOW
-    if moment not in (NOW, BEGINNING):
-        moment = parse_moment(begin, "--from", datetime.now(UTC))
+    start = begin if begin in (NOW, BEGINNING) else parse_moment(begin, "--from", datetime.now(UTC))
+    settings, count = kafka_settings(state, kafka), {"read": 0, "shown": 0}
 
-    def passes(row: Row) -> bool:
-        known = not protocol or row.get("protocol") in protocol
-        return known and fnmatchcase(str(row.get("stream", "")), stream or "*")
-
-    tapping = _Tap(reject if quarantine else event, passes, as_json, limit, follow)
-    try:
-        asyncio.run(tapping.run(kafka_settings(state, kafka), moment, quarantine=quarantine))
-    except KeyboardInterrupt:
-        pass
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    console.ERR.print(f"{tapping.shown:,} shown of {tapping.read:,} read")
-    return 0
-
-
-@dataclass
-class _Tap:
-    """Shows records, and counts them. `limit`: of records that are shown; `follow`: go on at the topic's end."""
-
-    decode: Callable[[StoredRecord], Row]
-    passes: Callable[[Row], bool]
-    as_json: bool
-    limit: int | None
-    follow: bool
-    shown: int = 0
-    read: int = 0
-
-    async def run(self, settings: KafkaSettings, moment: datetime | str, *, quarantine: bool) -> None:
-        """Show what is stored from `moment` on."""
-        from headrace_cli.operating.topic import reading
-
-        async with reading(settings, quarantine=quarantine, on_away=_say_away) as reader:
-            await reader.begin_at(moment)
-            if self.follow and console.ERR.is_terminal:
-                console.ERR.print(f"{reader.topic} at {settings.bootstrap_servers}; Ctrl-C ends", style="dim")
-            await self._show_all(reader)
-
-    async def _show_all(self, reader: TopicReader) -> None:
-        while self.follow or not await reader.at_the_end():
-            for record in await reader.step():
-                if self.follow or reader.before_the_end(record):
-                    self.read += 1
-                    if self.passes(row := self.decode(record)):
-                        self._show(row)
-                    if self.shown == self.limit:
-                        sys.stdout.flush()
+    async def run() -> None:
+        async with reading(settings, start, quarantine=quarantine) as reader:
+            while follow or not await reader.at_the_end():
+                for record in await reader.step():
+                    count["read"] += 1
+                    row = decoded(record)
+                    if protocol and row["protocol"] not in protocol:
+                        continue
+                    if not fnmatchcase(str(row.get("stream", "")), stream):
+                        continue
+                    count["shown"] += 1
+                    if as_json:
+                        sys.stdout.write(orjson.dumps(json_value(row)).decode() + "\n")
+                    else:
+                        console.OUT.print(pretty(row))
+                    if count["shown"] == limit:
                         return
-            sys.stdout.flush()
-            if output_closed():
-                raise BrokenPipeError
+                sys.stdout.flush()
 
-    def _show(self, row: Row) -> None:
-        from headrace_cli.operating.records import as_json, pretty
-
-        self.shown += 1
-        if self.as_json:
-            sys.stdout.buffer.write(as_json(row) + b"\n")
-            return
-        with console.OUT.capture() as captured:  # rich would end the process itself on a closed pipe
-            console.OUT.print(pretty(row))
-        sys.stdout.write(captured.get())
-
-
-def _say_away(away: bool) -> None:
-    console.ERR.print("Kafka does not answer; it goes on when it is back" if away else "Kafka answers again")
-
-
-def output_closed() -> bool:
-    """Return whether the reader of our standard output has gone: a quiet topic gives no write that would tell it."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, io.UnsupportedOperation):
-        return False
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    return any(seen & (select.POLLERR | select.POLLHUP) for _, seen in poll.poll(0))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())
+    console.ERR.print(f"{count['shown']:,} shown of {count['read']:,} read")
+    return 0

@@ -19,12 +19,12 @@ from headrace_common.protocol import installed
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.session.again import ImpossibleError, QuarantinedItem, ReplayOutcome, whole_record
 from headrace_reader.address import LakeAddress, without_secrets
-from headrace_reader.tables import connect, first_line
+from headrace_reader.tables import Row, connect, first_line
 
 from headrace_cli.console import format_size
 from headrace_cli.ground import CommandError
 from headrace_cli.operating.findings import settings_class
-from headrace_cli.operating.records import Row, parsed
+from headrace_cli.operating.records import parsed
 
 
 class ItemReader:
@@ -202,7 +202,7 @@ def _rows(lake: LakeAddress, reasons: Sequence[str], protocols: Sequence[str], s
             while rows := found.fetchmany(_AT_ONCE):
                 for values in rows:
                     row = dict(zip(names, values, strict=True))
-                    yield {**row, "attributes": parsed(row["attributes"])}
+                    yield {**row, "attributes": parsed(row["attributes"] or "null")}
         except duckdb.Error as error:
             why = without_secrets(first_line(str(error)))
             raise CommandError(f"The quarantine table in {lake} cannot be read: {why}") from error

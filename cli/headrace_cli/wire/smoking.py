@@ -13,8 +13,8 @@ from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli import console
-from headrace_cli.operating.records import NOW
 from headrace_cli.operating.topic import TopicReader, reading
+from headrace_cli.options import NOW
 from headrace_cli.wire.connections import Tally
 from headrace_cli.wire.sending import run
 from headrace_cli.wire.source import RateSource
@@ -54,8 +54,7 @@ async def reached(kafka: KafkaSettings, seconds: float) -> None:
 async def try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: float) -> int:
     """Return how many protocols have failed."""
     await reached(kafka, seconds)
-    async with reading(kafka) as reader:
-        await reader.begin_at(NOW)
+    async with reading(kafka, NOW) as reader:
         runs: dict[bytes, str] = {}
         for target in targets:
             source, tally = RateSource(1, 1, 0), Tally()

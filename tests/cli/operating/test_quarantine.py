@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.records import Row
 from headrace_cli.wire import items
 from headrace_cli.wire.items import gathered, name_of
+from headrace_reader.tables import Row
 
 MOMENT = datetime(2026, 5, 6, 12, tzinfo=UTC)
 
