@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from headrace_cli.operating.findings import NAMES, settings_class
+from headrace_cli.operating.parts import NAMES, settings_class
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import (
     LimitSettings,

@@ -1,9 +1,12 @@
-"""Whether anything was lost: what the tables say, and what Kafka says of them."""
+"""Whether anything was lost: what the tables say, and what Kafka says of them.
+
+A check is a row: `ok` is True, False if something was lost, or None if it cannot be told.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
@@ -15,7 +18,6 @@ from headrace_reader.proof import OF_ERASING, exactly_once
 from headrace_reader.tables import Row, connect, rows
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.findings import CheckResult, Severity
 from headrace_cli.stack.reach import check_reachable
 
 # ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
@@ -27,98 +29,71 @@ QUARANTINE: Final = "quarantine"
 KAFKA: Final = "kafka"
 CONTENT: Final = "content"
 
+_GAPS: Final = """
+    select count(*) as n, coalesce(sum("to" - "from" - "rows"), 0)::bigint as lost,
+        count(*) filter (where "to" is null) as whole, string_agg(distinct reason, ', ') as reasons
+    from gaps where {recent} and ("to" is null or "to" - "from" > "rows")"""
+_LOGJAM: Final = f"""
+    select count(*) as n, coalesce(sum(numbers), 0)::bigint as numbers, count(distinct (source, device)) as devices
+    from ({LOGJAM_LOSSES}) where {{recent}}"""
+_QUARANTINE: Final = """
+    select reason, count(distinct (coalesce(id, concat(topic, '-', "partition", '-', "offset")), sha256)) as n
+    from quarantine where {recent} group by all order by n desc"""
 
-def run(sql: str, lake: LakeAddress) -> list[Row]:
+
+def _asked(sql: str, lake: LakeAddress) -> list[Row]:
     with connect(lake) as connection:
         return rows(connection, sql)
 
 
-def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[CheckResult]:
-    """Yield the findings of the tables alone. Raises `CommandError` if they cannot be read."""
-    recent = f"landed_at >= timestamptz '{since.isoformat()}'" if since is not None else "true"
-    yield _proof(exactly_once(lake))
-    yield _gaps(lake, recent)
-    yield _logjam(lake, recent.replace("landed_at", "received_time"))
-    found = run(
-        """select reason, count(distinct (coalesce(id, concat(topic, '-', "partition", '-', "offset")), sha256)) as n"""
-        f" from quarantine where {recent} group by all order by n desc",
-        lake,
-    )
-    named = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
-    yield CheckResult(QUARANTINE, Severity.FINE, f"kept byte for byte: {named or 'nothing'}")
+def _check(name: str, ok: bool | None, detail: str) -> Row:
+    return {"check": name, "ok": ok, "detail": detail}
 
 
-def _proof(rows: Sequence[Row]) -> CheckResult:
-    wrong = [row for row in rows[:-1] if not row["ok"]]
+def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[Row]:
+    """Yield the checks of the tables alone. Raises `CommandError` if they cannot be read."""
+    recent = f"{{}} >= timestamptz '{since.isoformat()}'" if since is not None else "true"
+    *proof, summary = exactly_once(lake)
+    wrong = [row for row in proof if not row["ok"]]
     if not wrong:
-        return CheckResult(PROOF, Severity.FINE, rows[-1]["detail"])
-    reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
-    if all(row["check"].startswith(OF_ERASING) for row in wrong):
-        unfinished = "an erasure is under way, or was killed: ./headrace lake erase --finish --apply"
-        return CheckResult(PROOF, Severity.DOUBT, reason, unfinished)
-    return CheckResult(
-        PROOF, Severity.WRONG, reason, "docs/lake-query.md, 'Useful queries', says what each line of the proof means"
+        yield _check(PROOF, True, summary["detail"])
+    else:
+        said = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
+        erasing = all(row["check"].startswith(OF_ERASING) for row in wrong)
+        help_ = (
+            "./headrace lake erase --finish --apply ends an erasure" if erasing else "docs/lake-query.md explains it"
+        )
+        yield _check(PROOF, None if erasing else False, f"{said}; {help_}")
+    (gaps,) = _asked(_GAPS.format(recent=recent.format("landed_at")), lake)
+    whole = f", and partitions of a topic that was recreated: {gaps['whole']}" if gaps["whole"] else ""
+    lost = f"{gaps['lost']:,} offsets were lost before they landed ({gaps['reasons']}){whole}: query --named gaps"
+    yield _check(GAPS, not gaps["n"], lost if gaps["n"] else "Kafka deleted nothing that had not landed")
+    (missing,) = _asked(_LOGJAM.format(recent=recent.format("received_time")), lake)
+    devices = f"{missing['numbers']:,} numbers of {missing['devices']} Logjam devices never came: query --named losses"
+    yield _check(LOGJAM, not missing["n"], devices if missing["n"] else "no number of a Logjam device is missing")
+    kept = ", ".join(
+        f"{row['n']:,} {row['reason']}" for row in _asked(_QUARANTINE.format(recent=recent.format("landed_at")), lake)
     )
+    yield _check(QUARANTINE, True, f"kept byte for byte: {kept or 'nothing'}")
 
 
-def _gaps(lake: LakeAddress, recent: str) -> CheckResult:
-    (found,) = run(
-        'select count(*) as n, coalesce(sum("to" - "from" - "rows"), 0)::bigint as lost,'
-        " count(*) filter (where \"to\" is null) as whole, string_agg(distinct reason, ', ') as reasons"
-        f" from gaps where {recent}"
-        ' and ("to" is null or "to" - "from" > "rows")',
-        lake,
-    )
-    if not found["n"]:
-        return CheckResult(GAPS, Severity.FINE, "Kafka deleted nothing that had not landed")
-    whole = f", and partitions of a topic that was recreated: {found['whole']}" if found["whole"] else ""
-    reason = f"{found['lost']:,} offsets were lost before they landed ({found['reasons']}){whole}"
-    return CheckResult(
-        GAPS, Severity.WRONG, reason, "./headrace query --named gaps has the ranges; clients may hold them still"
-    )
-
-
-def _logjam(lake: LakeAddress, recent: str) -> CheckResult:
-    (found,) = run(
-        "select count(*) as n, coalesce(sum(numbers), 0)::bigint as numbers, count(distinct (source, device)) as devices"
-        f" from ({LOGJAM_LOSSES}) where {recent}",
-        lake,
-    )
-    if not found["n"]:
-        return CheckResult(LOGJAM, Severity.FINE, "no number of a Logjam device is missing")
-    reason = f"{found['numbers']:,} numbers of {found['devices']} Logjam devices never came, in {found['n']:,} gaps"
-    return CheckResult(
-        LOGJAM,
-        Severity.WRONG,
-        reason,
-        "./headrace query --named losses has the ranges; docs/runbooks.md says why devices drop",
-    )
-
-
-def of_kafka(settings: KafkaSettings | None, lake: LakeAddress, *, content: bool = False) -> Iterator[CheckResult]:
+def of_kafka(settings: KafkaSettings, lake: LakeAddress, *, content: bool = False) -> Iterator[Row]:
     """Compare where the tables end with what Kafka holds; with `content`, each record that it holds with its row, too."""
-    if settings is None:
-        yield CheckResult(KAFKA, Severity.UNKNOWN, "not compared: no Kafka is known", "name it with --kafka HOST:PORT")
-        return
     landed: dict[against_kafka.Place, int] = {
-        (row["topic"], row["partition"]): row["landed_to"] for row in run(against_kafka.LANDED, lake)
+        (row["topic"], row["partition"]): row["landed_to"] for row in _asked(against_kafka.LANDED, lake)
     }
     topics = {settings.events_topic, settings.quarantine_topic, *(topic for topic, _ in landed)}
     try:
         asyncio.run(check_reachable(settings))
         *checks, left = against_kafka.compare(landed, against_kafka.held(settings, topics))
     except CommandError as error:
-        yield CheckResult(KAFKA, Severity.DOUBT, str(error))
+        yield _check(KAFKA, None, str(error))
         return
-    wrong = [row for row in checks if not row["ok"]]
-    if wrong:
-        reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
-        yield CheckResult(KAFKA, Severity.WRONG, reason, "the landing job's log says which offsets")
-    else:
-        yield CheckResult(KAFKA, Severity.FINE, f"the tables end where its partitions allow; {left['detail']}")
+    wrong = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in checks if not row["ok"])
+    yield _check(KAFKA, not wrong, wrong or f"the tables end where its partitions allow; {left['detail']}")
     if content:
         same, compared = against_kafka.contents(settings, lake)
-        if same["ok"]:
-            yield CheckResult(CONTENT, Severity.FINE, f"{compared['detail']} are in their rows as Kafka holds them")
-        else:
-            yield CheckResult(CONTENT, Severity.WRONG, same["detail"], "delete these rows and replay them")
+        as_held = f"{compared['detail']} are in their rows as Kafka holds them"
+        yield _check(
+            CONTENT, same["ok"], as_held if same["ok"] else f"{same['detail']}: delete these rows and replay them"
+        )

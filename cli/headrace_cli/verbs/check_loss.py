@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, datetime
 from itertools import chain
@@ -39,32 +40,31 @@ def check_loss(
 ) -> int:
     """Say whether anything was lost, and why: 0 if not, 1 if lost, 4 if it cannot be told. For cron and CI."""
     from headrace_cli import console
-    from headrace_cli.operating.findings import Severity, as_document, show
     from headrace_cli.operating.loss import of_kafka, of_tables
 
     begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
-    settings, findings = _known_kafka(state, kafka), []
+    settings, checks = _known_kafka(state, kafka), []
     tables = lake or state / "lake"
     try:
-        for found in chain(of_tables(tables, begin), of_kafka(settings, tables, content=content)):
-            findings.append(found)
+        for check in chain(of_tables(tables, begin), of_kafka(settings, tables, content=content) if settings else ()):
+            checks.append(check)
             if not as_json:
-                show(found)
+                console.line(check["check"], "good" if check["ok"] else "bad", check["detail"])
                 sys.stdout.flush()  # Kafka may be silent for half a minute
     except CommandError as error:
         if error.status != EXIT_FAILED:
             raise
         raise CommandError(str(error), status=EXIT_DOUBT) from error  # 1 says that something was lost
-    bad = [found for found in findings if found.bad]
-    lost = any(found.verdict is Severity.WRONG for found in bad)
-    verdict = f"{'lost' if lost else 'in doubt'}: {', '.join(found.check for found in bad)}"
-    if not bad:
-        verdict = "nothing was lost" + ("" if settings else ", without a look at kafka")
+    lost = any(check["ok"] is False for check in checks)
+    bad = ", ".join(check["check"] for check in checks if not check["ok"])
+    verdict = f"{'lost' if lost else 'in doubt'}: {bad}" if bad else "nothing was lost"
+    if settings is None:
+        verdict += ", without a look at Kafka: name it with --kafka HOST:PORT"
     if as_json:
-        print(as_document(findings, verdict, fine=not bad))
+        print(json.dumps({"verdict": verdict, "lost": lost, "checks": checks}, ensure_ascii=False, indent=1))
     else:
         console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
-    return (EXIT_FAILED if lost else EXIT_DOUBT) if bad else 0
+    return EXIT_FAILED if lost else EXIT_DOUBT if bad else 0
 
 
 def _known_kafka(state: Path, named: str | None) -> KafkaSettings | None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from headrace_common.operations.errors import HeadraceError
-from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_common.operations.settings import KafkaSettings, environment, own_environment
 from headrace_reader.against_kafka import held
 from headrace_reader.tables import Row
 from rich.text import Text
@@ -22,7 +22,6 @@ from rich.text import Text
 from headrace_cli import console
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.machine.jars import REPOSITORY_VARIABLE
-from headrace_cli.operating.findings import as_environment
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import query
 from headrace_cli.verbs.down import down
@@ -52,12 +51,8 @@ def demo(
     client_of(protocol)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
-    kept = {name: value for name, value in os.environ.items() if name == REPOSITORY_VARIABLE}
-    try:  # the other variables are settings of another stack
-        with (
-            as_environment({**kept, **environment("lake", trigger=0.5)}),
-            _stack(StateFolder(folder / "state")) as record,
-        ):
+    try:
+        with _stack(StateFolder(folder / "state")) as record:
             counts, rows = _send_and_count(record, events, protocol)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,8 +77,11 @@ def demo(
 @contextmanager
 def _stack(state: StateFolder) -> Iterator[dict[str, Any]]:
     """Run a stack on free ports. It ends with the block, and also when this process is killed."""
+    others = own_environment().keys() - {REPOSITORY_VARIABLE}  # settings of another stack
+    kept = {name: value for name, value in os.environ.items() if name not in others}
+    variables = {**kept, **environment("lake", trigger=0.5)}
     try:
-        yield start(state, ["--any-port", "--no-live"], tied=True)
+        yield start(state, ["--any-port", "--no-live"], tied=True, variables=variables)
     except Exception:
         _show_logs(state)
         raise

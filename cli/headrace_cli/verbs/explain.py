@@ -20,7 +20,7 @@ from headrace_common.session.interface import Message, Peer
 from headrace_reader.text import printable
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
-from headrace_cli.operating.findings import settings_class
+from headrace_cli.operating.parts import settings_class
 
 app = typer.Typer()
 _CLASSES = {name: f"session:{name.capitalize()}Session" for name in ("courier", "forward", "lumberjack")}

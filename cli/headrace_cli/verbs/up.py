@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -96,11 +96,14 @@ def show_addresses(state: StateFolder, record: dict[str, Any]) -> None:
     console.OUT.print(f'  {command("query", state.path)} "{console.EXAMPLE_QUERY}"\n', markup=False)
 
 
-def start(state: StateFolder, options: Sequence[str], *, tied: bool = False) -> dict[str, Any]:
+def start(
+    state: StateFolder, options: Sequence[str], *, tied: bool = False, variables: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Start a supervisor in the background, with these options of `up`, show its lines until everything is ready, and return its
     record.
 
-    `tied`: it ends when this process does. Raises `CommandError` if it stops, or is not ready in time.
+    `tied`: it ends when this process does. `variables`: its environment; this process's without them. Raises `CommandError` if it
+    stops, or is not ready in time.
     """
     state.make()
     log, deadline = state.log("supervisor"), time.monotonic() + START_SECONDS
@@ -113,6 +116,7 @@ def start(state: StateFolder, options: Sequence[str], *, tied: bool = False) -> 
             stdout=output,
             stderr=output,
             start_new_session=True,
+            env=variables,
         )
         while time.monotonic() < deadline:
             ended, record = process.poll() is not None, state.what_runs()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,7 +25,7 @@ from headrace_common.operations.settings import (
 
 from headrace_cli import console
 from headrace_cli.ground import check_known
-from headrace_cli.operating.findings import NAMES, CheckResult, Severity, settings_class, show
+from headrace_cli.operating.parts import NAMES, settings_class
 from headrace_cli.options import examples
 from headrace_cli.stack.reach import check_reachable
 
@@ -31,6 +33,39 @@ RECORD_BYTES: Final = 64 * 1024
 """Room for an event's headers in its batch, and for the batch's own."""
 SOON: Final = timedelta(days=30)
 app = typer.Typer()
+
+
+class Severity(StrEnum):
+    """From harmless to harmful."""
+
+    FINE = "fine"
+    UNKNOWN = "unknown"  # it could not be looked at; that alone is no fault
+    DOUBT = "doubt"
+    WRONG = "wrong"
+
+
+_MARKS: Final = {Severity.FINE: "good", Severity.UNKNOWN: "note", Severity.DOUBT: "bad", Severity.WRONG: "bad"}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check's result. `next`: what to do, or to look at; empty if nothing."""
+
+    check: str
+    verdict: Severity
+    reason: str
+    next: str = ""
+
+    @property
+    def bad(self) -> bool:
+        return self.verdict in (Severity.DOUBT, Severity.WRONG)
+
+
+def show(found: CheckResult) -> None:
+    """Print a finding."""
+    console.line(found.check, _MARKS[found.verdict], found.reason)
+    if found.next:
+        console.OUT.print(f"   → {found.next}", markup=False)
 
 
 def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[CheckResult]:

@@ -23,7 +23,7 @@ from headrace_reader.tables import Row, connect, first_line
 
 from headrace_cli.console import format_size
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.findings import settings_class
+from headrace_cli.operating.parts import settings_class
 from headrace_cli.operating.records import parsed
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from headrace_cli.operating.findings import NAMES, Severity, settings_class
+from headrace_cli.operating.parts import NAMES, settings_class
 from headrace_cli.verbs import validate as checks
-from headrace_cli.verbs.validate import SOON, of_certificates, validate
+from headrace_cli.verbs.validate import SOON, Severity, of_certificates, validate
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import (
     MIB,
