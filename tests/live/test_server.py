@@ -14,7 +14,7 @@ import headrace_live as package
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from headrace_cli.ground import CommandError, module
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.exposition import Scraper, parts_of
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_live import server, tables
@@ -250,40 +250,6 @@ def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(result.exception, CommandError), result.output
     assert str(result.exception) == f"--port {port}: Address already in use."
     assert logger.isEnabledFor(logging.WARNING), "the page says why Kafka does not answer as these warnings explain it"
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this kernel has no IPv6")
-@pytest.mark.parametrize(
-    ("host", "found"), [("::", {"127.0.0.1", "::1"}), ("::1", {"::1"}), ("0.0.0.0", {"127.0.0.1"})]
-)
-async def test_it_answers_by_both_kinds_of_address_where_it_listens_on_all_of_them(host: str, found: set[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port = holder.getsockname()[1]
-    command = (
-        module("headrace_live"),
-        "live",
-        "--url=x=http://127.0.0.1:1",
-        f"--host={host}",
-        f"--port={port}",
-    )
-    page = await asyncio.create_subprocess_exec(*command[0], *command[1:], stderr=asyncio.subprocess.PIPE)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            assert page.stderr is not None
-            assert b"The live page is" in await page.stderr.readline()
-        assert {address for address in ("127.0.0.1", "::1") if await opens(address, port)} == found
-    finally:
-        page.terminate()
-        assert await page.wait() == 0
-
-
-async def opens(address: str, port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection(address, port)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) -> None:

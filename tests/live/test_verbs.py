@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -13,13 +12,9 @@ import pytest
 import typer
 from headrace_cli.__main__ import app as command_line
 from headrace_cli.__main__ import verb
-from headrace_cli.ground import CommandError, become
+from headrace_cli.ground import CommandError
 from headrace_live.__main__ import app
 from typer.testing import CliRunner
-
-from tests.cli.standin import headrace
-
-NOWHERE = "headrace_nowhere"
 
 
 def test_the_command_line_says_of_it_what_it_says() -> None:
@@ -35,20 +30,6 @@ def test_it_takes_the_place_of_the_command_line_with_all_arguments(monkeypatch: 
     words = ["--url", "a=dns://b:1", "-h", "--port=1", "--help"]
     CliRunner().invoke(command_line, ["live", *words])
     assert ran == [[sys.executable, sys.executable, "-P", "-m", "headrace_live", "live", *words]]
-
-
-def test_help_and_exit_statuses_come_through() -> None:
-    told = headrace("live", "--help")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert re.search(r"Usage: headrace live \[OPTIONS\]", told.stdout)
-    assert {"--allow-host", "--group", "--lake", "--state"} <= set(re.findall(r"--[\w-]+", told.stdout))
-    assert headrace("live", "--kafca").returncode == 2
-
-
-def test_without_the_package_it_is_one_sentence() -> None:
-    with pytest.raises(CommandError) as raised:
-        become(NOWHERE, ["live"])
-    assert raised.value.status == 1
 
 
 @pytest.mark.parametrize(
