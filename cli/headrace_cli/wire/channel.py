@@ -10,9 +10,8 @@ import zmq
 import zmq.asyncio
 from headrace_logjam.client import MESSAGE_FRAMES
 from headrace_logjam.wire import joined, split
-from zmq.utils.monitor import parse_monitor_message, recv_monitor_message
 
-from headrace_cli.wire.target import RefusedError, Target, over_zeromq
+from headrace_cli.wire.target import Target, over_zeromq
 
 _READ: Final = 65_536
 
@@ -40,58 +39,20 @@ class MessageChannel:
     """The same as a DEALER. What is read and written is messages as `headrace_logjam.wire.joined` makes them.
 
     It does not connect again by itself: answers carry no id, so events lost with the old connection would be taken for accepted.
+    Nor does it hear that a connection has ended, or that a server wants a key: then no answer comes.
     """
 
     def __init__(self, target: Target) -> None:
-        self._target = target
         self._context = zmq.asyncio.Context()
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.RECONNECT_IVL, -1)
-        self._monitor = self._dealer.get_monitor_socket()
+        self._dealer.setsockopt(zmq.IPV6, ":" in target.host)
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        self._dealer.connect(f"tcp://{host}:{target.port}")
         self._written: deque[bytes] = deque()
-        self._ended: asyncio.Task[None] | None = None
-
-    async def open(self, seconds: float) -> None:
-        """Connect. Raises `OSError`, `TimeoutError`, `RefusedError`."""
-        try:
-            async with asyncio.timeout(seconds):
-                host = f"[{self._target.host}]" if ":" in self._target.host else self._target.host
-                self._dealer.setsockopt(zmq.IPV6, ":" in self._target.host)
-                self._dealer.connect(f"tcp://{host}:{self._target.port}")
-                while not await self._greeted():
-                    pass
-        except BaseException:
-            self.abort()
-            raise
-        self._ended = asyncio.create_task(self._end())
-
-    async def _greeted(self) -> bool:
-        """Return whether ZeroMQ's next event is that it may send. Raises `RefusedError`, `ConnectionRefusedError`."""
-        told = await recv_monitor_message(self._monitor)
-        event = told["event"]
-        if event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
-            raise RefusedError("refuses us, perhaps for want of a key")
-        if event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_DISCONNECTED):
-            raise RefusedError("ends the connection at its beginning: it speaks other keys, or no ZeroMQ")
-        if event in (zmq.EVENT_CLOSED, zmq.EVENT_CONNECT_RETRIED):
-            raise ConnectionRefusedError
-        return bool(event == zmq.EVENT_HANDSHAKE_SUCCEEDED)
-
-    async def _end(self) -> None:
-        """Wait for the connection's end."""
-        while True:
-            parts = await self._monitor.recv_multipart()
-            if parse_monitor_message(parts)["event"] in (zmq.EVENT_DISCONNECTED, zmq.EVENT_MONITOR_STOPPED):
-                return
 
     async def read(self) -> bytes:
-        assert self._ended is not None
-        reading = asyncio.ensure_future(self._dealer.recv_multipart())
-        try:
-            await asyncio.wait({reading, self._ended}, return_when="FIRST_COMPLETED")
-            return joined(reading.result()) if reading.done() else b""
-        finally:
-            reading.cancel()
+        return joined(await self._dealer.recv_multipart())
 
     def write(self, data: bytes) -> None:
         self._written.append(data)
@@ -103,26 +64,19 @@ class MessageChannel:
                 await self._dealer.send_multipart(frames[first : first + MESSAGE_FRAMES])
 
     def abort(self) -> None:
-        if self._dealer.closed:
-            return
-        if self._ended is not None:
-            self._ended.cancel()
-        self._dealer.disable_monitor()
-        self._monitor.close(0)
-        self._dealer.close(0)
-        self._context.term()
+        self._context.destroy(0)
 
 
 Channel = StreamChannel | MessageChannel
 
 
 async def channel_to(target: Target, seconds: float) -> Channel:
-    """Connect within `seconds`. Raises `OSError`, `TimeoutError`, `RefusedError`."""
+    """Connect within `seconds`. Raises `OSError`, `TimeoutError`."""
+    channel = StreamChannel(await opened(target, seconds))
     if not over_zeromq(target.protocol):
-        return StreamChannel(await opened(target, seconds))
-    channel = MessageChannel(target)
-    await channel.open(seconds)
-    return channel
+        return channel
+    channel.abort()  # ZeroMQ would not say that nothing listens there
+    return MessageChannel(target)
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -67,14 +67,8 @@ def target_of(protocol: str, state: Path, named: str, ca: str = "") -> Target:
     return Target(protocol, host.strip("[]"), int(port), tls_context(ca))
 
 
-class RefusedError(ConnectionError):
-    """A server took the connection and refuses us. The text says what it does: ``refuses the login: …``."""
-
-
 def why_not(target: Target, error: Exception, timeout: float) -> str:
     """Return one sentence, without its point, for a connection that did not come about."""
-    if isinstance(error, RefusedError):
-        return f"{target.address} {error}"
     if isinstance(error, ConnectionRefusedError):
         return f"{target.address} refuses connections: nothing listens there"
     if isinstance(error, TimeoutError):

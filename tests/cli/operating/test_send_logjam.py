@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import zmq
-from headrace_cli.ground import CommandError
 from headrace_cli.wire import sending as verb
 from headrace_cli.wire.source import RateSource
 from headrace_logjam.wire import BodyCompression, decode_meta
 
 from tests.cli.operating.serving import HOST
-from tests.cli.operating.test_send import Server, patient_to_connect, to
+from tests.cli.operating.test_send import patient_to_connect, to
 
 Answer = Callable[[int, list[bytes]], list[bytes] | None]
 
@@ -96,13 +95,3 @@ def test_what_logjam_does_not_acknowledge(
     err = capfd.readouterr().err
     assert sentence in err
     assert "events were not acknowledged" in err
-
-
-@pytest.mark.long
-def test_a_server_that_is_no_zeromq(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "ANSWER_SECONDS", 1.0)
-    with (
-        Server(lambda: lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n").running() as server,
-        pytest.raises(CommandError, match=r"ends the connection|refuses us|took no"),
-    ):
-        to("logjam", server.target, RateSource(10, 1, 300))
