@@ -13,17 +13,17 @@ from itertools import pairwise
 from typing import Any, Final
 
 import orjson
+import zmq
 from headrace_common.record.contract import GAP_TYPE, REPUBLISHED, GapField
-from headrace_logjam.devices import endpoints
 from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.wire import HEARTBEAT, Meta, decode_meta, encode_meta, joined
 
 from tests.logjam.losses import Row, losses
 from tests.simulation.clients import Client
 from tests.simulation.kafka import Stored
+from tests.simulation.libzmq import SubSocket
 from tests.simulation.loop import EPOCH, replaced
 from tests.simulation.scenario import ClientPlan, Scenario
-from tests.simulation.zeromq import SubSocket
 
 CONSUMER: Final = "us"
 BEAT: Final = 5.0
@@ -67,9 +67,7 @@ def in_place(world: Any) -> Iterator[None]:
         world.accounts[session._endpoint.decode()].refused = True
         abandon(session, ticket)
 
-    with replaced(
-        (endpoints, "monitor", lambda context, made, *_: made.monitor), (ConsumerSession, "abandon", abandoned)
-    ):
+    with replaced((ConsumerSession, "abandon", abandoned)):
         yield
 
 
@@ -133,7 +131,7 @@ class Device(Client):
             elif link.connected:
                 link.connected = False
                 link.under_way = deque()
-                socket.monitor.ended += 1
+                socket.says(zmq.EVENT_DISCONNECTED, 0)
                 self._reconnect(socket, RECONNECT)
 
     async def restart(self) -> None:

@@ -1,8 +1,9 @@
-"""ZeroMQ's sockets that clients connect to: what libzmq's own thread does with bytes, connections and descriptors.
+"""ZeroMQ's sockets: what libzmq's own thread does with bytes, connections and descriptors.
 
-It keeps `peer_messages` of a client and reads no further, says on a monitor who comes and goes, gives a descriptor that was
-closed to the next connection, and tells once that there is something to read. Whole messages outlive their connection; what was
-not whole is lost with it.
+Of a socket that clients connect to, it keeps `peer_messages` of a client and reads no further, says on a monitor who comes and
+goes, gives a descriptor that was closed to the next connection, and tells once that there is something to read. Whole messages
+outlive their connection; what was not whole is lost with it. A socket that connects to a device keeps what that says, in order,
+through cuts; while it is not connected it hears nothing.
 """
 
 from __future__ import annotations
@@ -354,28 +355,18 @@ class Engine(asyncio.Protocol):
         self.end.close()
 
 
-class PeerSocket(Told):
-    """A socket that clients connect to."""
+class Opened(Told):
+    """A socket to other processes. A monitor hears of its connections."""
 
-    def __init__(self, context: Context, kind: int) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(context.life)
-        self.kind = kind
         self.options: dict[int, Any] = {}
         self.events: Monitor | None = None
         self._context = context
-        self._listening: Listening | None = None
-        self._engines: dict[bytes, Engine] = {}
-        self._turn: deque[Engine] = deque()  # in order
-        self._had: deque[Engine] = deque()  # those that had their turn; who is new comes before it is theirs again
         self._parts: deque[Part] = deque()
 
     def setsockopt(self, option: int, value: Any) -> None:
         self.options[option] = value
-
-    @property
-    def stopping(self) -> bool:
-        assert self._context.access is not None
-        return self._context.access.stopping
 
     def monitor(self, address: str, events: int) -> None:
         self._context.monitored[address] = self
@@ -383,6 +374,71 @@ class PeerSocket(Told):
     def says(self, event: int, value: int) -> None:
         if self.events is not None and not self.closed:
             self.events.arrives([EVENT.pack(event, value), b""])
+
+    def recv(self, flags: int = 0, *, copy: bool = True) -> Part:
+        self.used()
+        if not self._parts:
+            self._next()
+        return self._parts.popleft()
+
+    def _next(self) -> None:
+        """Takes the next message. Raises `zmq.Again` if there is none."""
+        raise NotImplementedError
+
+
+class SubSocket(Opened):
+    """A socket that hears a device."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._inbox: deque[list[bytes]] = deque()
+        self._asleep = True
+        self.taken: list[list[bytes]] = []
+        """The messages that its process has read."""
+
+    def connect(self, where: str) -> None:
+        self.life.world.devices[where].subscribe(self)
+
+    def close(self) -> None:
+        super().close()
+        for device in self.life.world.devices.values():
+            device.unsubscribe(self)
+
+    def arrives(self, parts: list[bytes]) -> bool:
+        """Whether there is room for it."""
+        if len(self._inbox) >= self.options[zmq.RCVHWM]:
+            return False
+        self._inbox.append(parts)
+        if self._asleep:
+            self._asleep = False
+            self.tell()
+        return True
+
+    def _next(self) -> None:
+        if not self._inbox:
+            self._asleep = True
+            raise Nothing
+        parts = self._inbox.popleft()
+        self.taken.append(parts)
+        self.life.heard += sum(map(len, parts))
+        self._parts.extend(Part(part, at < len(parts) - 1) for at, part in enumerate(parts))
+
+
+class PeerSocket(Opened):
+    """A socket that clients connect to."""
+
+    def __init__(self, context: Context, kind: int) -> None:
+        super().__init__(context)
+        self.kind = kind
+        self._listening: Listening | None = None
+        self._engines: dict[bytes, Engine] = {}
+        self._turn: deque[Engine] = deque()  # in order
+        self._had: deque[Engine] = deque()  # those that had their turn; who is new comes before it is theirs again
+
+    @property
+    def stopping(self) -> bool:
+        assert self._context.access is not None
+        return self._context.access.stopping
 
     def bind(self, address: str) -> None:
         self._listening = self.options[zmq.USE_FD]
@@ -406,12 +462,6 @@ class PeerSocket(Told):
             engine.asleep = False
             self._turn.append(engine)
             self.tell()
-
-    def recv(self, flags: int = 0, *, copy: bool = True) -> Part:
-        self.used()
-        if not self._parts:
-            self._next()
-        return self._parts.popleft()
 
     def _next(self) -> None:
         """Takes turns with whole messages, as libzmq's fair queue does."""
@@ -453,11 +503,13 @@ class Context:
 
     def __init__(self, life: Any) -> None:
         self.life = life
-        self.monitored: dict[str, PeerSocket] = {}
+        self.monitored: dict[str, Opened] = {}
         self.access: Access | None = None
 
     def socket(self, kind: int) -> Any:
-        return Monitor(self) if kind == zmq.PAIR else PeerSocket(self, kind)
+        if kind == zmq.PAIR:
+            return Monitor(self)
+        return SubSocket(self) if kind == zmq.SUB else PeerSocket(self, kind)
 
     def term(self) -> None:
         pass

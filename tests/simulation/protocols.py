@@ -36,7 +36,6 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import GREETING, READY, Answers, LogjamDialect, message
 from tests.contract.lumberjack import LumberjackDialect
-from tests.simulation import zeromq
 from tests.simulation.loop import EPOCH, replaced
 
 
@@ -316,7 +315,7 @@ SEGMENT = replace(
 )
 """Its clients are those of `segments.py`: none speaks by `speaker`."""
 
-LOGJAM = replace(STREAMS["forward"], protocol=replace(logjam.PROTOCOL, build=zeromq.build), own={}, frames_expire=False)
+LOGJAM = replace(STREAMS["forward"], protocol=logjam.PROTOCOL, own={}, frames_expire=False)
 """Its clients are the devices of `devices.py`: none speaks by `speaker`."""
 
 PRODUCERS = Spoken(
