@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -84,7 +84,7 @@ def main() -> None:
     take("zstd of the records, as the publisher does it", _compressed, plain)
     take("MessagePack to objects (msgspec)", lambda frame: decode(head + frame), packed)
     take("objects to JSON (orjson)", lambda frame: [orjson.dumps(record) for record in frame], records)
-    take("BLAKE2b of each value", lambda frame: [blake2b(value, digest_size=16).digest() for value in frame], values)
+    take("SHA-256 of each value", lambda frame: [sha256(value).digest() for value in frame], values)
     kernel("receiving the frames by TCP", packed[0], sends=False)
     kernel("sending the compressed batches by TCP", _compressed(plain[0]), sends=True)
 

@@ -7,6 +7,6 @@ import struct
 
 
 def hashed(*fields: bytes) -> str:
-    """BLAKE2b of 128 bits over the protocol's name and the fields, each as u32 length and bytes."""
+    """The first 128 bits of a SHA-256 over the protocol's name and the fields, each as u32 length and bytes."""
     written = b"".join(struct.pack(">I", len(each)) + each for each in fields)
-    return hashlib.blake2b(written, digest_size=16).hexdigest()
+    return hashlib.sha256(written).hexdigest()[:32]

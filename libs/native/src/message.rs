@@ -11,74 +11,6 @@ use crate::record::Envelope;
 /// Payloads that begin like this are compressed.
 const COMPRESSED: [&[u8]; 2] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
 
-/// Most bytes of a message's parts.
-pub struct Limits {
-    pub tag: usize,
-    pub chunk: usize,
-    pub option: usize,
-}
-
-/// Parts of the bytes of a message.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Plain<'a> {
-    /// The tag's element.
-    pub tag: &'a [u8],
-    /// Its entries; in Message mode the time and the record, which lack the entry's header.
-    pub body: &'a [u8],
-    pub is_entry: bool,
-    pub chunk: Option<&'a [u8]>,
-    /// The chunk's element.
-    pub reply: &'a [u8],
-}
-
-/// Takes `data` apart, if it is one message and nothing else, asks for nothing but an acknowledgement, and is in PackedForward
-/// or Message mode.
-pub fn plain<'a>(data: &'a [u8], limits: &Limits) -> Result<Plain<'a>, Odd> {
-    let mut input = Input::new(data);
-    let Item::Array(elements @ 2..=4) = input.item()? else {
-        return Err(Odd);
-    };
-    let start = input.at();
-    if start != 1 {
-        return Err(Odd);
-    }
-    let Item::Text(tag) = input.item()? else {
-        return Err(Odd);
-    };
-    if tag.is_empty() || tag.len() > limits.tag || std::str::from_utf8(tag).is_err() {
-        return Err(Odd);
-    }
-    let middle = input.at();
-    let (body, is_entry) = match input.item()? {
-        Item::Text(content) | Item::Bin(content) => {
-            if content.is_empty() || COMPRESSED.iter().any(|magic| content.starts_with(magic)) {
-                return Err(Odd);
-            }
-            (content, false)
-        }
-        Item::Ext(..) | Item::Positive(_) | Item::Float(_) if elements > 2 => {
-            let record = input.at();
-            if !matches!(data.get(record), Some(0x80..=0x8f | 0xde | 0xdf)) {
-                return Err(Odd);
-            }
-            skip(&mut input, 0)?;
-            (&data[middle..input.at()], true)
-        }
-        _ => return Err(Odd),
-    };
-    let mut found = Plain { tag: &data[start..middle], body, is_entry, chunk: None, reply: b"" };
-    let before = 2 + usize::from(is_entry);
-    match elements - before {
-        0 => {}
-        1 => option(&mut input, data, limits, &mut found)?,
-        _ => return Err(Odd),
-    }
-    if input.at() != data.len() {
-        return Err(Odd);
-    }
-    Ok(found)
-}
-
 /// Lengths of chunks that may name the content, or nothing: `headrace_forward.entries.ids` decides about their ids.
 const OTHER_IDS: [usize; 3] = [0, 24, 32];
 
@@ -93,8 +25,11 @@ pub struct Known<'a> {
     pub client: &'a [u8],
 }
 
-/// What a message may have at most, beside `Limits`.
-pub struct Most {
+/// What a message may have at most.
+pub struct Limits {
+    /// Bytes of its chunk and of its option.
+    pub chunk: usize,
+    pub option: usize,
     pub entries: u32,
     /// Bytes of an event's value and attributes, and deepest nesting.
     pub event_bytes: usize,
@@ -103,44 +38,84 @@ pub struct Most {
     pub total: usize,
 }
 
+/// Parts of the bytes of a message.
+#[derive(Debug, PartialEq, Eq)]
+struct Plain<'a> {
+    /// Its entries; in Message mode the time and the record, which lack the entry's header.
+    body: &'a [u8],
+    is_entry: bool,
+    /// The chunk, and its element.
+    chunk: &'a [u8],
+    reply: &'a [u8],
+}
+
+/// Takes `data` apart, if it is one message with the element `tag` and nothing else, asks for nothing but an acknowledgement, and
+/// is in PackedForward or Message mode.
+fn plain<'a>(data: &'a [u8], tag: &[u8], limits: &Limits) -> Result<Plain<'a>, Odd> {
+    let mut input = Input::new(data);
+    let Item::Array(elements @ 3..=4) = input.item()? else {
+        return Err(Odd);
+    };
+    let start = input.at();
+    input.item()?;
+    let middle = input.at();
+    if start != 1 || &data[start..middle] != tag {
+        return Err(Odd);
+    }
+    let (body, is_entry) = match input.item()? {
+        Item::Text(content) | Item::Bin(content) if elements == 3 => {
+            if content.is_empty() || COMPRESSED.iter().any(|magic| content.starts_with(magic)) {
+                return Err(Odd);
+            }
+            (content, false)
+        }
+        Item::Ext(..) | Item::Positive(_) | Item::Float(_) if elements == 4 => {
+            let record = input.at();
+            if !matches!(data.get(record), Some(0x80..=0x8f | 0xde | 0xdf)) {
+                return Err(Odd);
+            }
+            skip(&mut input, 0)?;
+            (&data[middle..input.at()], true)
+        }
+        _ => return Err(Odd),
+    };
+    let (chunk, reply) = option(&mut input, data, limits)?;
+    if input.at() != data.len() {
+        return Err(Odd);
+    }
+    Ok(Plain { body, is_entry, chunk, reply })
+}
+
 /// Gives `keep` all events of a plain message, which are to be used only if it returns its chunk's element.
 pub fn events<'a>(
     data: &'a [u8],
     known: &Known,
     limits: &Limits,
-    most: &Most,
     mut keep: impl FnMut(&[u8]),
 ) -> Result<&'a [u8], Odd> {
-    if !data.get(1..).is_some_and(|rest| rest.starts_with(known.tag)) {
-        return Err(Odd);
-    }
-    let found = plain(data, limits)?;
-    let chunk = found.chunk.ok_or(Odd)?;
-    if OTHER_IDS.contains(&chunk.len()) {
-        return Err(Odd);
-    }
+    let found = plain(data, known.tag, limits)?;
     let mut text = Vec::with_capacity(known.begun.len() + known.client.len() + data.len());
     text.extend_from_slice(known.begun);
-    field(&mut text, chunk);
+    field(&mut text, found.chunk);
     text.extend_from_slice(known.client);
     let body = if found.is_entry { &[b"\x92", found.body].concat() } else { found.body };
     field(&mut text, body);
     let (ids, _) = id(&text);
     let mut attributes = b"{\"chunk\":".to_vec();
-    json::text(&mut attributes, chunk)?;
+    json::text(&mut attributes, found.chunk)?;
     attributes.push(b'}');
     let message = Message {
         envelope: known.envelope,
         attributes: &attributes,
         ids: &ids,
         content_ids: &ids,
-        event_bytes: most.event_bytes,
-        depth: most.depth,
+        event_bytes: limits.event_bytes,
+        depth: limits.depth,
     };
     let mut writer = Writer::new(&message);
     let mut event = Vec::with_capacity(USUAL);
     let (mut read, mut total) = (0, 0);
-    for index in 0..most.entries {
+    for index in 0..limits.entries {
         event.clear();
         read += writer.entry(&body[read..], index, &mut event)?;
         keep(&event);
@@ -148,20 +123,20 @@ pub fn events<'a>(
             return Ok(found.reply);
         }
         total += event.len();
-        if total > most.total {
+        if total > limits.total {
             break;
         }
     }
     Err(Odd)
 }
 
-/// Reads the option map.
-fn option<'a>(input: &mut Input<'a>, data: &'a [u8], limits: &Limits, found: &mut Plain<'a>) -> Result<(), Odd> {
+/// Reads the option map. Returns the chunk, whose length is none of `OTHER_IDS`, and its element.
+fn option<'a>(input: &mut Input<'a>, data: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8]), Odd> {
     let start = input.at();
     let Item::Map(pairs @ 0..=4) = input.item()? else {
         return Err(Odd);
     };
-    let mut seen = [""; 4];
+    let (mut seen, mut found) = ([""; 4], None);
     for each in 0..pairs {
         let Item::Text(key) = input.item()? else {
             return Err(Odd);
@@ -169,9 +144,8 @@ fn option<'a>(input: &mut Input<'a>, data: &'a [u8], limits: &Limits, found: &mu
         let at = input.at();
         let value = input.item()?;
         let name = match (key, value) {
-            (b"chunk", Item::Text(chunk)) if chunk.len() <= limits.chunk && std::str::from_utf8(chunk).is_ok() => {
-                found.chunk = Some(chunk);
-                found.reply = &data[at..input.at()];
+            (b"chunk", Item::Text(chunk)) if chunk.len() <= limits.chunk && !OTHER_IDS.contains(&chunk.len()) => {
+                found = Some((chunk, &data[at..input.at()]));
                 "chunk"
             }
             (b"size", Item::Positive(_)) => "size",
@@ -187,7 +161,7 @@ fn option<'a>(input: &mut Input<'a>, data: &'a [u8], limits: &Limits, found: &mu
     if input.at() - start > limits.option {
         return Err(Odd);
     }
-    Ok(())
+    found.ok_or(Odd)
 }
 
 /// Skips one object. `level`: how many containers are around it.
@@ -210,45 +184,42 @@ fn skip(input: &mut Input, level: usize) -> Result<(), Odd> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { tag: 4, chunk: 3, option: 40 };
+    const LIMITS: Limits = Limits { chunk: 40, option: 60, entries: 3, event_bytes: 99, depth: 9, total: 999 };
 
     fn taken(data: &[u8]) -> Result<Plain<'_>, Odd> {
-        plain(data, &LIMITS)
+        plain(data, b"\xa1t", &LIMITS)
     }
 
     #[test]
     fn packed_entries() {
-        let found = taken(b"\x93\xa1t\xc4\x03\x92\x01\x80\x82\xa5chunk\xa1c\xa4size\x01");
-        let expected =
-            Plain { tag: b"\xa1t", body: b"\x92\x01\x80", is_entry: false, chunk: Some(b"c"), reply: b"\xa1c" };
-        assert_eq!(found, Ok(expected));
-        let found = taken(b"\x92\xa1t\xa3\x92\x01\x80").expect("plain");
-        assert_eq!((found.chunk, found.reply), (None, &b""[..]));
+        for data in [
+            &b"\x93\xa1t\xc4\x03\x92\x01\x80\x82\xa5chunk\xa1c\xa4size\x01"[..],
+            b"\x93\xa1t\xa3\x92\x01\x80\x83\xadfluent_signal\x00\xa5chunk\xa1c\xaacompressed\xa4text",
+        ] {
+            let expected = Plain { body: b"\x92\x01\x80", is_entry: false, chunk: b"c", reply: b"\xa1c" };
+            assert_eq!(taken(data), Ok(expected));
+        }
     }
 
     #[test]
     fn one_entry() {
         let found = taken(b"\x94\xa1t\x01\x81\xa1a\x92\x01\x80\x81\xa5chunk\xa1c").expect("plain");
         assert_eq!((found.body, found.is_entry), (&b"\x01\x81\xa1a\x92\x01\x80"[..], true));
-        assert_eq!(found.chunk, Some(&b"c"[..]));
-        assert!(taken(b"\x93\xa1t\x01\x80").is_ok());
+        assert_eq!(found.chunk, b"c");
     }
 
-    fn made(data: &[u8], most: &Most) -> Result<(Vec<Vec<u8>>, Vec<u8>), Odd> {
+    fn made(data: &[u8], limits: &Limits) -> Result<(Vec<Vec<u8>>, Vec<u8>), Odd> {
         let envelope = Envelope { bare: b"", before_id: b"<", after_id: b">", kind: b"", attributes: b"" };
         let known = Known { tag: b"\xa1t", envelope, begun: b"\0\0\0\x01t", client: b"\0\0\0\x01n" };
-        let limits = Limits { tag: 2, chunk: 40, option: 60 };
         let mut made = Vec::new();
-        let reply = events(data, &known, &limits, most, |event| made.push(event.to_vec()))?.to_vec();
+        let reply = events(data, &known, limits, |event| made.push(event.to_vec()))?.to_vec();
         Ok((made, reply))
     }
-
-    const MOST: Most = Most { entries: 3, event_bytes: 99, depth: 9, total: 999 };
 
     #[test]
     fn all_events() {
         let data = b"\x93\xa1t\xa6\x92\x01\x80\x92\x02\x80\x81\xa5chunk\xa1c";
-        let (made, reply) = made(data, &MOST).expect("plain");
+        let (made, reply) = made(data, &LIMITS).expect("plain");
         assert_eq!((made.len(), &reply[..]), (2, &b"\xa1c"[..]));
         let (ids, _) = id(b"\0\0\0\x01t\0\0\0\x01c\0\0\0\x01n\0\0\0\x06\x92\x01\x80\x92\x02\x80");
         for (index, event) in made.iter().enumerate() {
@@ -258,66 +229,65 @@ mod tests {
         }
         let single = b"\x94\xa1t\x01\x81\xa1a\x05\x81\xa5chunk\xa1c";
         let listed = b"\x93\xa1t\xa5\x92\x01\x81\xa1a\x05\x81\xa5chunk\xa1c";
-        assert!(super::tests::made(single, &MOST).is_ok());
-        assert_ne!(super::tests::made(single, &MOST), super::tests::made(data, &MOST));
-        assert!(super::tests::made(&listed[..], &MOST).is_err()); // a byte of the entry is missing
+        assert!(super::tests::made(single, &LIMITS).is_ok());
+        assert_ne!(super::tests::made(single, &LIMITS), super::tests::made(data, &LIMITS));
+        assert!(super::tests::made(&listed[..], &LIMITS).is_err()); // a byte of the entry is missing
     }
 
     #[test]
     fn all_events_or_none() {
         let entry = [&b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xd9"[..]].concat();
-        for (size, plain) in
-            [(0, false), (1, true), (23, true), (24, false), (25, true), (31, true), (32, false), (33, true)]
-        {
-            let data = [&entry[..], &[size], &vec![b'c'; usize::from(size)]].concat();
-            assert_eq!(made(&data, &MOST).is_ok(), plain, "{size}");
-        }
-        for data in [
-            &b"\x92\xa1t\xa3\x92\x01\x80"[..],                  // no chunk
-            b"\x93\xa1u\xa3\x92\x01\x80\x81\xa5chunk\xa1c",     // another tag
-            b"\x93\xa1t\xa4\x92\x01\x80\x92\x81\xa5chunk\xa1c", // half an entry
-            b"\x93\xa1t\xa4\x92\x01\x80\x05\x81\xa5chunk\xa1c", // something behind one
-            b"",
+        for (size, plain) in [
+            (0, false),
+            (1, true),
+            (23, true),
+            (24, false),
+            (25, true),
+            (31, true),
+            (32, false),
+            (40, true),
+            (41, false),
         ] {
-            assert_eq!(made(data, &MOST), Err(Odd), "{data:?}");
+            let data = [&entry[..], &[size], &vec![b'c'; usize::from(size)]].concat();
+            assert_eq!(made(&data, &LIMITS).is_ok(), plain, "{size}");
         }
         let data = b"\x93\xa1t\xac\x92\x01\x80\x92\x01\x80\x92\x01\x80\x92\x01\x80\x81\xa5chunk\xa1c";
-        assert_eq!(made(data, &MOST), Err(Odd));
-        assert!(made(data, &Most { entries: 4, ..MOST }).is_ok());
-        assert_eq!(made(data, &Most { entries: 4, total: 9, ..MOST }), Err(Odd));
+        assert_eq!(made(data, &LIMITS), Err(Odd));
+        assert!(made(data, &Limits { entries: 4, ..LIMITS }).is_ok());
+        assert_eq!(made(data, &Limits { entries: 4, total: 9, ..LIMITS }), Err(Odd));
     }
 
     #[test]
     fn what_python_must_see() {
         for data in [
             &b"\x91\xa1t"[..],
+            b"\x92\xa1t\xa3\x92\x01\x80", // no option
+            b"\x93\xa1t\x01\x80",         // the same in Message mode
             b"\x95\xa1t\x01\x80\x80\x80",
-            b"\xdc\x00\x03\xa1t\xa1x\x80",                     // a wide header
-            b"\x93\xa0\xa1x\x80",                              // no tag
-            b"\x93\xa5ttttt\xa1x\x80",                         // a long one
-            b"\x93\xa1\xff\xa1x\x80",                          // one that is not UTF-8
-            b"\x93\xc4\x01t\xa1x\x80",                         // one that is bin
-            b"\x93\xa1t\xa0\x80",                              // no entries
-            b"\x93\xa1t\xa2\x1f\x8b\x80",                      // gzip
-            b"\x93\xa1t\xa4\x28\xb5\x2f\xfd\x80",              // zstd
-            b"\x93\xa1t\x91\x92\x01\x80\x80",                  // Forward mode
-            b"\x94\xa1t\xc0\x80\x80",                          // no time
-            b"\x94\xa1t\x01\xa1x\x80",                         // no record
-            b"\x92\xa1t\x01",                                  // none at all
-            b"\x94\xa1t\xa1x\x80\x80",                         // an element more
-            b"\x93\xa1t\xa1x\xc0",                             // no map
-            b"\x93\xa1t\xa1x\x81\xa5chunk\xa4long",            // a long chunk
-            b"\x93\xa1t\xa1x\x81\xa5chunk\xa1\xff",            // one that is not UTF-8
-            b"\x93\xa1t\xa1x\x81\xa5chunk\x01",                // one that is no text
-            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1a\xa5chunk\xa1b", // two
-            b"\x93\xa1t\xa1x\x81\xaacompressed\xa4gzip",       // compressed
-            b"\x93\xa1t\xa1x\x81\xadfluent_signal\x01",        // metrics
-            b"\x93\xa1t\xa1x\x81\xa8metadata\x80",             // another key
-            b"\x93\xa1t\xa1x\x82\xd9\x05chunk\xd9\x01c\xd9\x04size\xcf\0\0\0\0\0\0\0\x01\xc0", // a byte more
-            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1c",               // half
+            b"\xdc\x00\x03\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xa1c", // a wide header
+            b"\x93\xa1u\xa3\x92\x01\x80\x81\xa5chunk\xa1c",         // another tag
+            b"\x93\xa1t\xa4\x92\x01\x80\x92\x81\xa5chunk\xa1c",     // half an entry
+            b"\x93\xa1t\xa4\x92\x01\x80\x05\x81\xa5chunk\xa1c",     // something behind one
+            b"\x93\xa1t\xa0\x81\xa5chunk\xa1c",                     // no entries
+            b"\x93\xa1t\xa2\x1f\x8b\x81\xa5chunk\xa1c",             // gzip
+            b"\x93\xa1t\xa4\x28\xb5\x2f\xfd\x81\xa5chunk\xa1c",     // zstd
+            b"\x93\xa1t\x91\x92\x01\x80\x81\xa5chunk\xa1c",         // Forward mode
+            b"\x94\xa1t\xc0\x80\x81\xa5chunk\xa1c",                 // no time
+            b"\x94\xa1t\x01\xa1x\x81\xa5chunk\xa1c",                // no record
+            b"\x94\xa1t\xa1x\x80\x81\xa5chunk\xa1c",                // an element more
+            b"\x93\xa1t\xa1x\xc0",                                  // no map
+            b"\x93\xa1t\xa1x\x80",                                  // no chunk
+            b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xa1\xff",      // one that is not UTF-8
+            b"\x93\xa1t\xa1x\x81\xa5chunk\x01",                     // one that is no text
+            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1a\xa5chunk\xa1b",      // two
+            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1a\xaacompressed\xa4gzip", // compressed
+            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1a\xadfluent_signal\x01", // metrics
+            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1a\xa8metadata\x80",    // another key
+            b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xa1c\xc0",     // a byte more
+            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1c",                    // half
             b"",
         ] {
-            assert_eq!(taken(data), Err(Odd), "{data:?}");
+            assert_eq!(made(data, &LIMITS), Err(Odd), "{data:?}");
         }
     }
 
@@ -325,15 +295,15 @@ mod tests {
     fn the_option_has_a_limit() {
         let data = b"\x93\xa1t\xa1x\x82\xdb\0\0\0\x05chunk\xdb\0\0\0\x01c\xdb\0\0\0\x04size\xcf\0\0\0\0\0\0\0\x01";
         assert!(taken(data).is_ok());
-        assert_eq!(plain(data, &Limits { tag: 4, chunk: 3, option: 30 }), Err(Odd));
+        assert_eq!(plain(data, b"\xa1t", &Limits { option: 30, ..LIMITS }), Err(Odd));
     }
 
     #[test]
     fn nesting_has_a_limit() {
         for (levels, plain) in [(DEEPEST - 1, true), (DEEPEST, false), (1 << 20, false)] {
-            let mut data = b"\x93\xa1t\x01\x81\xa1a".to_vec();
+            let mut data = b"\x94\xa1t\x01\x81\xa1a".to_vec();
             data.resize(data.len() + levels, 0x91);
-            data.push(0xc0);
+            data.extend_from_slice(b"\xc0\x81\xa5chunk\xa1c");
             assert_eq!(taken(&data).is_ok(), plain, "{levels}");
         }
     }

@@ -1,6 +1,5 @@
 //! What Python calls.
 
-use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -9,8 +8,8 @@ use pyo3::types::{PyBytes, PyList};
 
 use crate::document::{courier_identity, Fields};
 use crate::entries::{Message, Writer};
-use crate::ids::{ids, Id};
-use crate::message as taken;
+use crate::ids::{id, Id};
+use crate::message::{self, Limits};
 use crate::msgpack::Odd;
 use crate::record::{self, Envelope, Event, DATA_HEADER};
 
@@ -116,21 +115,15 @@ fn whole<'py>(
     caught(|| {
         let (tag, pieces, begun, client) = known;
         let (chunk, option, event_bytes, depth, entries) = limits;
-        let limits = taken::Limits { tag: tag.len(), chunk, option };
-        let most = taken::Most { entries, event_bytes, depth, total: MOST_MADE };
+        let limits = Limits { chunk, option, entries, event_bytes, depth, total: MOST_MADE };
+        let known = message::Known { tag, envelope: Envelope::of(pieces.into()), begun, client };
         let mut made = Vec::new();
         let mut total = 0;
         let keep = |event: &[u8]| {
             total += event.len();
             made.push(PyBytes::new(py, event));
         };
-        match taken::events(
-            data,
-            &taken::Known { tag, envelope: Envelope::of(pieces.into()), begun, client },
-            &limits,
-            &most,
-            keep,
-        ) {
+        match message::events(data, &known, &limits, keep) {
             Ok(reply) => Ok(Some((PyList::new(py, made)?, total, PyBytes::new(py, reply)))),
             Err(_) => Ok(None),
         }
@@ -142,63 +135,63 @@ type Held<'py> = Bound<'py, PyBytes>;
 /// What Python's `find` says of the key of an event: the pieces of its envelope, and what its id begins to hash, if it has one.
 type Origin<'py> = ((Held<'py>, Held<'py>, Held<'py>, Held<'py>, Held<'py>), Option<Held<'py>>);
 
-/// An event whose id is not made yet. `origin`: its number; `identity`: what its id hashes; if that is empty, it is unique.
-struct Scanned<'d> {
-    raw: &'d [u8],
-    time: &'d [u8],
-    origin: usize,
-    identity: Range<usize>,
-}
-
 /// Makes events of JSON.
-#[derive(Default)]
-struct Documents<'py, 'd> {
-    origins: Vec<Origin<'py>>,
-    scanned: Vec<Scanned<'d>>,
-    identities: Vec<u8>,
+struct Documents<'a, 'py> {
+    find: &'a Bound<'py, PyAny>,
+    /// JSON of each event's attributes; empty if there are none.
+    attributes: &'a [u8],
+    /// The id of the first event, if that has none that is hashed.
+    unique: Id,
+    origin: Option<Origin<'py>>,
+    made: Vec<Held<'py>>,
+    identity: Vec<u8>,
+    record: Vec<u8>,
     total: usize,
 }
 
-impl<'py, 'd> Documents<'py, 'd> {
-    /// Takes an event. Returns whether it is plain. `identity`: appends what its id hashes, from what its origin begins to hash.
+impl<'a, 'py> Documents<'a, 'py> {
+    fn new(find: &'a Bound<'py, PyAny>, attributes: &'a [u8], unique: Id) -> Self {
+        let (made, identity, record) = (Vec::new(), Vec::new(), Vec::new());
+        Documents { find, attributes, unique, origin: None, made, identity, record, total: 0 }
+    }
+
+    /// Makes an event. Returns whether it is plain. `identity`: appends what its id hashes, from what its origin begins to hash.
     fn add(
         &mut self,
-        find: &Bound<'py, PyAny>,
-        raw: &'d [u8],
-        fields: &Fields<'d>,
+        raw: &[u8],
+        fields: &Fields,
         identity: impl FnOnce(&mut Vec<u8>, Option<&[u8]>) -> Result<(), Odd>,
     ) -> PyResult<bool> {
-        if self.origins.is_empty() || fields.moved {
+        let py = self.find.py();
+        if self.origin.is_none() || fields.moved {
             let mut key = Vec::new();
             fields.key(&mut key);
-            let found = find.call1((PyBytes::new(find.py(), &key), PyBytes::new(find.py(), raw)))?;
-            let Some(origin) = found.extract()? else { return Ok(false) };
-            self.origins.push(origin);
+            self.origin = self.find.call1((PyBytes::new(py, &key), PyBytes::new(py, raw)))?.extract()?;
         }
-        let (origin, start) = (self.origins.len() - 1, self.identities.len());
-        let ((bare, _, after_id, ..), begun) = &self.origins[origin];
-        if identity(&mut self.identities, begun.as_ref().map(|begun| begun.as_bytes())).is_err() {
+        let Some(((bare, before_id, after_id, kind, named), begun)) = &self.origin else { return Ok(false) };
+        self.identity.clear();
+        if identity(&mut self.identity, begun.as_ref().map(|begun| begun.as_bytes())).is_err() {
             return Ok(false);
         }
-        self.total += raw.len() + bare.as_bytes().len() + after_id.as_bytes().len();
-        self.scanned.push(Scanned { raw, time: fields.time(), origin, identity: start..self.identities.len() });
+        let (prefix, number) = self.unique;
+        let unique = (prefix, number + self.made.len() as u32);
+        let (ids, index) = if self.identity.is_empty() { unique } else { id(&self.identity) };
+        let envelope = Envelope::of([bare, before_id, after_id, kind, named].map(|piece| piece.as_bytes()));
+        let event = Event { value: raw, ids: &ids, index, time: fields.time(), attributes: self.attributes };
+        self.record.clear();
+        envelope.event(&mut self.record, &event);
+        self.total += self.record.len();
+        self.made.push(PyBytes::new(py, &self.record));
         Ok(true)
     }
 
-    /// Returns the events. `unique`: the first one's id, if it has none that is hashed.
-    fn finish(self, py: Python<'py>, attributes: &[u8], (unique, first): Id) -> PyResult<Bound<'py, PyList>> {
-        let hashed = self.scanned.iter().map(|each| &self.identities[each.identity.clone()]);
-        let mut hashed = ids(hashed.filter(|identity| !identity.is_empty())).into_iter();
-        let mut record = Vec::new();
-        let events = self.scanned.iter().zip(first..).map(|(each, number)| {
-            let ((bare, before_id, after_id, kind, named), _) = &self.origins[each.origin];
-            let envelope = Envelope::of([bare, before_id, after_id, kind, named].map(|piece| piece.as_bytes()));
-            let (ids, index) = if each.identity.is_empty() { None } else { hashed.next() }.unwrap_or((unique, number));
-            record.clear();
-            envelope.event(&mut record, &Event { value: each.raw, ids: &ids, index, time: each.time, attributes });
-            PyBytes::new(py, &record)
-        });
-        PyList::new(py, events.collect::<Vec<_>>())
+    /// Whether so much is made that a call returns.
+    fn is_full(&self) -> bool {
+        self.total > MOST_MADE
+    }
+
+    fn events(self) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(self.find.py(), self.made)
     }
 }
 
@@ -208,7 +201,6 @@ impl<'py, 'd> Documents<'py, 'd> {
 /// Returns the events and how many bytes of `data` they were. `limits`: most bytes of an event, and deepest nesting.
 #[pyfunction]
 fn documents<'py>(
-    py: Python<'py>,
     find: Bound<'py, PyAny>,
     ids: &[u8],
     limits: (usize, usize),
@@ -218,9 +210,9 @@ fn documents<'py>(
 ) -> PyResult<(Bound<'py, PyList>, usize)> {
     caught(|| {
         let ids: [u8; IDS_LENGTH] = ids.try_into().expect("the prefix of ids");
-        let (mut documents, mut fields) = (Documents::default(), Fields::of_beats(limits.1));
+        let (mut documents, mut fields) = (Documents::new(&find, b"", (ids, index)), Fields::of_beats(limits.1));
         let mut read = 0;
-        while documents.scanned.len() < most as usize && documents.total <= MOST_MADE {
+        while documents.made.len() < most as usize && !documents.is_full() {
             let Some(raw) = record::framed(&data[read..], DATA_HEADER).filter(|raw| raw.len() <= limits.0) else {
                 break;
             };
@@ -228,12 +220,12 @@ fn documents<'py>(
                 break;
             }
             let name = |out: &mut _, begun: Option<&[u8]>| begun.map_or(Ok(()), |it| fields.identity(out, it, raw));
-            if !documents.add(&find, raw, &fields, name)? {
+            if !documents.add(raw, &fields, name)? {
                 break;
             }
             read += DATA_HEADER + raw.len();
         }
-        Ok((documents.finish(py, b"", (ids, index))?, read))
+        Ok((documents.events()?, read))
     })
 }
 
@@ -264,7 +256,6 @@ fn cut<'py>(py: Python<'py>, data: &[u8], largest: usize, most: usize) -> PyResu
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 fn payload<'py>(
-    py: Python<'py>,
     find: Bound<'py, PyAny>,
     begun: &[u8],
     attributes: &[u8],
@@ -283,18 +274,16 @@ fn payload<'py>(
             entry.as_bytes().len() <= limits.0 && read <= most
         };
         let held: Vec<Held> = held.take_while(is_short).collect();
-        let (mut documents, mut fields) = (Documents::default(), Fields::of_courier(limits.1));
+        let none = ([0; IDS_LENGTH], 0);
+        let (mut documents, mut fields) = (Documents::new(&find, attributes, none), Fields::of_courier(limits.1));
         for (entry, left) in held.iter().zip((1..=left).rev()) {
             let raw = entry.as_bytes();
             let identity = |out: &mut Vec<u8>, _: Option<&[u8]>| courier_identity(out, begun, left, raw);
-            if documents.total > MOST_MADE
-                || fields.next(raw).is_err()
-                || !documents.add(&find, raw, &fields, identity)?
-            {
+            if documents.is_full() || fields.next(raw).is_err() || !documents.add(raw, &fields, identity)? {
                 break;
             }
         }
-        documents.finish(py, attributes, ([0; IDS_LENGTH], 0))
+        documents.events()
     })
 }
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import struct
 import sys
-from binascii import hexlify
-from hashlib import blake2b
 from typing import Final
 
 import orjson
-from headrace_common.record.contract import DETERMINISTIC
-from headrace_common.record.event import hashed_field, id_fields
+from headrace_common.record.event import hashed_field, hashed_id, id_fields
 from headrace_common.record.json_object import SHORT
 from headrace_common.record.json_text import Bytes
 from headrace_common.session.memory import Memory
@@ -49,8 +46,7 @@ def identity(fields: BeatsFields, event: Bytes, memory: Memory) -> bytes | None:
     else:
         content, mark = canonical(event), hashed_field(b"")
     length = hashed_field(_u32(len(event)))
-    hashed = b"".join((begun, hashed_field(fields.time.encode()), _u32(len(content)), content, mark, length))
-    return DETERMINISTIC + hexlify(blake2b(hashed, digest_size=16).digest())
+    return hashed_id(b"".join((begun, hashed_field(fields.time.encode()), _u32(len(content)), content, mark, length)))
 
 
 def beginning(fields: BeatsFields, stream: str | None) -> bytes | None:

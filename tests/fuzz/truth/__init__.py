@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -76,7 +76,7 @@ def tree(text: bytes) -> str:
 
 def named(*fields: bytes) -> str:
     """The id of what these fields name."""
-    return "d." + blake2b(b"".join(map(framed, fields)), digest_size=16).hexdigest()
+    return "d." + sha256(b"".join(map(framed, fields))).hexdigest()[:32]
 
 
 def framed(data: bytes) -> bytes:

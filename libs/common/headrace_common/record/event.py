@@ -5,13 +5,13 @@ Names and their order: `headrace_common.record.contract`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from binascii import hexlify
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from hashlib import sha256
 from typing import Final, NamedTuple, NewType
 from urllib.parse import quote
 
@@ -180,7 +180,7 @@ class FrameIds(NamedTuple):
 
 
 class FieldHash:
-    """A 128-bit BLAKE2b over a protocol's name and fields, each as u32 length (big-endian) + bytes.
+    """The first 128 bits of a SHA-256 over a protocol's name and fields, each as u32 length (big-endian) + bytes.
 
     The last field may come in pieces (`begin`, then `update`), so that a large one can be hashed in slices.
     """
@@ -188,7 +188,7 @@ class FieldHash:
     __slots__ = ("_state",)
 
     def __init__(self, protocol: str, *fields: bytes) -> None:
-        self._state = _blake2b(id_fields(protocol, *fields), digest_size=16)
+        self._state = sha256(id_fields(protocol, *fields))
 
     def begin(self, length: int) -> None:
         """Begins a field of `length` bytes."""
@@ -200,7 +200,7 @@ class FieldHash:
 
     def id(self) -> bytes:
         """Returns ``d.`` + 32 hex digits."""
-        return DETERMINISTIC + self._state.hexdigest().encode()
+        return _id(self._state.digest())
 
     def frame_ids(self) -> FrameIds:
         """Returns the ids for a frame's events: one hash for all, distinguished by the index."""
@@ -208,7 +208,6 @@ class FieldHash:
 
 
 _u32: Final = struct.Struct(">I").pack
-_blake2b: Final = hashlib.blake2b
 
 
 def hashed_field(item: bytes) -> bytes:
@@ -228,10 +227,19 @@ def deterministic_id(protocol: str, *fields: bytes | bytearray | memoryview) -> 
     for item in fields:
         pieces += (_u32(len(item)), item)
     if len(pieces[-1]) > KEPT_BYTES:  # it need not be copied
-        state = _blake2b(b"".join(pieces[:-1]), digest_size=16)
+        state = sha256(b"".join(pieces[:-1]))
         state.update(pieces[-1])
-        return DETERMINISTIC + hexlify(state.digest())
-    return DETERMINISTIC + hexlify(_blake2b(b"".join(pieces), digest_size=16).digest())
+        return _id(state.digest())
+    return hashed_id(b"".join(pieces))
+
+
+def hashed_id(fields: bytes) -> bytes:
+    """Returns the `deterministic_id` of encoded fields."""
+    return _id(sha256(fields).digest())
+
+
+def _id(digest: bytes) -> bytes:
+    return DETERMINISTIC + hexlify(digest[:16])
 
 
 def id_fields(protocol: str, *fields: bytes) -> bytes:
@@ -241,8 +249,7 @@ def id_fields(protocol: str, *fields: bytes) -> bytes:
 
 def id_behind(begin: bytes, name: bytes, content: bytes) -> bytes:
     """Returns the `deterministic_id` of the fields that `id_fields` has encoded, and of two more."""
-    hashed = b"".join((begin, _u32(len(name)), name, _u32(len(content)), content))
-    return DETERMINISTIC + hexlify(_blake2b(hashed, digest_size=16).digest())
+    return hashed_id(b"".join((begin, _u32(len(name)), name, _u32(len(content)), content)))
 
 
 def unique_id() -> bytes:
