@@ -33,7 +33,7 @@ from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing import pump as pumps
 from headrace_common.publishing.batch import LONG_BATCH, Cycle
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH, Delivery
-from headrace_common.publishing.in_flight import AT_ONCE, NO_DEADLINE, DeliveryListener, InFlightFrame
+from headrace_common.publishing.in_flight import EXPIRED_TOGETHER, NO_DEADLINE, DeliveryListener, InFlightFrame
 from headrace_common.publishing.pump import Pump
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, records, refusal
 from headrace_common.record.contract import QUARANTINE_HEADERS, REPUBLISHED, Reason
@@ -552,11 +552,11 @@ class TestManyAtOnce:
         async with Stage(slow_loop()) as stage:
             listener = Heard()
             stage.kafka.open.clear()
-            for number in range(3 * AT_ONCE):
+            for number in range(3 * EXPIRED_TOGETHER):
                 stage.pumps[0].publish(PlannedFrame(Send("e"), number), listener)
             await asyncio.sleep(DEADLINE - 1)
             slow_loop().work(60 if stood_still else 1)
-            assert await steps(listener, 3 * AT_ONCE) == [AT_ONCE] * 3
+            assert await steps(listener, 3 * EXPIRED_TOGETHER) == [EXPIRED_TOGETHER] * 3
             assert not stage.pumps[0]._queue
             assert stage.pumps[0].oldest() is None
             assert stage.pumps[0].waiting_since() is not None, "it waits for Kafka all the same"

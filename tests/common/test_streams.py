@@ -42,8 +42,8 @@ SHARED = Memory()
 def store(session: ByteSession) -> None:
     """Stores all that the session hands out, and hears its answers."""
     for frame in list(session.frames()):
-        parts = frame.at_once() if frame.small else [part for part in frame.parts() if part]
-        session.stored(frame.ticket, len(parts or ()), True)
+        parts = [part for part in frame.parts() if part]
+        session.stored(frame.ticket, len(parts), True)
     while session.outgoing():
         pass
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from headrace_common.record import native
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import AT_ONCE, Peer
+from headrace_common.session.interface import SMALL_PARTS, Peer
 from headrace_forward.events.message import MadeFrame
 from headrace_forward.wire import EventTime
 from hypothesis import given, settings
@@ -59,7 +59,7 @@ def test_what_the_fuzzer_makes(limits: dict[str, Any]) -> None:
 def test_all_events_of_a_message_in_one_call(size: int, peer: Peer) -> None:
     """Ids hash chunk, client and entries; some chunks name none."""
     for mode in get_args(Mode)[:3]:
-        for count in (1, 9, AT_ONCE, AT_ONCE + 1):
+        for count in (1, 9, SMALL_PARTS, SMALL_PARTS + 1):
             entries = [(EventTime(1_700_000_000, 10**6 * (n % 2) + 1), {"n": n}) for n in range(count)]
             if mode == "Message":
                 entries = entries[:1]
@@ -71,7 +71,7 @@ def test_all_events_of_a_message_in_one_call(size: int, peer: Peer) -> None:
                     driven.receive(piece, NOW_MS)
                     *_, last = driven.frames()
                     assert [*last.parts()]
-            in_one = mode != "Forward" and size not in (0, 24, 32) and len(entries) <= AT_ONCE
+            in_one = mode != "Forward" and size not in (0, 24, 32) and len(entries) <= SMALL_PARTS
             assert isinstance(last, MadeFrame) == in_one
 
 
@@ -83,7 +83,7 @@ def test_only_what_the_native_core_makes_is_said_to_be_alone() -> None:
         def alone(data: bytes) -> bool | None:
             before = driven.status()
             said = driven.receive(data, NOW_MS)
-            made = [made.at_once() for made in driven.frames()]
+            made = [[*made.parts()] for made in driven.frames()]
             if said:
                 assert (len(made), replace(driven.status(), idle=True)) == (1, replace(before, idle=True))
                 assert not driven.outgoing()

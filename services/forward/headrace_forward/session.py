@@ -25,7 +25,7 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.record import native
 from headrace_common.record.event import source
 from headrace_common.session.inflate import InflateLimits
-from headrace_common.session.interface import AT_ONCE, ByteSession, Frame, Peer, Status, Ticket
+from headrace_common.session.interface import SMALL_PARTS, ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
@@ -72,7 +72,7 @@ class ForwardSession(ByteSession):
             forward.option_bytes,
         )
         self._chunk_bytes = forward.chunk_bytes
-        entries = min(AT_ONCE, limits.frame_events)
+        entries = min(SMALL_PARTS, limits.frame_events)
         self._most = (forward.chunk_bytes, forward.option_bytes, limits.event_bytes, limits.depth, entries)
         self._handshake_bytes = forward.handshake_bytes
         self._login = bytearray()

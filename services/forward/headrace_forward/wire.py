@@ -8,7 +8,6 @@ anything else is a time (Message). Clients: fluentd, Fluent Bit, fluent-logger-g
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -23,9 +22,12 @@ from headrace_forward.kinds import ARRAY, ARRAY_HEADER, HEADER, KINDS, TEXTS, TI
 ELEMENTS: Final = 16
 """Maximum elements of a message, more than any client sends: each takes a place in a list."""
 
-FIRST_PIECE: Final = 4 << 10
-PIECE: Final = 64 << 10
+FIRST_PIECE: Final = UpTo(4 << 10)
+PIECE: Final = UpTo(64 << 10)
 """Bytes of a message that are read at once."""
+
+NIL_BYTE: Final = 0xC0
+"""A heartbeat."""
 
 BYTE_WORK: Final = 2
 """The work of reading a byte, as inflated bytes that take as long."""
@@ -119,58 +121,63 @@ class ForwardDecoder(Parser[ForwardMessage]):
     def messages(self) -> Steps:
         while True:
             self.begins()
-            piece = yield UpTo(FIRST_PIECE)
-            yield Cost(len(piece))
-            rest = piece.lstrip(b"\xc0")  # heartbeats
-            if len(rest) < len(piece):
-                self.unread(rest)
+            piece = yield FIRST_PIECE
+            if piece[0] == NIL_BYTE:
+                yield Cost(len(piece))
+                self.unread(piece.lstrip(bytes((NIL_BYTE,))))
             elif KINDS[piece[0]] is ARRAY:
-                yield (yield from self._message(piece))
+                raw: bytes | bytearray = piece
+                unpacker = new_unpacker()
+                unpacker.feed(piece)
+                while not (end := _end(unpacker)):
+                    self.held = 2 * len(raw)  # with the unpacker's copy
+                    if max(len(raw), _least(raw)) > self._frame_bytes:
+                        raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
+                    if type(raw) is bytes:
+                        raw = bytearray(raw)
+                    raw += (piece := (yield PIECE))
+                    unpacker.feed(piece)
+                    yield Cost(BYTE_WORK * len(piece))
+                if end > self._frame_bytes:
+                    raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
+                if end < len(raw):
+                    self.unread(bytes(memoryview(raw)[end:]))
+                    raw = raw[:end]
+                message = _cut(bytes(raw))
+                del unpacker, piece, raw  # they may have copies
+                yield message
+                del message  # not kept while nothing comes
             else:
                 raise ProtocolError("neither a message nor a heartbeat")
-            del piece, rest  # not kept while nothing comes
-
-    def _message(self, piece: bytes) -> Generator[Any, bytes, ForwardMessage]:
-        """Returns the message that begins with `piece`."""
-        raw, unpacker = bytearray(piece), new_unpacker()
-        unpacker.feed(piece)
-        while True:
-            try:
-                unpacker.skip()
-                break
-            except msgpack.OutOfData:
-                pass
-            except msgpack.StackError:
-                raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH") from None
-            except (msgpack.FormatError, msgpack.BufferFull, ValueError) as error:
-                raise ProtocolError(f"not msgpack: {type(error).__name__} {error}".strip()) from None
-            self.held = 2 * len(raw)  # with the unpacker's copy
-            if max(len(raw), _least(raw)) > self._frame_bytes:
-                raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
-            piece = yield UpTo(PIECE)
-            raw += piece
-            unpacker.feed(piece)
-            yield Cost(BYTE_WORK * len(piece))
-        end = unpacker.tell()
-        if end > self._frame_bytes:
-            raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
-        del unpacker  # it may have a copy
-        if end < len(raw):
-            self.unread(bytes(memoryview(raw)[end:]))
-            del raw[end:]
-        size = raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 1 + ARRAY_HEADER[raw[0]]], "big")
-        if size > ELEMENTS:
-            raise ProtocolError(f"a message of {size} elements")
-        try:
-            whole = bytes(raw)
-            return ForwardMessage(whole, _elements(whole))
-        except RecursionError:
-            raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH") from None
-        except msgspec.MsgspecError as error:  # an ext of 4 GiB, which msgpack takes for empty
-            raise ProtocolError(f"not msgpack: {error}") from None
 
 
-def _least(message: bytearray) -> int:
+def _end(unpacker: Any) -> int:
+    """Returns how many bytes the first object that `unpacker` was fed has; 0 if it is not whole. Raises `ProtocolError`."""
+    try:
+        unpacker.skip()
+    except msgpack.OutOfData:
+        return 0
+    except msgpack.StackError:
+        raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH") from None
+    except (msgpack.FormatError, msgpack.BufferFull, ValueError) as error:
+        raise ProtocolError(f"not msgpack: {type(error).__name__} {error}".strip()) from None
+    return int(unpacker.tell())
+
+
+def _cut(raw: bytes) -> ForwardMessage:
+    """Cuts a whole message into its elements. Raises `ProtocolError`."""
+    size = raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 1 + ARRAY_HEADER[raw[0]]], "big")
+    if size > ELEMENTS:
+        raise ProtocolError(f"a message of {size} elements")
+    try:
+        return ForwardMessage(raw, _elements(raw))
+    except RecursionError:
+        raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH") from None
+    except msgspec.MsgspecError as error:  # an ext of 4 GiB, which msgpack takes for empty
+        raise ProtocolError(f"not msgpack: {error}") from None
+
+
+def _least(message: bytes | bytearray) -> int:
     """Returns how long an incomplete message is at least, as its tag and its packed entries announce it."""
     at = 1 + ARRAY_HEADER.get(message[0], 0)
     for _ in range(2):

@@ -13,7 +13,7 @@ from headrace_common.record.json_object import SHORT, Fault, utc
 from headrace_common.record.json_text import Bytes, object_of
 from headrace_common.record.transcoding import TooLongError
 from headrace_common.record.windows_1252 import noted, with_raw
-from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused
+from headrace_common.session.interface import PAUSE, SMALL, SMALL_PARTS, Frame, Pause, Peer, Ticket, paused
 from headrace_common.session.json_events import RECEIVED, JsonEvents, JsonFrame
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -160,7 +160,7 @@ class PairsFrame(Frame):
         self.ticket = ticket
         self.received_ms = received_ms
         self.size = size_of(run)
-        self.small = self.size <= SMALL and len(run) <= AT_ONCE
+        self.small = self.size <= SMALL and len(run) <= SMALL_PARTS
 
     @override
     def spoiled(self, detail: str) -> Reject:

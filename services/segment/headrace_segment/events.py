@@ -22,7 +22,7 @@ from headrace_common.record.event import (
     source,
     unique_frame_ids,
 )
-from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, singly
+from headrace_common.session.interface import PAUSE, SMALL, SMALL_PARTS, Frame, Pause, Peer, Ticket, singly
 from typing_extensions import override
 
 from headrace_segment.wire.codes import HEADER, Kind
@@ -163,7 +163,7 @@ class BlockFrame(Frame):
         self.ticket: Ticket = -1
         self.received_ms = received_ms
         self.size = len(run.data) + OVERHEAD
-        self.small = len(run.data) <= SMALL and run.count <= AT_ONCE
+        self.small = len(run.data) <= SMALL and run.count <= SMALL_PARTS
         self.ordering_key: bytes | None = run.segment.encode()
 
     @override
@@ -177,17 +177,6 @@ class BlockFrame(Frame):
     def parts(self) -> Iterator[Part | Pause]:
         """Yields the same as `headrace_common.session.interface.Frame.parts`. Part i is event i."""
         return singly(self.runs())
-
-    @override
-    def at_once(self) -> list[Part] | None:
-        made: list[Part] = []
-        for found in self.runs():
-            if isinstance(found, Pause):
-                return None
-            made += found
-            if len(made) > AT_ONCE:
-                return None
-        return made
 
     @override
     def runs(self) -> Iterator[Pause | list[Part]]:

@@ -15,7 +15,7 @@ from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.tasks import stood_still
 from headrace_common.record.event import Part, Reject
-from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket
+from headrace_common.session.interface import SMALL_PARTS, Frame, KeepUntil, Pause, Ticket
 
 NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
@@ -23,7 +23,7 @@ NO_DEADLINE: Final = float("inf")
 AGAIN: Final = 1.0
 """Seconds until deadlines are looked at again after the process stood still."""
 
-AT_ONCE: Final = 100
+EXPIRED_TOGETHER: Final = 100
 """Frames that are abandoned in one turn of the loop: thousands that came together pass their deadline together."""
 
 LOOK: Final = 8
@@ -31,8 +31,6 @@ LOOK: Final = 8
 
 LARGE: Final = 1 << 10
 """Bytes of an event from which the clock is looked at after each event."""
-
-NOTHING: Final[Iterator[Part | Pause | list[Part]]] = iter(())
 
 
 class DeliveryListener(ABC):
@@ -82,7 +80,7 @@ class InFlightFrame:
         self.received_ms = frame.received_ms  # the time of its records
         self.deadline = deadline
         self.small = frame.small
-        self.runs = NOTHING if frame.small else frame.runs()
+        self.runs: Iterator[Part | Pause | list[Part]] | None = None  # that are left to make, once begun
         self.made: list[Part] = []  # built, but not in a batch yet
         self.built = 0  # parts added to batches so far, over all cycles
         self.exhausted = False  # all parts are made
@@ -91,15 +89,22 @@ class InFlightFrame:
         self.grown = self.reserved = 0
 
     def make_all(self, log: RateLimited) -> bool:
-        """Makes all parts of a small frame. Returns False if it takes more work than its size suggests: it is not small then."""
+        """Makes all parts of a small frame. Returns False if it takes more work than its size suggests: it is not small then, and
+        keeps what is made.
+        """
+        made, runs = self.made, self.frame.runs()
         try:
-            made = self.frame.at_once()
+            for part in runs:
+                if isinstance(part, list):
+                    made += part
+                elif not isinstance(part, Pause):
+                    made.append(part)
+                if isinstance(part, Pause) or len(made) > SMALL_PARTS:
+                    self.small, self.runs = False, runs
+                    return False
         except Exception as error:
-            made = [self._spoiled(error, log)]
-        if made is None:
-            self.small, self.runs = False, self.frame.runs()
-            return False
-        self.made, self.exhausted = made, True  # it is small, and keeps what it has
+            made.append(self._spoiled(error, log))
+        self.exhausted = True  # it is small, and keeps what it has
         return True
 
     def make(
@@ -108,13 +113,17 @@ class InFlightFrame:
         """Makes some of its next parts, until the time `until` at most, and notes if there are no more. Returns False if it has
         to wait for memory: it starts over then, and holds nothing.
         """
+        if self.exhausted:
+            return True
+        if self.runs is None:
+            self.runs = self.frame.runs()
         made, before = self.made, len(self.made)
         try:
             for part in self.runs:
                 if isinstance(part, Pause):
                     self.grown += part.grown
                     if part.grown and not may_grow(self):
-                        self.runs, self.grown = self.frame.runs(), 0
+                        self.runs, self.grown = None, 0
                         return False
                     if clock() >= until:
                         return True
@@ -138,7 +147,7 @@ class InFlightFrame:
     def finish(self) -> None:
         """Notes that there are no more parts, and drops the bytes of the message: the frame may wait for Kafka for minutes."""
         if not self.exhausted:
-            self.exhausted, self.runs = True, NOTHING
+            self.exhausted, self.runs = True, None
             del self.frame
 
 
@@ -180,8 +189,8 @@ class Pending(OrderedDict[InFlightFrame, None]):
             self._expiry.cancel()
 
     def _expire(self) -> None:
-        """Abandons frames whose deadline has passed, at most `AT_ONCE` in a turn of the loop. Their batch goes on: its other
-        frames still wait for it.
+        """Abandons frames whose deadline has passed, at most `EXPIRED_TOGETHER` in a turn of the loop. Their batch goes on: its
+        other frames still wait for it.
         """
         now = self._loop.time()
         self._late = stood_still(now, self.at) and not self._late
@@ -190,7 +199,9 @@ class Pending(OrderedDict[InFlightFrame, None]):
             self.watch(now + AGAIN)
             return
         waiting = (frame for frame in self if frame.deadline < NO_DEADLINE)
-        due = list(itertools.islice(itertools.takewhile(lambda frame: frame.deadline <= now, waiting), AT_ONCE))
+        due = list(
+            itertools.islice(itertools.takewhile(lambda frame: frame.deadline <= now, waiting), EXPIRED_TOGETHER)
+        )
         for frame in due:
             self._overdue(frame)
         self.watch(max(now, next((frame.deadline for frame in self if frame.deadline < NO_DEADLINE), NO_DEADLINE)))

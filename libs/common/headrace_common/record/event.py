@@ -170,6 +170,10 @@ def event_id(event: Event) -> bytes:
     return event[at : at + ID_LENGTH]
 
 
+FRAME_PREFIX: Final = 26
+"""Bytes of an id that the events of a frame share."""
+
+
 class FrameIds(NamedTuple):
     """Ids of one frame's events, distinguished by their index: ``kind + 24 hex digits + index as 8``."""
 
@@ -204,7 +208,7 @@ class FieldHash:
 
     def frame_ids(self) -> FrameIds:
         """Returns the ids for a frame's events: one hash for all, distinguished by the index."""
-        return FrameIds(self.id()[:26])
+        return FrameIds(self.id()[:FRAME_PREFIX])
 
 
 _u32: Final = struct.Struct(">I").pack

@@ -24,8 +24,8 @@ T = TypeVar("T")
 SMALL: Final = 16 << 10
 """Largest small frame: the bytes of its events, as received or, where the session inflates, inflated."""
 
-AT_ONCE: Final = 128
-"""Maximum parts of a small frame that are built in one call: odd ones take 10 µs each."""
+SMALL_PARTS: Final = 128
+"""Most parts of a small frame: odd ones take 10 µs each."""
 
 Ticket = int
 """Identifies a frame or a question within its session. Increases by one with each that is handed out."""
@@ -123,22 +123,7 @@ class Frame(ABC):
     """Bytes that it holds now. They count towards the budgets until it is stored or abandoned."""
 
     small: bool = False
-    """It has at most `SMALL` bytes, and does not grow: `at_once` may build all of it."""
-
-    made: bool = False
-    """It is small, and its parts were made when it arrived: `at_once` only returns them."""
-
-    def at_once(self) -> list[Part] | None:
-        """Builds all parts of a small frame in one call. None: it has more than `AT_ONCE`, or pauses in one: ask `parts`.
-
-        Never raises for any bytes, like `parts`.
-        """
-        made: list[Part] = []
-        for part in self.parts():
-            if isinstance(part, Pause) or len(made) == AT_ONCE:
-                return None
-            made.append(part)
-        return made
+    """It has at most `SMALL` bytes, and does not grow: all of it may be built together."""
 
     @abstractmethod
     def parts(self) -> Iterator[Part | Pause]:

@@ -15,7 +15,7 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Envelope, Part, Reject, rfc3339_ms, source
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import AT_ONCE, SMALL, Frame, Pause, Peer, Ticket, paused, singly
+from headrace_common.session.interface import SMALL, SMALL_PARTS, Frame, Pause, Peer, Ticket, paused, singly
 from headrace_common.session.memory import Memory
 
 F = TypeVar("F", bound=msgspec.Struct)
@@ -111,7 +111,7 @@ class JsonFrame(Frame, Generic[F]):
         self.received_ms = received_ms
         self.size = size
         self.count = count
-        self.small = size <= SMALL and count < AT_ONCE
+        self.small = size <= SMALL and count < SMALL_PARTS
 
     @abstractmethod
     def raws(self, first: int, last: int) -> Iterator[Bytes]:

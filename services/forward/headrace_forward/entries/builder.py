@@ -80,7 +80,7 @@ class EntryBuilder:
     event_bytes: int
     depth: int
 
-    def core(self, body: Bytes, start: int, first: int, most: int) -> tuple[list[Part], int]:
+    def core(self, body: memoryview, start: int, first: int, most: int) -> tuple[list[Part], int]:
         """Returns the events of at most `most` plain entries from `body[start]` on, made by the native core, and how many bytes
         these are. The first has index `first` in its message.
         """
@@ -94,29 +94,26 @@ class EntryBuilder:
         """Builds the entries of `body`, one after the other. `most`: beyond which the rest is rejected; `framed`: they are known
         to be whole objects. If not, what follows an object that is no array is out of step, and is rejected with it.
         """
-        index = start = 0
-        while start < len(body):
+        view, index, start = memoryview(body), 0, 0
+        while start < len(view):
             if index == most:
                 detail = f"more than {most:,} entries"
-                yield self.tail(body[start:], index, Reason.TOO_MANY_EVENTS, detail)
+                yield self.tail(view[start:], index, Reason.TOO_MANY_EVENTS, detail)
                 return
-            events, read = self.core(body, start, index, min(SLICE_ENTRIES, most - index))
+            events, read = self.core(view, start, index, min(SLICE_ENTRIES, most - index))
             if events:
                 yield events
                 index, start = index + len(events), start + read
                 continue
-            ends, problem = yield from _cut(body, start, min(SLICE_ENTRIES, most - index), framed=framed)
-            entries = (
-                _exactly(bytes(body[start : ends[-1]]), len(ends))
-                if ends and ends[-1] - start < 2 * SLICE_BYTES
-                else None
-            )
+            ends, problem = yield from _cut(view, start, min(SLICE_ENTRIES, most - index), framed=framed)
+            known = ends and ends[-1] - start < 2 * SLICE_BYTES
+            entries = _exactly(bytes(view[start : ends[-1]]), len(ends)) if known else None
             for place, end in enumerate(ends):
                 event = None if entries is None else self._plain(*entries[place], index)
-                yield event or (yield from self._carefully(memoryview(body)[start:end], index))
+                yield event or (yield from self._carefully(view[start:end], index))
                 index, start = index + 1, end
             if problem:
-                yield self.tail(body[start:], index, Reason.BAD_ENCODING, problem)
+                yield self.tail(view[start:], index, Reason.BAD_ENCODING, problem)
                 return
 
     def _plain(self, time: Any, record: dict[str, Any], index: int) -> Event | None:
@@ -225,21 +222,21 @@ class EntryBuilder:
         return self.tail(raw, index, Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self.event_bytes}")
 
 
-def _cut(body: Bytes, start: int, most: int, *, framed: bool) -> Generator[Pause, None, tuple[list[int], str]]:
+def _cut(body: memoryview, start: int, most: int, *, framed: bool) -> Generator[Pause, None, tuple[list[int], str]]:
     """Returns the ends of the entries of one slice of `body`, from `start` on; and why no more can be read, if so."""
-    unpacker, view, fed, ends, at = new_unpacker(), memoryview(body), start, list[int](), start
+    unpacker, ends, at, fed = new_unpacker(), list[int](), start, start + SLICE_BYTES
+    unpacker.feed(body[start:fed])
     while at < len(body) and len(ends) < most and at - start < SLICE_BYTES:
         try:
             unpacker.skip()
         except msgpack.OutOfData:
             if ends:
                 break
-            if fed == len(body):
+            if fed >= len(body):
                 return ends, "the payload ends inside an entry"
-            if fed > start:
-                yield PAUSE
-            unpacker.feed(view[fed : fed + SLICE_BYTES])
-            fed = min(fed + SLICE_BYTES, len(body))
+            yield PAUSE
+            unpacker.feed(body[fed : fed + SLICE_BYTES])
+            fed += SLICE_BYTES
             continue
         except (msgpack.FormatError, msgpack.StackError, ValueError) as error:
             return ends, f"the payload is not a sequence of entries: {type(error).__name__}"

@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Generator
 from typing import Final
 
-from headrace_common.record.event import FieldHash, FrameIds, unique_frame_ids
+from headrace_common.record.event import FRAME_PREFIX, FieldHash, FrameIds, deterministic_id, unique_frame_ids
 from headrace_common.session.interface import PAUSE, Pause
 
 PROTOCOL: Final = "forward"
@@ -33,14 +33,17 @@ def message_ids(
     if chunk is None or chunk in NAMES_NOTHING:
         ids = unique_frame_ids()
         return ids, ids
-    state = FieldHash(PROTOCOL, tag, chunk, client) if client else FieldHash(PROTOCOL, tag, chunk)
-    state.begin(len(body))
-    with memoryview(body) as view:
-        for start in range(0, len(body), SLICE_BYTES):
-            if start:
+    fields = (tag, chunk, client) if client else (tag, chunk)
+    if len(body) <= SLICE_BYTES:
+        ids = FrameIds(deterministic_id(PROTOCOL, *fields, body)[:FRAME_PREFIX])
+    else:
+        state = FieldHash(PROTOCOL, *fields)
+        state.begin(len(body))
+        with memoryview(body) as view:
+            for start in range(0, len(body), SLICE_BYTES):
+                state.update(view[start : start + SLICE_BYTES])
                 yield PAUSE
-            state.update(view[start : start + SLICE_BYTES])
-    ids = state.frame_ids()
+        ids = state.frame_ids()
     return ids, unique_frame_ids() if names_content(chunk, now) else ids
 
 

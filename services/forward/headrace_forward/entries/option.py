@@ -21,7 +21,7 @@ class _Asked(msgspec.Struct):
 
     chunk: msgspec.Raw = msgspec.Raw(b"\xc0")
     compressed: msgspec.Raw = msgspec.Raw(b"\xc0")
-    fluent_signal: msgspec.Raw = msgspec.Raw(b"\0")
+    fluent_signal: msgspec.Raw = msgspec.Raw(b"\xc0")
     metadata: msgspec.Raw = msgspec.Raw(NOTHING)
 
 

@@ -30,11 +30,7 @@ LONGEST_OPTION: Final = 256
 OVERHEAD: Final = 512
 """Bytes of memory that a message takes beyond its own."""
 
-INFLATERS: Final[tuple[tuple[bytes, Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]], ...]] = (
-    (GZIP_MAGIC, inflate_gzip),
-    (ZSTD_MAGIC, inflate_zstd),
-)
-"""Inflaters by the first bytes of a payload. Entries begin with an array, metrics and traces with a map: no clash."""
+Inflate = Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]
 
 UNCOMPRESSED: Final = (None, "text")
 METRICS, TRACES = 1, 2
@@ -58,7 +54,7 @@ class MadeFrame(Frame):
 
     __slots__ = ("_events", "received_ms", "size", "ticket")
 
-    small = made = True
+    small = True
 
     def __init__(self, events: list[Part], size: int, ticket: Ticket, received_ms: int) -> None:
         """`size`: bytes of the events."""
@@ -68,12 +64,12 @@ class MadeFrame(Frame):
         self.size = size + OVERHEAD
 
     @override
-    def at_once(self) -> list[Part]:
-        return self._events
-
-    @override
     def parts(self) -> Iterator[Part]:
         return iter(self._events)
+
+    @override
+    def runs(self) -> Iterator[list[Part]]:
+        return iter((self._events,))
 
     @override
     def spoiled(self, detail: str) -> Reject:
@@ -106,6 +102,7 @@ class MessageFrame(Frame):
         self.small = len(message.raw) <= SMALL and not self._grows()
 
     def _grows(self) -> bool:
+        """Returns whether its payload is compressed."""
         return False
 
     @abstractmethod
@@ -165,7 +162,7 @@ class ForwardFrame(MessageFrame):
     @override
     def _grows(self) -> bool:
         payload = self._message.payload()
-        return payload is not None and any(payload[: len(magic)] == magic for magic, _ in INFLATERS)
+        return payload is not None and _inflater(payload) is not None
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
@@ -174,15 +171,14 @@ class ForwardFrame(MessageFrame):
     @override
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
         message, option = self._message, self._option
-        problem = self._problem()
+        name, payload = message.element(0), message.payload()
+        problem = self._problem(name)
         if problem is not None:
             yield self._whole(Reason.BAD_MESSAGE, problem)
             return
-        tag, tag_bytes, attributes = self._origin.tag(message.element(0))
-        body = self._body()
+        tag, tag_bytes, attributes = self._origin.tag(name)
         try:
-            if message.payload() is not None:
-                body = yield from self._inflated(memoryview(body))
+            body = self._entries() if payload is None else (yield from self._inflated(payload))
         except ProtocolError as error:
             reason = Reason.COMPRESSION if error.limit is None else Reason.INFLATED_LIMIT
             yield self._whole(reason, str(error))
@@ -193,14 +189,11 @@ class ForwardFrame(MessageFrame):
             yield from self._opaque(tag, tag_bytes, attributes, body)
             return
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
-        yield from builder.build(body, self._limits.frame_events, framed=message.payload() is None)
+        yield from builder.build(body, self._limits.frame_events, framed=payload is None)
 
-    def _body(self) -> Bytes:
-        """Returns the entries, one after the other."""
+    def _entries(self) -> Bytes:
+        """Returns the entries of a message without a payload, one after the other."""
         message = self._message
-        payload = message.payload()
-        if payload is not None:
-            return payload
         if message.listed:
             return message.entries()
         time = message.element(1)
@@ -213,13 +206,12 @@ class ForwardFrame(MessageFrame):
 
         Raises `ProtocolError` if it does not inflate, or if it is neither entries nor what the option says.
         """
-        for magic, inflate in INFLATERS:
-            if body[: len(magic)] == magic:
-                inflated = bytearray()
-                for piece in inflate(body, self._limits.inflate):
-                    yield Pause(len(piece))
-                    inflated += piece
-                return inflated
+        if (inflate := _inflater(body)) is not None:
+            inflated = bytearray()
+            for piece in inflate(body, self._limits.inflate):
+                yield Pause(len(piece))
+                inflated += piece
+            return inflated
         claim = self._option.compressed
         if claim not in UNCOMPRESSED and body and KINDS[body[0]] is not ARRAY:
             raise ProtocolError(f"`compressed` is {claim[:40]!r}, and the payload is neither gzip, zstd nor entries")
@@ -240,22 +232,30 @@ class ForwardFrame(MessageFrame):
         envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), encoded)
 
-    def _problem(self) -> str | None:
-        """Returns why the whole message is invalid, if it is."""
+    def _problem(self, name: bytes) -> str | None:
+        """Returns why the whole message is invalid, if it is. `name`: its tag, encoded."""
         message = self._message
         if len(message.elements) < message.option_index:
             return f"a message of {len(message.elements)} elements"
-        if self._tag_too_long():
+        if self._too_long(name):
             return "the tag is too long"
-        if len(message.element(message.option_index)) > self._limits.option_bytes:
+        if len(self._option.raw) > self._limits.option_bytes:
             return "the option is too large"
         return self._option.problem
 
     @override
     def _subject(self) -> str:
-        if not self._message.elements or self._tag_too_long():
-            return ""
-        return self._origin.tag(self._message.element(0))[0]
+        name = self._message.element(0)
+        return "" if not name or self._too_long(name) else self._origin.tag(name)[0]
 
-    def _tag_too_long(self) -> bool:
-        return len(content(self._message.element(0))) > self._limits.tag_bytes
+    def _too_long(self, name: bytes) -> bool:
+        most = self._limits.tag_bytes
+        return len(name) > most and len(content(name)) > most
+
+
+def _inflater(payload: memoryview) -> Inflate | None:
+    """Returns what inflates `payload`, by its first bytes; None if it is not compressed. Entries begin with an array, metrics and
+    traces with a map: no clash.
+    """
+    first = bytes(payload[:4])
+    return inflate_gzip if first.startswith(GZIP_MAGIC) else inflate_zstd if first == ZSTD_MAGIC else None
