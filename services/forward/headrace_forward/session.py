@@ -115,15 +115,18 @@ class ForwardSession(ByteSession):
 
     @override
     def receive(self, data: bytes, now_ms: int) -> bool | None:
-        if (known := self._origin.known) is not None:  # a message was taken before: these are no login and no JSON
-            decoder = cast("ForwardDecoder", self._decoder)
-            if decoder.may_be_whole(data) and (made := native.core.whole(data, known, self._most)) is not None:
-                events, size, chunk = made
-                decoder.passed(data)
-                self._ready.append(MadeFrame(events, size, self._pending.add(ACK_KEY + chunk), now_ms))
-                return True
+        known, decoder = self._origin.known, cast("ForwardDecoder", self._decoder)
+        if known is None or not decoder.may_be_whole(data):
+            self._receive(data, now_ms)
+            return None
+        # A message was taken before: these are no login and no JSON.
+        if (made := native.core.whole(data, known, self._most)) is not None:
+            events, size, chunk = made
+            decoder.passed(data)
+            self._ready.append(MadeFrame(events, size, self._pending.add(ACK_KEY + chunk), now_ms))
+            return True
         self._receive(data, now_ms)
-        return None
+        return self.status() is _WAITING
 
     def _receive(self, data: bytes, now_ms: int) -> None:
         if self._handshake is not None:

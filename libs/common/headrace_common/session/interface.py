@@ -239,7 +239,7 @@ class ByteSession(Session):
     @abstractmethod
     def receive(self, data: bytes, now_ms: int) -> bool | None:
         """Takes bytes from the peer, split anywhere, at the Unix time `now_ms` in milliseconds. Returns True only if nothing has
-        changed but that a frame more is pending: not its deadline, nor what it says or asks, nor its status but for `idle`.
+        changed but that more frames are pending: not its deadline, nor what it says or asks, nor its status but for `idle`.
 
         Raises `ProtocolError` when nothing more can be read from this peer. The session still hands out frames that were
         complete before the fault; they may still be stored and acknowledged.

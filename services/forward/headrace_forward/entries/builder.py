@@ -100,11 +100,12 @@ class EntryBuilder:
                 detail = f"more than {most:,} entries"
                 yield self.tail(view[start:], index, Reason.TOO_MANY_EVENTS, detail)
                 return
-            events, read = self.core(view, start, index, min(SLICE_ENTRIES, most - index))
-            if events:
-                yield events
-                index, start = index + len(events), start + read
-                continue
+            if native.core.bytes_at_once:
+                events, read = self.core(view, start, index, min(SLICE_ENTRIES, most - index))
+                if events:
+                    yield events
+                    index, start = index + len(events), start + read
+                    continue
             ends, problem = yield from _cut(view, start, min(SLICE_ENTRIES, most - index), framed=framed)
             known = ends and ends[-1] - start < 2 * SLICE_BYTES
             entries = _exactly(bytes(view[start : ends[-1]]), len(ends)) if known else None
