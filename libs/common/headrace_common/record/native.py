@@ -66,7 +66,7 @@ class Core(Protocol):
         """Returns the events of at most `most` of Forward's entries from the start of `data`, and how many bytes these are.
 
         It ends before the first that is not plain, or not whole. `attributes`: the message's, as JSON, or empty; `ids`,
-        `content_ids`: prefixes, as in `EntryBuilder`; `limits`: most bytes of value and attributes, and deepest nesting;
+        `content_ids`: prefixes, as of `MessageIds`; `limits`: most bytes of value and attributes, and deepest nesting;
         `index`: of the first entry in its message.
         """
 

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
-from headrace_common.record.event import Envelope, Event, FrameIds, Part, rfc3339
+from headrace_common.record.event import Envelope, Event, Part, rfc3339
 from headrace_common.record.json_object import may_be_deep
 from headrace_common.record.json_text import member_of, object_of
 from headrace_common.record.transcoding import MOST_KEYS, TooDeepError, TooLongError, Transcoder
@@ -26,6 +26,7 @@ from headrace_common.record.windows_1252 import noted, with_raw
 from headrace_common.session.interface import PAUSE, Pause, paused
 
 from headrace_forward.attributes import ForwardAttribute
+from headrace_forward.entries.ids import MessageIds
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
 from headrace_forward.entries.values import Ext, unpack, write_ext
 from headrace_forward.kinds import ARRAY, KINDS, MAP, Bytes, new_unpacker
@@ -66,14 +67,12 @@ _EMPTY_MAPS: Final = (b"\x80", b"\xde\0\0", b"\xdf\0\0\0\0")
 class EntryBuilder:
     """Builds the parts of one message's entries.
 
-    `ids`: ids of events in general; `content_ids`: ids of events whose time is a whole millisecond, where the chunk may be a
-    hash of the content (two equal lines are then two events). `attributes`: the message's own, as JSON, or empty; `about`
-    makes those that go with an entry's raw bytes, so that it can be decoded again.
+    `attributes`: the message's own, as JSON, or empty; `about` makes those that go with an entry's raw bytes, so that it can be
+    decoded again.
     """
 
     envelope: Envelope
-    ids: FrameIds
-    content_ids: FrameIds
+    ids: MessageIds
     received_ms: int
     attributes: bytes
     about: Callable[[], dict[str, Any]]
@@ -86,7 +85,7 @@ class EntryBuilder:
         """
         core = native.core
         return core.entries(
-            self.envelope.pieces, self.attributes, self.ids.prefix, self.content_ids.prefix, (self.event_bytes, self.depth),
+            self.envelope.pieces, self.attributes, self.ids.of.prefix, self.ids.of_content.prefix, (self.event_bytes, self.depth),
             bytes(body[start : start + core.bytes_at_once]), first, most,
         )  # fmt: skip
 
@@ -125,9 +124,10 @@ class EntryBuilder:
             seconds, nanoseconds = _TIME(time.data)
             if nanoseconds >= SECOND or seconds >= GROUP_END:
                 return None
-            text, ids = rfc3339(seconds, nanoseconds), self.ids if nanoseconds % MILLISECOND else self.content_ids
+            text = rfc3339(seconds, nanoseconds)
+            ids = self.ids.of if nanoseconds % MILLISECOND else self.ids.of_content
         elif type(time) is int and 0 < time < GROUP_END:
-            text, ids = rfc3339(time), self.content_ids
+            text, ids = rfc3339(time), self.ids.of_content
         else:
             return None
         try:
@@ -146,7 +146,7 @@ class EntryBuilder:
     def tail(self, raw: Bytes, index: int, reason: Reason, detail: str) -> Part:
         """Returns the entries from `index` on, as one reject."""
         attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
-        return self.envelope.reject(reason, detail, bytes(raw), self.ids(index), attributes)
+        return self.envelope.reject(reason, detail, bytes(raw), self.ids.of(index), attributes)
 
     def _carefully(self, raw: memoryview, index: int) -> Generator[Pause, None, Part]:
         """Builds any entry without loss, slowly."""
@@ -216,7 +216,7 @@ class EntryBuilder:
             members.clear()  # they may be as long as the event
         if len(value) + len(encoded) > self.event_bytes:
             return self._oversized(raw, index, len(value) + len(encoded))
-        ids = self.content_ids if whole_ms else self.ids
+        ids = self.ids.of_content if whole_ms else self.ids.of
         return self.envelope.event(ids(index), text, value, encoded or None)
 
     def _oversized(self, raw: Bytes, index: int, size: int) -> Part:

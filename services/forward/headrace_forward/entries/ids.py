@@ -22,29 +22,48 @@ NAMES_NOTHING: Final = frozenset((b"", b"z4PhNX7vuL3xVChQ1m2ABw==", b"cf83e1357e
 """Chunks that name nothing: an empty one, and Fluent Bit's in Message mode: SHA-512 of no bytes, cut to 16, as base64 or hex."""
 
 
+class MessageIds:
+    """Ids of a message's events by their index. `of`: in general."""
+
+    __slots__ = ("_chunk", "_now", "_of_content", "of")
+
+    def __init__(self, of: FrameIds, chunk: bytes, now: int) -> None:
+        """`chunk`: empty if it names nothing; `now`: Unix time in seconds."""
+        self.of = of
+        self._chunk = chunk
+        self._now = now
+        self._of_content: FrameIds | None = None
+
+    @property
+    def of_content(self) -> FrameIds:
+        """Those of events whose time is a whole millisecond: where the chunk may be a hash of the content, two equal ones are two
+        events.
+        """
+        if self._of_content is None:
+            self._of_content = unique_frame_ids() if names_content(self._chunk, self._now) else self.of
+        return self._of_content
+
+
 def message_ids(
     tag: bytes, chunk: bytes | None, client: bytes, body: bytes | bytearray | memoryview, now: int
-) -> Generator[Pause, None, tuple[FrameIds, FrameIds]]:
-    """Returns the ids of a message's entries, and the ids of those whose time is a whole millisecond.
+) -> Generator[Pause, None, MessageIds]:
+    """Returns the ids of a message's entries.
 
     Hashes tag, chunk, the client's name if it has one, and all entry bytes once, with pauses, so that a large body is hashed
     in slices. `client`: from its certificate or login; empty without one. `now`: Unix time in seconds.
     """
     if chunk is None or chunk in NAMES_NOTHING:
-        ids = unique_frame_ids()
-        return ids, ids
+        return MessageIds(unique_frame_ids(), b"", now)
     fields = (tag, chunk, client) if client else (tag, chunk)
     if len(body) <= SLICE_BYTES:
-        ids = FrameIds(deterministic_id(PROTOCOL, *fields, body)[:FRAME_PREFIX])
-    else:
-        state = FieldHash(PROTOCOL, *fields)
-        state.begin(len(body))
-        with memoryview(body) as view:
-            for start in range(0, len(body), SLICE_BYTES):
-                state.update(view[start : start + SLICE_BYTES])
-                yield PAUSE
-        ids = state.frame_ids()
-    return ids, unique_frame_ids() if names_content(chunk, now) else ids
+        return MessageIds(FrameIds(deterministic_id(PROTOCOL, *fields, body)[:FRAME_PREFIX]), chunk, now)
+    state = FieldHash(PROTOCOL, *fields)
+    state.begin(len(body))
+    with memoryview(body) as view:
+        for start in range(0, len(body), SLICE_BYTES):
+            state.update(view[start : start + SLICE_BYTES])
+            yield PAUSE
+    return MessageIds(state.frame_ids(), chunk, now)
 
 
 def names_content(chunk: bytes, now: int) -> bool:

@@ -139,7 +139,7 @@ class MessageFrame(Frame):
 
         return EntryBuilder(
             self._origin.envelope(tag),
-            *ids,
+            ids,
             self.received_ms,
             encoded,
             about,
@@ -226,11 +226,11 @@ class ForwardFrame(MessageFrame):
         if len(body) > limits.event_bytes:
             yield self._whole(Reason.OVERSIZED, f"{len(body)} bytes, LIMITS__EVENT_BYTES {limits.event_bytes}")
             return
-        _, ids = yield from message_ids(tag_bytes, option.chunk, self._origin.name, body, self.received_ms // 1000)
+        ids = yield from message_ids(tag_bytes, option.chunk, self._origin.name, body, self.received_ms // 1000)
         given = {ForwardAttribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
         encoded = orjson.dumps(self._with_chunk({**attributes, **given}))
         envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
-        yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), encoded)
+        yield envelope.event(ids.of_content(0), rfc3339_ms(self.received_ms), bytes(body), encoded)
 
     def _problem(self, name: bytes) -> str | None:
         """Returns why the whole message is invalid, if it is. `name`: its tag, encoded."""
