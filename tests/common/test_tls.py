@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from headrace_common.listening.tls import client_tls, identity
+from headrace_common.operations import certificates
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
 
@@ -59,8 +60,8 @@ def test_the_lowest_version(tmp_path: Path) -> None:
     assert context(files, minimum="1.3").minimum_version is ssl.TLSVersion.TLSv1_3
 
 
-def _session(client: ssl.SSLContext, server: ssl.SSLContext, before: ssl.SSLSession | None = None) -> tuple[bool, Any]:
-    """Returns whether a connection resumes the session `before`, and its own."""
+def _shakes(client: ssl.SSLContext, server: ssl.SSLContext, before: ssl.SSLSession | None = None) -> ssl.SSLObject:
+    """Returns the client's side of a connection, which resumes the session `before` if it can."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname="localhost", session=before)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)
@@ -69,7 +70,25 @@ def _session(client: ssl.SSLContext, server: ssl.SSLContext, before: ssl.SSLSess
             each.do_handshake()
     theirs.write(b"answer")
     assert ours.read(10) == b"answer"
-    return bool(ours.session_reused), ours.session
+    return ours
+
+
+def test_renewed_files_are_for_new_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a renewal changes nothing."""
+    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
+    authority, metrics = Authority(tmp_path), ReceiverMetrics()
+    cert, key = authority.issue("server", "first", days=1)
+    server, client = client_tls(TlsSettings(cert=cert, key=key), metrics), authority.context()
+    serials, ends = set(), set()
+    for number in range(3):
+        shown = _shakes(client, server).getpeercert()
+        serials.add(shown["serialNumber"] if shown else None)
+        ends.add(metrics.certificate_expiry._value.get())
+        if number == 0:
+            authority.issue("server", "second", days=2)
+        else:
+            cert.write_text("no certificate")
+    assert (len(serials), len(ends)) == (2, 2)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -80,7 +99,7 @@ def test_no_session_outlives_a_change_of_the_files(tmp_path: Path, version: ssl.
     before, after = (context(files, client_ca=authority.file) for _ in range(2))
     client = authority.context(authority.issue("client", "client"))
     client.minimum_version = client.maximum_version = version
-    reused, session = _session(client, before)
-    assert not reused
-    assert _session(client, before, session)[0] is (version is ssl.TLSVersion.TLSv1_2)
-    assert not _session(client, after, session)[0]
+    first = _shakes(client, before)
+    assert not first.session_reused
+    assert _shakes(client, before, first.session).session_reused is (version is ssl.TLSVersion.TLSv1_2)
+    assert not _shakes(client, after, first.session).session_reused

@@ -213,11 +213,6 @@ class ContractClient:
         """The kernel keeps at most about `size` bytes that are written and not sent."""
         self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
-    @property
-    def certificate(self) -> dict[str, Any]:
-        """What the server showed."""
-        return self._writer.get_extra_info("peercert")
-
     async def write(self, data: bytes) -> None:
         """Any bytes."""
         self._writer.write(data)

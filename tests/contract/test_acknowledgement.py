@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.processes import file_limit
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, in_order, quarantined, reassembled
@@ -76,31 +73,6 @@ async def test_pipelined_frames_are_acknowledged_and_stored_in_order(dialect: Di
     records = await events(receiver.kafka, mark)
     assert carried(dialect, records) == [value for frame in frames for value in frame]
     assert len({record.partition for record in records}) == 1
-
-
-@pytest.mark.long
-@pytest.mark.needs(Can.CLOSE_ONE)
-async def test_a_thousand_clients_hear_that_theirs_is_stored(dialect: Dialect, receiver: Receiver) -> None:
-    """All are connected, and a frame of each is on its way, at the same time."""
-    clients, at_a_time = 1000, 50
-    mark = values(1)[0]["mark"]
-    frames = [values(2, mark, client=number) for number in range(clients)]
-    with file_limit(clients + 500):
-        async with AsyncExitStack() as stack:
-            connected: list[ContractClient] = []
-            for _ in range(0, clients, at_a_time):
-                connecting = [ContractClient.connect(dialect, receiver.address) for _ in range(at_a_time)]
-                connected += [await stack.enter_async_context(each) for each in await asyncio.gather(*connecting)]
-            numbers = await asyncio.gather(
-                *(client.send(frame) for client, frame in zip(connected, frames, strict=True))
-            )
-            heard = zip(connected, numbers, strict=True)
-            await asyncio.gather(*(client.receives(number) for client, number in heard))
-            assert all(client.acknowledged == [0] for client in connected)
-    stored = sorted(
-        carried(dialect, await events(receiver.kafka, mark)), key=lambda value: (value["client"], value["n"])
-    )
-    assert stored == [value for frame in frames for value in frame]
 
 
 async def test_every_record_is_a_cloud_event(dialect: Dialect, receiver: Receiver) -> None:

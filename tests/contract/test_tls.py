@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -25,45 +23,6 @@ def authority(tmp_path: Path) -> Authority:
     folder = tmp_path / "pki"
     folder.mkdir()
     return Authority(folder)
-
-
-def shown(client: ContractClient) -> str:
-    return dict(pair for group in client.certificate["subject"] for pair in group)["commonName"]
-
-
-async def test_a_renewed_certificate_is_shown_to_new_connections(
-    dialect: Dialect, start: Receivers, authority: Authority
-) -> None:
-    cert, key = authority.issue("server", "first")
-    receiver = await start(tls={"cert": cert, "key": key})
-    context = authority.context()
-    frame = values(3)
-    async with await ContractClient.connect(dialect, receiver.address, context) as old:
-        await old.receives(await old.send(values(1)))
-        assert shown(old) == "first"
-        authority.issue("server", "second")
-
-        async def second() -> bool:
-            async with await ContractClient.connect(dialect, receiver.address, context) as client:
-                await client.receives(await client.send(values(1)))
-                return shown(client) == "second"
-
-        await until(second, "the new certificate is shown")
-        await old.receives(await old.send(frame))
-        assert shown(old) == "first"
-
-        cert.write_text("no certificate")  # half a renewal: what was good stays
-        problem = "tls files changed but cannot be used, the former ones stay"
-        await until(lambda: _still_second(second) if problem not in receiver.said() else True, problem)
-        assert await second()
-        assert await receiver.metric("certificate_expiry_timestamp_seconds") > time.time()
-    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
-
-
-async def _still_second(second: Callable[[], Awaitable[bool]]) -> bool:
-    """One more connection makes it look at the files again; whatever they hold, it is served."""
-    assert await second()
-    return False
 
 
 @pytest.mark.needs(Can.REFUSE_ONE)
