@@ -11,7 +11,7 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
@@ -23,10 +23,9 @@ from aiokafka.errors import (
     LeaderNotAvailableError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
-    for_code,
 )
 
-from headrace_common.kafka.client import client_arguments, explain
+from headrace_common.kafka.client import check, client_arguments, explain, topic_settings
 from headrace_common.kafka.plan import HOUR_MS, NO_LIMIT, TopicPlan
 from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
@@ -83,7 +82,7 @@ def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     ]
 
 
-def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str]:
+def changes(wanted: Mapping[str, str], present: Mapping[str, str | None]) -> dict[str, str]:
     """Returns the settings to change so that `present` meets `wanted`: limits are only raised, others are set as wanted.
 
     A setting that the broker does not report stays: the broker is too old to know it.
@@ -146,7 +145,7 @@ async def _ensure(
         if not there:
             topic = NewTopic(plan.name, plan.partitions, replicas, topic_configs=plan.for_replicas(replicas))
             response = await client.create_topics([topic])
-            _check((code, message) for _, code, message in response.topic_errors)
+            check((code, message) for _, code, message in response.topic_errors)
             done[f"{plan.name}: created, {plan.partitions} partitions, {replicas} replicas"] = None
         elif there < plan.partitions and plan.grows:
             await client.create_partitions({plan.name: NewPartitions(plan.partitions)})
@@ -163,7 +162,7 @@ async def _configure(
     client: AIOKafkaAdminClient, plan: TopicPlan, has: int, replicas: int, done: dict[str, None]
 ) -> None:
     """Changes the settings of a topic that has so many replicas as its plan wants them."""
-    entries = await _configuration(client, plan.name)
+    entries = await topic_settings(client, plan.name)
     present = {name: value for name, (value, _) in entries.items()}
     changed = changes(plan.for_replicas(has), present)
     if changed:
@@ -171,7 +170,7 @@ async def _configure(
         kept = {name: value for name, (value, source) in entries.items() if source == _TOPIC_OVERRIDE}
         resource = ConfigResource(ConfigResourceType.TOPIC, plan.name, {**kept, **changed})
         for response in await client.alter_configs([resource]):
-            _check((item[0], item[1]) for item in response.resources)
+            check((item[0], item[1]) for item in response.resources)
     done.update(dict.fromkeys(f"{plan.name}: {name} {present[name]} -> {value}" for name, value in changed.items()))
     if has < replicas:
         done[f"{plan.name}: has {has} replicas instead of {replicas}; an operator must move replicas"] = None
@@ -182,24 +181,8 @@ async def _partitions(client: AIOKafkaAdminClient, name: str) -> list[dict[str, 
     (topic,) = await client.describe_topics([name])
     if topic["error_code"] == UnknownTopicOrPartitionError.errno:
         return []
-    _check([(topic["error_code"], name)])
+    check([(topic["error_code"], name)])
     return list(topic["partitions"])
-
-
-async def _configuration(client: AIOKafkaAdminClient, name: str) -> dict[str, tuple[str, int]]:
-    """Returns every setting of the topic, with where it was set."""
-    entries: dict[str, tuple[str, int]] = {}
-    for response in await client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]):
-        _check((item[0], item[1]) for item in response.resources)
-        for item in response.resources:
-            entries.update({entry[0]: (entry[1], entry[3]) for entry in item[4]})
-    return entries
-
-
-def _check(results: Iterable[tuple[int, str]]) -> None:
-    for code, message in results:
-        if code:
-            raise for_code(code)(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

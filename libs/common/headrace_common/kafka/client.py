@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partialmethod
 from typing import Any, Final
@@ -161,11 +161,11 @@ def make_client(settings: KafkaSettings) -> AIOKafkaClient:
     return AIOKafkaClient(**client_arguments(settings), metadata_max_age_ms=60_000)
 
 
-def make_consumer(settings: KafkaSettings, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
+def make_consumer(settings: KafkaSettings, **options: Any) -> AIOKafkaConsumer:
     """Makes a consumer that never commits by itself and stops at a gap, not started. Assign partitions to it.
 
-    `group`: the group whose commits it may read and write. `options` go to aiokafka and override ours. A fetch returns from
-    one byte on: with aiokafka's usual wait for more, a read at a partition's end takes half a second.
+    `options` go to aiokafka and override ours. A fetch returns from one byte on: with aiokafka's usual wait for more, a read at
+    a partition's end takes half a second.
     """
     arguments = {
         "enable_auto_commit": False,
@@ -174,7 +174,7 @@ def make_consumer(settings: KafkaSettings, group: str | None = None, **options: 
         "metadata_max_age_ms": 60_000,
         **options,
     }
-    return AIOKafkaConsumer(group_id=group, **client_arguments(settings), **arguments)
+    return AIOKafkaConsumer(**client_arguments(settings), **arguments)
 
 
 async def start(consumer: AIOKafkaConsumer) -> None:
@@ -246,7 +246,10 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
                 raise DeliveryError(
                     f"topic {name} is missing (python -m headrace_common.topics makes it)", DeliveryPolicy.RETRY
                 )
-            configuration = await _configuration(admin, name)
+            told: dict[str, tuple[str | None, int]] = {}
+            with contextlib.suppress(KafkaError):  # we may not read it
+                told = await topic_settings(admin, name)
+            configuration = {key: value for key, (value, _) in told.items() if value is not None}
             topics.append(_topic(name, entry["partitions"], configuration, brokers, keys=name in also))
         return topics
     except (KafkaError, OSError) as error:
@@ -255,17 +258,23 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
         await admin.close()
 
 
-async def _configuration(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
-    """Returns the topic's configuration, without settings whose value the broker does not tell; empty if we may not read it."""
-    try:
-        responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
-    except KafkaError:
-        return {}
-    entries: dict[str, str] = {}
-    for response in responses:
+async def topic_settings(admin: AIOKafkaAdminClient, name: str) -> dict[str, tuple[str | None, int]]:
+    """Returns every setting of a topic: its value, None if the broker does not tell it, and where it was set. Raises
+    `KafkaError`.
+    """
+    entries: dict[str, tuple[str | None, int]] = {}
+    for response in await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]):
         for resource in response.resources:
-            entries.update({entry[0]: entry[1] for entry in resource[4] if entry[1] is not None})
+            check([(resource[0], resource[1])])
+            entries.update({entry[0]: (entry[1], entry[3]) for entry in resource[4]})
     return entries
+
+
+def check(results: Iterable[tuple[int, str]]) -> None:
+    """Raises the `KafkaError` of the first of a broker's (code, message) that is none of success."""
+    for code, message in results:
+        if code:
+            raise errors.for_code(code)(message)
 
 
 def _topic(
