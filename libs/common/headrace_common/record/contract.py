@@ -1,12 +1,11 @@
 """The contract between receivers and the lake: every name on both topics, declared here and nowhere else.
 
 The landing job reads headers by position and checks the key, so their order is part of the contract. A `Rule` says what a header
-of a sound record is: the landing job's SQL, the tools' Python and a page derive from these.
+of a sound record is: the landing job's SQL and a page derive from these.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -160,18 +159,6 @@ class Rule:
     least: int = 0
     most: int | None = None
     pattern: str = ""
-
-    def obeyed(self, text: str) -> bool:
-        """Returns whether a text meets all demands."""
-        size = len(text.encode("utf-8", "surrogatepass"))
-        return (
-            (not self.equals or text == self.equals)
-            and (not self.begins or text.startswith(self.begins))
-            and text.endswith(self.ends)
-            and self.least <= size
-            and (self.most is None or size <= self.most)
-            and (not self.pattern or re.fullmatch(self.pattern, text, re.ASCII) is not None)
-        )
 
     def __str__(self) -> str:
         """Returns the rule as pages show it."""
