@@ -29,13 +29,13 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, source_options
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing.landing import Landing
-from headrace_lake.landing.landing_events import EventsLanding
+from headrace_lake.landing.on_spark import OnSpark
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
-from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.upkeep import Upkeep
 
@@ -67,7 +67,8 @@ class Job:
         self._stop = threading.Event()
         self._lake = location(settings.lake.path)
         self._brokers = Brokers(spark, settings.kafka)
-        self._claim = Claim(spark, self._lake, self._brokers, accept_loss=accept_loss, log=log)
+        self._tables = Tables(spark, self._lake)
+        self._claim = Claim(self._tables, self._brokers, accept_loss=accept_loss, log=log)
 
     def stop(self, *_: int | FrameType | None) -> None:
         """Ends the run after the current batch; during it, if Kafka does not answer: a batch may wait for minutes."""
@@ -143,23 +144,26 @@ class Job:
         return full_disk(causes, paths) or no_time(causes) or root_cause(error)
 
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
-        fence = Fence(self._spark, self._lake)
+        fence = Fence(self._tables)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
-        layout.create(Storage(self._spark), self._lake)
+        layout.create(self._tables.storage, self._lake)
         epoch, found = self._claim.begin(fence, topics)
         if found.landed_at:
             self._health.metrics.last_landed.set(max(found.landed_at.values()) / 1000)
-        checkpoint = of_epoch(Storage(self._spark), location(self._settings.lake.checkpoint), epoch)
+        checkpoint = of_epoch(self._tables.storage, location(self._settings.lake.checkpoint), epoch)
         kafka = self._settings.kafka
-        overwritten.check(self._spark, self._lake, kafka, self._brokers, topics, found)
+        overwritten.check(self._tables, kafka, self._brokers, topics, found)
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
-        this = Epoch(self._spark, self._lake, epoch, known, fence, found, self._log)
-        events = EventsLanding(this, index=index, horizon=self._settings.lake.horizon)
+        this = Epoch(epoch, known, fence, found, self._log)
+        execution = OnSpark(self._tables, fence, known, index=index, horizon=self._settings.lake.horizon)
         if not isinstance(index, NoIndex):
             self._health.set_waiting("reading the ids of what landed lately")
-            self._run_with_heartbeats(partial(events.rebuild_index, self._ids_since(found, topics)))
+            began = time.monotonic()
+            self._run_with_heartbeats(partial(index.add_landed, self._ids_since(found, topics)))
+            seconds = round(time.monotonic() - began, 2)
+            self._log.info("remembers what landed", ids=index.state().ids, seconds=seconds)
         upkeep = Upkeep(
-            self._spark,
+            self._tables,
             self._settings,
             epoch=epoch,
             landed_before=found.landed,
@@ -172,7 +176,7 @@ class Job:
             this,
             checkpoint=checkpoint,
             brokers=self._brokers,
-            events=events,
+            execution=execution,
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )
@@ -192,7 +196,7 @@ class Job:
             with upkeep:
                 query = writer.start()
                 self._health.set_waiting("")
-                self._watch(query, Fence(self._spark, self._lake), epoch, upkeep, topics)
+                self._watch(query, Fence(self._tables), epoch, upkeep, topics)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure, epoch, topics)
 
@@ -205,12 +209,11 @@ class Job:
             done.result()
 
     def _ids_since(self, found: Position, topics: Mapping[str, TopicInfo]) -> int:
-        """Returns the Kafka timestamp, in ms, since which ids have to be known: records that repeat them may come yet."""
         kafka = self._settings.kafka
-        first = self._brokers.offsets(_partitions({kafka.events_topic: topics[kafka.events_topic]}), earliest=True)
-        next_offsets = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
-        oldest = unlanded.oldest(self._spark, self._brokers, kafka, next_offsets)
-        return oldest - round((self._settings.lake.horizon + kafka.ack_deadline) * 1000)
+        pairs = _partitions({kafka.events_topic: topics[kafka.events_topic]})
+        reach = self._settings.lake.horizon + kafka.ack_deadline
+        asked = partial(unlanded.first_times, self._spark, kafka)
+        return unlanded.ids_since(self._brokers, pairs, found.landed, reach, asked)
 
     def _watch(
         self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep, topics: Mapping[str, TopicInfo]
@@ -260,7 +263,7 @@ class Job:
         self._log.debug("query ended", exc_info=error)
         if isinstance(failure, StoppingError):
             return
-        Fence(self._spark, self._lake).check_epoch(epoch)  # a newer job has deleted this one's checkpoint
+        Fence(self._tables).check_epoch(epoch)  # a newer job has deleted this one's checkpoint
         if isinstance(failure, HeadraceError):
             raise failure
         if kafka_is_away(" | ".join(chain(failure or error))):

@@ -20,6 +20,7 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.on_spark import Tables
 from pyspark.sql import SparkSession
 
 from tests.lake.lander import Bench
@@ -85,7 +86,7 @@ def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 def claimed_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, empty_tables: Path) -> Path:
     """The same, claimed by a job that holds epoch 1."""
     folder = Path(shutil.copytree(empty_tables, tmp_path_factory.mktemp("claimed") / "lake"))
-    assert Fence(spark, str(folder)).claim() == 1
+    assert Fence(Tables(spark, str(folder))).claim() == 1
     return folder
 
 

@@ -16,12 +16,16 @@ from aiokafka.structs import TopicPartition
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
+from headrace_lake.commands.erase_rows import ErasureRows
 from headrace_lake.commands.predicate import parse
-from headrace_lake.commands.replay import Replay, ReplayResult
-from headrace_lake.commands.replay_plan import ReplayRequest
+from headrace_lake.commands.replay import Replay
+from headrace_lake.commands.replay_plan import ReplayRequest, ReplayResult
+from headrace_lake.commands.replay_rows import ReplayRows
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
+from headrace_lake.kafka.source import Brokers
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_reader.proof import exactly_once
@@ -74,11 +78,16 @@ class Runs:
             self.run(**options)
 
     def replay(self, request: ReplayRequest = EVERYTHING, *, dry_run: bool = False, **settings: Any) -> ReplayResult:
-        return Replay(self.spark, self.settings(**settings), request, dry_run=dry_run, log=self.log()).run()
+        rows = ReplayRows(self.tables(), Brokers(self.spark, self.kafka), self.settings(**settings))
+        return Replay(rows, request, dry_run=dry_run, log=self.log()).run()
+
+    def tables(self) -> Tables:
+        return Tables(self.spark, str(self.lake))
 
     def erase(self, *where: str, apply: bool = True, **request: Any) -> ErasureResult:
         asked = ErasureRequest(parse(where, None, None), "somebody asked", "dpo", **request)
-        return Erase(self.spark, self.settings().lake, asked, apply=apply, log=self.log()).run()
+        tables = self.tables()
+        return Erase(tables, ErasureRows(tables), asked, apply=apply, log=self.log()).run()
 
     def send(self, records: int, mark: str = "a", **options: Any) -> None:
         send_now(self.kafka, self.sent, records, mark=mark, **options)

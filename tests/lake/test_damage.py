@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
-from headrace_lake.landing.landing import Landing
+from headrace_lake.landing.on_spark import OnSpark
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE
 from headrace_reader.proof import exactly_once
@@ -231,7 +231,7 @@ def test_rows_deleted_from_a_batch_half_done_are_not_taken_for_duplicates(copy: 
     """Killed after its events were written; then somebody deletes half of them."""
     copy.sent = replace(copy.sent, events=dict(copy.sent.events), quarantined=dict(copy.sent.quarantined))
     copy.send(400, mark="half")
-    copy.killed_at(Landing, "_land_quarantine")
+    copy.killed_at(OnSpark, "quarantine")
     copy.sql(EVENTS, "delete from TABLE where `offset` >= 300 and `offset` % 2 = 0")
     copy.run()
     copy.check()

@@ -18,6 +18,7 @@ from headrace_lake.tables import append
 from headrace_lake.tables.append import Appender, arrow_rows
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.tables.transaction_log import plain_parquet
 from headrace_lake.upkeep.inventory import Inventory
@@ -57,7 +58,7 @@ def lake(
 def claimed(spark: SparkSession, lake: Path, claimed_tables: Path) -> Fence:
     """The fence of a job that has claimed the tables in `lake`."""
     shutil.copytree(claimed_tables, lake, dirs_exist_ok=True)
-    return Fence(spark, str(lake))
+    return Fence(Tables(spark, str(lake)))
 
 
 def line(batch: int) -> pa.Table:
@@ -83,7 +84,7 @@ def batches(spark: SparkSession, lake: Path) -> list[int]:
 @pytest.mark.spark
 @pytest.mark.parametrize("lake", ["stepwise", "by Delta's writer"], indirect=True)
 def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, lake: Path) -> None:
-    older = Fence(spark, str(lake))
+    older = Fence(Tables(spark, str(lake)))
     assert (older.epoch(), older.claim()) == (0, 1)
     assert {version(lake, name) for name in SCHEMAS} == {claim_of(1)}
 
@@ -96,7 +97,7 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
     with pytest.raises(SupersededError, match="the table batches holds batch 1 of epoch 1, this job is at batch 0"):
         older.write(BATCHES, row(spark, 0), transaction(1, 0))
 
-    newer = Fence(spark, str(lake))
+    newer = Fence(Tables(spark, str(lake)))
     assert newer.claim() == 2
     for call in (
         partial(older.write, BATCHES, row(spark, 2), transaction(1, 2)),
@@ -113,19 +114,19 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
 
 @pytest.mark.spark
 def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None:
-    one, two = Fence(spark, str(lake)), Fence(spark, str(lake))
+    one, two = Fence(Tables(spark, str(lake))), Fence(Tables(spark, str(lake)))
     assert (one.epoch(), two.epoch()) == (0, 0)
     assert one._claim_in(BATCHES, 1)
     with pytest.raises(SupersededError, match="another job claimed the tables at the same time"):
         two._claim_in(BATCHES, 1)
-    assert Fence(spark, str(lake)).claim() == 2
+    assert Fence(Tables(spark, str(lake))).claim() == 2
     with pytest.raises(SupersededError):  # the first one's claim of the other tables comes too late now
         one._claim_in(EVENTS, 1)
 
 
 @pytest.mark.spark
 def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, lake: Path, claimed: Fence) -> None:
-    older, newer = claimed, Fence(spark, str(lake))
+    older, newer = claimed, Fence(Tables(spark, str(lake)))
     log = older._logs[BATCHES]
 
     def overtaken() -> int:
@@ -135,7 +136,7 @@ def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, lak
         return found
 
     with pytest.raises((Py4JJavaError, PySparkException), match=r"ConcurrentTransaction|CONCURRENT_TRANSACTION"):
-        older._appender.append(str(lake / BATCHES), row(spark, 0), transaction(1, 0), "late", overtaken)
+        older._tables.append(BATCHES, row(spark, 0), transaction(1, 0), "late", overtaken)
     assert batches(spark, lake) == []
     with pytest.raises(SupersededError, match="it claimed epoch 2"):
         older.check(transaction(1, 0))
@@ -146,22 +147,22 @@ def test_a_commit_is_tried_again_if_somebody_alters_the_table_meanwhile(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim, and a batch: each meets an ALTER TABLE between its beginning and its end."""
-    fence = Fence(spark, str(lake))
-    land = fence._appender.append
+    fence = Fence(Tables(spark, str(lake)))
+    land = fence._tables.append
     tries: list[int] = []
     met: set[int] = set()
 
-    def altered(path: str, rows: DataFrame, number: int, token: str, latest: Any, accept: Any = None) -> None:
+    def altered(name: str, rows: DataFrame, number: int, token: str, latest: Any, accept: Any = None) -> None:
         def alters_first() -> int:
             tries.append(number)
-            if path.endswith(BATCHES) and number not in met:
+            if name == BATCHES and number not in met:
                 met.add(number)
-                spark.sql(f"alter table delta.`{path}` set tblproperties ('a' = '{number}')")
+                spark.sql(f"alter table delta.`{lake / name}` set tblproperties ('a' = '{number}')")
             return latest()
 
-        land(path, rows, number, token, alters_first, accept)
+        land(name, rows, number, token, alters_first, accept)
 
-    monkeypatch.setattr(fence._appender, "append", altered)
+    monkeypatch.setattr(fence._tables, "append", altered)
     assert fence.claim() == 1
     assert tries.count(claim_of(1)) == len(SCHEMAS) + 1
     fence.write(BATCHES, row(spark, 0), transaction(1, 0))
@@ -187,9 +188,10 @@ def test_the_steps_are_those_of_deltas_writer(
         shutil.copytree(empty_tables, path)
         land = Appender(spark, APP_ID).append
         for number in (0, 0, 1):
-            latest = Fence(spark, str(path))._logs[BATCHES].latest
+            latest = Fence(Tables(spark, str(path)))._logs[BATCHES].latest
             land(str(path / BATCHES), row(spark, number).coalesce(1), transaction(1, number), f"token {number}", latest)
         land(str(path / BATCHES), row(spark, 0).where("false"), transaction(1, 2), "no rows", lambda: -1)
+        land(str(path / BATCHES), None, transaction(1, 3), "nothing", lambda: -1)
 
     commits(tmp_path / "steps")
     monkeypatch.setattr(append, "stepwise", lambda _: False)
@@ -198,7 +200,7 @@ def test_the_steps_are_those_of_deltas_writer(
     assert [kind for kind, _, _ in shapes(tmp_path / "steps")] == ["commitInfo", "txn", "add"] * 2 + [
         "commitInfo",
         "txn",
-    ]
+    ] * 2
     assert batches(spark, tmp_path / "steps") == [0, 1]
 
 
@@ -240,10 +242,10 @@ def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(
 
 @pytest.mark.spark
 def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
-    Fence(spark, str(lake)).claim()
+    Fence(Tables(spark, str(lake))).claim()
     DeltaTable(str(lake / BATCHES)).create_checkpoint()
     odd = lake.rename(tmp_path / "lake[1]{a,b}*")
-    fence = Fence(spark, str(odd))
+    fence = Fence(Tables(spark, str(odd)))
     assert fence.epoch() == 1
     fence.write(BATCHES, row(spark, 0), transaction(1, 0))
     inventory = Inventory(Storage(spark), f"{odd}/{BATCHES}", 1 << 20)

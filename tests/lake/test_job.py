@@ -17,6 +17,7 @@ from headrace_lake.spark import causes
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import BATCHES
+from headrace_lake.tables.on_spark import Sums
 from headrace_lake.upkeep.progress import reached
 
 
@@ -112,18 +113,15 @@ def test_a_full_disk_names_its_folder(cause: str, full: bool, monkeypatch: pytes
     assert not full or "LAKE__CHECKPOINT (/checkpoint) has 17 bytes left" in str(said)
 
 
-def summed(
-    partition: int, start: int, end: int, length: int, rows: int, number: int | None, reason: str = ""
-) -> dict[str, Any]:
-    place = {"topic": "t", "topic_id": "id", "partition": partition, "reason": reason}
-    return {**place, "start": start, "end": end, "length": length, "rows": rows, "number": number}
+def summed(partition: int, start: int, end: int, length: int, rows: int, number: int, reason: str = "") -> Sums:
+    return Sums("t", "id", partition, reason, start, end, length, rows, number)
 
 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
         ([summed(0, 5, 50, 45, 3, 3), summed(1, 0, 0, 0, 0, 0)], []),
-        ([summed(0, 0, 50, 40, 3, 3), summed(0, 20, 30, 10, 1, None, "retention")], []),
+        ([summed(0, 0, 50, 40, 3, 3), summed(0, 20, 30, 10, 1, 0, "retention")], []),
         ([summed(0, 0, 50, 40, 3, 3)], ["t/0: 10 offsets are missing between 0 and 50"]),
         ([summed(0, 0, 50, 60, 3, 3)], ["t/0: ranges overlap between 0 and 50"]),
         ([summed(0, 0, 50, 50, 3, 7)], ["it has 3 rows, and the last one has the number 7"]),
@@ -131,8 +129,8 @@ def summed(
         ([], []),
     ],
 )
-def test_batches_must_agree_with_itself(rows: list[dict[str, Any]], said: list[str]) -> None:
-    assert list(_faults(rows)) == said  # type: ignore[arg-type]
+def test_batches_must_agree_with_itself(rows: list[Sums], said: list[str]) -> None:
+    assert list(_faults(rows)) == said
     if said:
         with pytest.raises(HaltError, match=r"were deleted or doubled: .*RESTORE TABLE"):
             Coverage({}, {}, frozenset(), faults=tuple(said)).check()
@@ -170,8 +168,7 @@ def test_a_table_that_was_dropped_and_made_again_stops_the_job(
     landed: bool, claimed: bool, empty: bool, stops: bool
 ) -> None:
     claim = Claim.__new__(Claim)
-    loaded = SimpleNamespace(load=lambda _: SimpleNamespace(isEmpty=lambda: empty))
-    claim._lake, claim._spark = "/lake", SimpleNamespace(read=SimpleNamespace(format=lambda _: loaded))  # type: ignore[assignment]
+    claim._tables = SimpleNamespace(is_empty=lambda _: empty)  # type: ignore[assignment]
     fence: Any = SimpleNamespace(never_claimed=lambda name: not (landed if name == BATCHES else claimed))
     said = "the table events is new, and records were landed: somebody dropped it"
     with pytest.raises(HaltError, match=said) if stops else contextlib.nullcontext():

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from headrace_lake.dedup.index import DUPLICATE
-from headrace_lake.landing import landing_events
-from headrace_lake.landing.freshness import Ages, ages, span
+from headrace_lake.landing import on_spark
+from headrace_lake.landing.freshness import Ages, ages
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.rows.decode import FAULT, LOOKED_UP
@@ -19,8 +19,6 @@ from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as sf
-
-from tests.contract.waiting import there
 
 
 @pytest.mark.spark
@@ -33,13 +31,6 @@ def test_counts_are_exact(spark: SparkSession, keys: int, tasks: int) -> None:
     frame = spark.range(0, rows, 1, tasks).observe(observation, keyed_counts(sf.expr(key)).alias("found"))
     frame.write.format("noop").mode("append").save()
     assert counts(observation.get["found"]) == Counter(number * 7919 % keys for number in range(rows) if number % 5)
-
-
-@pytest.mark.spark
-def test_large_keys_and_no_rows(spark: SparkSession) -> None:
-    rows = spark.range(3).agg(keyed_counts(sf.lit((1 << 53) - 1)), keyed_counts(sf.lit(None).cast("int")))
-    assert [*map(counts, there(rows.first()))] == [{(1 << 53) - 1: 3}, {}]
-    assert counts(None) == {}
 
 
 @pytest.mark.spark
@@ -64,10 +55,10 @@ def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
     observation = Observation()
     frame = spark.createDataFrame(rows, names).withColumn(LOOKED_UP, sf.expr("offset % 5 = 0"))
     frame = frame.selectExpr("*", "'id' as topic_id", "concat('d.', offset) as event_id")
-    frame = frame.selectExpr("*", landing_events._AGED)
-    frame = frame.observe(observation, *landing_events._measures(erased=False))
+    frame = frame.selectExpr("*", on_spark._AGED)
+    frame = frame.observe(observation, *on_spark._measures(erased=False))
     frame.write.format("noop").mode("append").save()
-    found = landing_events._measured(observation.get)
+    found = on_spark._measured(observation.get)
 
     assert found.records == Counter(row[0] for row in rows)
     assert found.faulty == sum(row[2] is not None for row in rows)
@@ -82,23 +73,6 @@ def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
     assert {end: count for _, end, count in ages(found.ages, 0).spans if count} == expected
     assert found.looked_up == 180
     assert found.newest == round((landed - timedelta(seconds=min(seconds))).timestamp() * 1000)
-
-
-LANDED = datetime(2026, 5, 6, 12, tzinfo=UTC)
-
-
-@pytest.mark.spark
-def test_ages_are_counted_by_their_distance_to_the_commit(spark: SparkSession) -> None:
-    old = [0.2, 0.5, 2.5, 2.6, 9.5, 50, 90_000, -3]
-    rows = [(LANDED - timedelta(seconds=age), True) for age in old] + [(LANDED - timedelta(days=3), False)] * 5
-    frame = spark.createDataFrame(rows, "received_time timestamp, counted boolean").withColumn(
-        "landed_at", sf.lit(LANDED)
-    )
-    row = there(frame.agg(keyed_counts(sf.expr(f"if(counted, {span()}, null)"))).first())
-    found = ages(counts(row[0]), seconds=1.5)
-    assert [(start, end, count) for start, end, count in found.spans if count] == [
-        (1.5, 2.0, 3), (3.5, 4.5, 2), (9.5, 11.5, 1), (31.5, 61.5, 1), (86_401.5, 604_801.5, 1),
-    ]  # fmt: skip
 
 
 def test_a_quantile_lies_where_the_count_is_reached() -> None:

@@ -17,6 +17,7 @@ from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
 from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
@@ -47,7 +48,8 @@ class Lake:
         self.folder = folder
         self.today = datetime.now(UTC).date()
         shutil.copytree(tables, folder, dirs_exist_ok=True)
-        self.fence = Fence(spark, str(folder))
+        self.tables = Tables(spark, str(folder))
+        self.fence = Fence(self.tables)
         self.landed = landed
         self.metrics = LakeMetrics()
         self.log = CapturingLogger()
@@ -97,7 +99,7 @@ class Lake:
     def maintenance(self, stopping: Callable[[], bool] = lambda: False, **settings: Any) -> Maintenance:
         chosen = LakeSettings(path=str(self.folder), **{"maintenance_share": 0.9, **settings})
         return Maintenance(
-            self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
+            self.tables, chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
             stopping=stopping, agree=lambda: True,
         )  # fmt: skip
 
@@ -317,7 +319,7 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
     assert lake.value("maintenance_files_removed_total", task="retain") == 4
     lake.maintenance(retention_days=2).run_due()
     assert lake.value("maintenance_runs_total", task="retain") == 1, "nothing was due"
-    retention.drop(lake.spark, lake.path(EVENTS), today - timedelta(days=3))
+    retention.drop(lake.tables, EVENTS, lake.inventory(EVENTS), today - timedelta(days=3))
     now = DeltaTable(lake.path(EVENTS))
     assert now.transaction_version(RETAINED_APP) == (today - timedelta(days=2) - date(1970, 1, 1)).days
     assert lake.proof() == []
@@ -335,11 +337,11 @@ def test_vacuum_deletes_what_is_old_enough_only(full: Lake) -> None:
     stray.write_bytes(b"half")
     assert full.on_disk(EVENTS) == 10
     assert not retention.vacuum_due(full.inventory(EVENTS), 3600), "a new table"
-    retention.vacuum(full.spark, full.path(EVENTS), full.inventory(EVENTS), 7 * 86_400, lambda: False)
+    retention.vacuum(full.tables, EVENTS, 7 * 86_400, lambda: False)
     assert full.on_disk(EVENTS) == 10, "readers may still use them"
     table = full.inventory(EVENTS)
     assert not retention.vacuum_due(table, 3600)
-    retention.vacuum(full.spark, full.path(EVENTS), table, 0, lambda: False)
+    retention.vacuum(full.tables, EVENTS, 0, lambda: False)
     assert full.on_disk(EVENTS) == 1
     table.latest()
     assert table.vacuumed == 9
@@ -358,7 +360,7 @@ def test_a_vacuum_ends_when_the_job_does_and_is_due_again(lake: Lake, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(SparkSession, "sql", endless)
-        retention.vacuum(lake.spark, lake.path(EVENTS), table, 0, lambda: True)
+        retention.vacuum(lake.tables, EVENTS, 0, lambda: True)
     table.latest()
     assert table.properties[VACUUMED_AT] == before
     assert lake.spark.range(3).count() == 3, "what comes after it is not cancelled"
@@ -375,7 +377,7 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
     folder = lake.folder / BATCHES / "_delta_log"
     assert len(list(folder.glob("*.json"))) == 33
     inventory = lake.inventory(BATCHES)
-    fence = Fence(lake.spark, str(lake.folder))
+    fence = Fence(lake.tables)
     fence.check(transaction(1, 0))
     cleaner = retention.LogCleaner(Storage(lake.spark), lake.path(BATCHES), inventory, age=600)
     assert not cleaner.due(), "everything is young"
@@ -388,7 +390,7 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
     assert not cleaner.due()
     assert sorted(int(path.stem) for path in folder.glob("*.json")) == list(range(24, 33))
     assert [path.name[:20] for path in folder.glob("*.parquet")] == [f"{24:020d}"]
-    for reread in (lake.fence, fence, Fence(lake.spark, str(lake.folder))):
+    for reread in (lake.fence, fence, Fence(lake.tables)):
         reread.check(transaction(1, 0))
         assert reread.latest(BATCHES) == transaction(1, 0)
     lake.land()

@@ -13,24 +13,21 @@ import pytest
 from headrace_lake.commands import replay_plan
 from headrace_lake.commands.erase import Erase
 from headrace_lake.commands.replay import Replay
-from headrace_lake.kafka import claim, gaps, start
+from headrace_lake.kafka import claim, gaps, unlanded
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import Position
-from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables import fence
-from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, DAY
+from headrace_lake.tables.layout import BATCHES
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
-from pyspark.sql import DataFrame, SparkSession
 
-from tests.lake.model.commands import Replayer
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import HORIZON, SLACK, Run
+from tests.lake.model.job import Run, replayer
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import EVENTS, QUARANTINE
@@ -45,35 +42,31 @@ def _only_landed(position: Position, ranges: Any) -> None:
         position.landed[topic, partition] = end
 
 
-def _dropped_without_a_word(spark: SparkSession, path: str, first: date) -> None:
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")
+def _dropped_without_a_word(tables: Tables, name: str, _: Inventory, first: date) -> None:
+    tables.delete_days(name, first)
 
 
-def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
-    return _list(self, listed, found, self._erasures() + 1)
+def _listed_anyway(self: Erase, _: int) -> bool:
+    return _list(self, self._rows.erasures() + 1)
 
 
-def _without_the_horizon(self: EventsLanding, since: int) -> None:
-    _rebuild(self, since + round((HORIZON + SLACK) * 1000))
+def _without_the_horizon(brokers: Any, pairs: Any, landed: Any, _: float, first_times: Any) -> int:
+    return _ids_since(brokers, pairs, landed, 0.0, first_times)
 
 
 _list = Erase._list
-_rebuild = EventsLanding.rebuild_index
+_ids_since = unlanded.ids_since
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
-    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 230),
-    "what a job left out is landed": (start, "DUPLICATES", "gaps", 3),
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 6),
-    "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 6),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 13),
+    "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 10),
     "a batch is not counted": (Position, "add", _only_landed, 2),
-    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 23),
+    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 33),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
-    "ids are read since the oldest record alone": (EventsLanding, "rebuild_index", _without_the_horizon, 6),
-    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 8),
+    "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 5),
+    "the ids of the table are not read": (unlanded, "oldest", lambda *_: 1 << 60, 8),
     "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 18),
     "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 48),
-    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 39),
-    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 39),
-    "two erasures list the same": (Erase, "_list", _listed_anyway, 78),
+    "two erasures list the same": (Erase, "_list", _listed_anyway, 23),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 
@@ -102,6 +95,7 @@ class Script(History):
 
     def __init__(self) -> None:
         super().__init__(0)
+        self.proven = False
         self.most = 100
 
     def send(self, topic: str, partition: int, *ids: str) -> None:
@@ -170,6 +164,7 @@ def played(**world: Any) -> Iterator[Script]:
 def sound(**world: Any) -> Iterator[Script]:
     """The same, in which nothing may be wrong at the end."""
     with played(**world) as script:
+        script.proven = True
         yield script
     assert script.failures == []
 
@@ -322,9 +317,9 @@ def test_a_replay_restores_nothing_of_a_topic_that_is_recreated_meanwhile() -> N
             script.kafka.make(EVENTS, 2)
             check(replay)
 
-        replayer: Any = Replayer(script.world, LAKE)
+        replays: Any = replayer(script.world, LAKE)
         with mock.patch.object(Replay, "_check_topics", recreated), pytest.raises(HaltError, match="meanwhile"):
-            replayer.run()
+            replays.run()
         assert table.rows == []
 
 

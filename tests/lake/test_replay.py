@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_lake.commands.replay import ReplayResult
-from headrace_lake.commands.replay_plan import ReplayRequest
+from headrace_lake.commands.replay_plan import ReplayRequest, ReplayResult
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, QUARANTINE, SCHEMAS

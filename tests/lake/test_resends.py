@@ -12,16 +12,12 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from deltalake import DeltaTable
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
 from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_lake.dedup.arrays_index import ArraysIndex
-from headrace_lake.landing.landing_events import EventsLanding
-from headrace_lake.tables.layout import EVENTS
+from headrace_lake.dedup.map_index import MapIndex
 from pyspark.sql import SparkSession
 
-from tests.contract.waiting import before
 from tests.lake.runs import Runs
 from tests.lumberjack.driving import document
 from tests.lumberjack.test_events import one
@@ -221,13 +217,13 @@ def test_a_clock_two_years_ahead_forgets_nothing_and_drops_nothing(lake: Lake, m
     resends = [replace(record, at=MS + 1) for record in FIRST if record.id.startswith("d.")]
     lake.publish(*FIRST)
     lake.run()
-    right, rebuild = time.time, EventsLanding.rebuild_index
+    right, add_landed = time.time, MapIndex.add_landed
 
-    def then_resent(landing: EventsLanding, since: int) -> None:
-        rebuild(landing, since)
+    def then_resent(index: MapIndex, since: int) -> None:
+        add_landed(index, since)
         lake.publish(*resends)
 
-    monkeypatch.setattr(EventsLanding, "rebuild_index", then_resent)
+    monkeypatch.setattr(MapIndex, "add_landed", then_resent)
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", lambda: right() + 2 * 365 * 86_400)
         lake.run(retention_days=30, maintenance_share=0.9)
@@ -262,39 +258,3 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
     lake.run()
     assert lake.ids() == _ids(*first, *lands)
     assert lake.duplicates() == len(copies)
-
-
-@pytest.mark.parametrize("lake", ["arrays"], indirect=True)
-def test_a_batch_is_read_twice_after_one_with_duplicates(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its ids come from the files that it wrote; those with duplicates are gone, and a faulty record hides no event."""
-    looks: list[list[str]] = []
-    rows_of, accept = ArraysIndex._rows_of, ArraysIndex._accept
-
-    def read(index: ArraysIndex, *arguments: Any) -> Any:
-        looks[-1].append("rows")
-        return rows_of(index, *arguments)
-
-    def looked(index: ArraysIndex, *arguments: Any) -> Any:
-        looks[-1].append("files")
-        return accept(index, *arguments)
-
-    monkeypatch.setattr(ArraysIndex, "_rows_of", read)
-    monkeypatch.setattr(ArraysIndex, "_accept", looked)
-    monkeypatch.setattr(EventsLanding, "land", before(lambda *_: looks.append([]), EventsLanding.land))
-    batches = [
-        [Sent(d(1), 0), Sent(d(2), 0), Sent(d(1), 1)],
-        [Sent(d(3), 2, bad=True), Sent(d(3), 3), Sent(u(4), 3, bad=True, marked=True)],
-        [Sent(d(3), 4), Sent(d(5), 4, bad=True), Sent(d(2), 4)],
-        [Sent(d(5), 5), Sent(d(6), 5), Sent(d(5), 5)],
-        [Sent(d(6), 6), Sent(u(4), 6), Sent(d(7), 6)],
-        [Sent(d(7), 7, bad=True), Sent(d(8), 7, bad=True), Sent(d(8), 7)],
-    ]
-    for batch in batches:
-        lake.publish(*batch)
-    lake.run(batch_records=3)
-    assert looks == [["files"], ["rows"], ["files"], ["rows"], ["rows"], ["rows"]]
-    events = DeltaTable(str(lake.lake / EVENTS))
-    assert {Path(path) for path in events.file_uris()} == {*(lake.lake / EVENTS).rglob("*.parquet")}
-    assert lake.ids() == Counter({d(n): 1 for n in (1, 2, 3, 5, 6, 7, 8)} | {u(4): 1})
-    assert lake.duplicates() == 5
-    assert lake.query("select count(*) as n from quarantine") == [{"n": 5}]

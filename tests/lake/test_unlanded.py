@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka import unlanded
 
 NOW = 1_770_000_000_000
@@ -30,8 +31,8 @@ class Brokers:
         return {pair: self.ends[pair[1]] for pair in pairs}
 
 
-def oldest(brokers: Brokers, next_offsets: dict[int, int]) -> int:
-    return unlanded.oldest(None, brokers, KafkaSettings(), next_offsets)  # type: ignore[arg-type]
+def nothing(_: object) -> dict[tuple[str, int], int]:
+    raise AssertionError
 
 
 @pytest.mark.parametrize("kafka", [None, NOW, NOW + YEARS, NOW - YEARS])
@@ -40,23 +41,24 @@ def oldest(brokers: Brokers, next_offsets: dict[int, int]) -> int:
 def test_no_clock_alone_and_no_record_from_the_future_hides_what_landed_lately(
     monkeypatch: pytest.MonkeyPatch, own: int, kafka: int | None, newest: int | None
 ) -> None:
-    monkeypatch.setattr(unlanded, "_now", lambda: own)
+    monkeypatch.setattr(unlanded, "time", SimpleNamespace(time=lambda: own / 1000))
     told = [each for each in (own, kafka, newest) if each is not None]
-    assert oldest(Brokers({0: 100}, kafka, newest), {0: 100}) == min(told)
+    asked: Any = Brokers({0: 100}, kafka, newest)
+    assert unlanded.oldest(asked, {("t", 0): 100}, nothing) == min(told)
 
 
-def test_the_first_record_is_looked_for_until_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_record_is_looked_for_until_it_is_found() -> None:
     """After an aborted transaction, or compaction, offsets have no record."""
     first = {0: (5, NOW - 70), 1: (400_000, NOW - 50)}  # partition -> offset and time; 2 has none at all
     asked = []
 
-    def first_times(_: object, __: object, ranges: dict[int, tuple[int, int]]) -> dict[int, int]:
-        asked.append(ranges)
-        return {n: first[n][1] for n, (start, end) in ranges.items() if n in first and start <= first[n][0] < end}
+    def first_times(ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
+        asked.append({number: limits for (_, number), limits in ranges.items()})
+        inside = {n for (_, n), (start, end) in ranges.items() if n in first and start <= first[n][0] < end}
+        return {("t", number): first[number][1] for number in inside}
 
-    monkeypatch.setattr(unlanded, "_first_times", first_times)
-    brokers = Brokers({0: 10, 1: 2_000_000, 2: 1_500, 3: 7}, newest=NOW)
-    assert oldest(brokers, {0: 0, 1: 10, 2: 0, 3: 7}) == NOW - 70
+    brokers: Any = Brokers({0: 10, 1: 2_000_000, 2: 1_500, 3: 7}, newest=NOW)
+    assert unlanded.oldest(brokers, {("t", 0): 0, ("t", 1): 10, ("t", 2): 0, ("t", 3): 7}, first_times) == NOW - 70
     assert asked == [
         {0: (0, 1), 1: (10, 11), 2: (0, 1)},
         {0: (1, 10), 1: (11, 1_011), 2: (1, 1_001)},

@@ -35,8 +35,8 @@ def maintenance(monkeypatch: pytest.MonkeyPatch, *, agree: bool = True, **tables
     settings = SimpleNamespace(retention_days=30, file_bytes=1, vacuum_every=DAY, vacuum_age=DAY)
     made._tables = {BATCHES: table(), EVENTS: table(), **tables}
     for name, value in {
-        "_spark": None, "_epoch": 1, "_agree": lambda: agree, "_settings": settings, "_metrics": metrics,
-        "_counted": dict.fromkeys(made._tables, 0), "_paths": dict.fromkeys(made._tables, "/lake"), "_not_before": {},
+        "_lake": None, "_epoch": 1, "_agree": lambda: agree, "_settings": settings, "_metrics": metrics,
+        "_counted": dict.fromkeys(made._tables, 0), "_not_before": {},
         "_cleaners": {EVENTS: SimpleNamespace(due=lambda: True, clean=lambda _: None)}, "_stopping": lambda: False,
         "_shrinkage": dict.fromkeys(made._tables, SimpleNamespace(ratio=1.0)),
     }.items():  # fmt: skip

@@ -10,10 +10,12 @@ from typing import Any, Final
 from headrace_common.operations.log import Log
 
 from headrace_lake.commands.erase import Erase, ErasureRequest
+from headrace_lake.commands.erase_rows import ErasureRows
 from headrace_lake.commands.predicate import parse
 from headrace_lake.commands.replay_command import moment
-from headrace_lake.configuration.settings import LakeProcessSettings
+from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.spark.engine import running
+from headrace_lake.tables.on_spark import Tables
 
 _EXAMPLES: Final = """examples:
   what it would erase:
@@ -77,7 +79,8 @@ def request_of(arguments: argparse.Namespace) -> ErasureRequest:
 def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
     request = request_of(arguments)
     with running(settings.lake, settings.log) as spark:
-        Erase(spark, settings.lake, request, apply=arguments.apply, log=log).run()
+        tables = Tables(spark, location(settings.lake.path))
+        Erase(tables, ErasureRows(tables), request, apply=arguments.apply, log=log).run()
 
 
 def _user() -> str:

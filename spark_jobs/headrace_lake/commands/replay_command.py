@@ -14,9 +14,11 @@ from headrace_common.operations.tasks import stops
 
 from headrace_lake.commands.replay import Replay
 from headrace_lake.commands.replay_plan import ReplayRequest
-from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_lake.kafka.source import TopicPartition
+from headrace_lake.commands.replay_rows import ReplayRows
+from headrace_lake.configuration.settings import LakeProcessSettings, location
+from headrace_lake.kafka.source import Brokers, TopicPartition
 from headrace_lake.spark.engine import running
+from headrace_lake.tables.on_spark import Tables
 
 
 def add(commands: Any) -> None:
@@ -47,7 +49,8 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
     for number in stops():
         signal.signal(number, lambda *_: stop.set())
     with running(settings.lake, settings.log) as spark:
-        Replay(spark, settings, request, dry_run=arguments.dry_run, log=log, stopping=stop.is_set).run()
+        rows = ReplayRows(Tables(spark, location(settings.lake.path)), Brokers(spark, settings.kafka), settings)
+        Replay(rows, request, dry_run=arguments.dry_run, log=log, stopping=stop.is_set).run()
 
 
 def moment(text: str) -> datetime:

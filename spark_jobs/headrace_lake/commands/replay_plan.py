@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
 from headrace_lake.rows.decode import quoted
@@ -32,13 +32,39 @@ class BatchRange:
     partition: int
     start: int
     end: int
-    first_held: int
     landed_at: datetime
+    first_held: int
 
     @property
     def place(self) -> TopicPartition:
         """Topic and partition."""
         return self.topic, self.partition
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """The result of a replay, or of a step."""
+
+    offsets: int = 0
+    events: int = 0
+    quarantined: int = 0
+    left_out: int = 0  # rows of the table of duplicates
+
+    def __add__(self, other: ReplayResult) -> ReplayResult:
+        return ReplayResult(
+            self.offsets + other.offsets,
+            self.events + other.events,
+            self.quarantined + other.quarantined,
+            self.left_out + other.left_out,
+        )
+
+
+class Step(NamedTuple):
+    """One step: partition -> first offset, and one past the last; its rows land at `landed_at` under `version`."""
+
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    version: int
+    landed_at: datetime
 
 
 def condition(
@@ -102,7 +128,7 @@ def landing_time(step: Iterable[BatchRange], now: datetime) -> datetime:
 
     A clock may have been put back since; `landed_at` of a line of `batches` is the earliest of its rows.
     """
-    return max(now, *(batch_range.landed_at.astimezone(UTC) for batch_range in step))
+    return max(now, *(batch_range.landed_at for batch_range in step))
 
 
 class Unreplayable:

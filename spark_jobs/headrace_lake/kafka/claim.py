@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from headrace_common.operations.log import Log
-from pyspark.sql import DataFrame, SparkSession
 
 from headrace_lake.kafka import gaps
 from headrace_lake.kafka.source import Brokers, TopicInfo
@@ -14,14 +13,14 @@ from headrace_lake.kafka.start import Position, claimed_lines, coverage, strays
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE
+from headrace_lake.tables.on_spark import Tables
 
 
 class Claim:
     """Claims a new epoch. Everything here blocks on storage and Kafka."""
 
-    def __init__(self, spark: SparkSession, lake: str, brokers: Brokers, *, accept_loss: bool, log: Log) -> None:
-        self._spark = spark
-        self._lake = lake
+    def __init__(self, tables: Tables, brokers: Brokers, *, accept_loss: bool, log: Log) -> None:
+        self._tables = tables
         self._brokers = brokers
         self._accept_loss = accept_loss
         self._log = log
@@ -39,42 +38,40 @@ class Claim:
 
     def losses(self, topics: Mapping[str, TopicInfo]) -> list[gaps.Loss]:
         """Returns the records that Kafka lost before they were landed or given up."""
-        there = coverage(self._spark, self._lake, topics)
+        there = coverage(self._tables, topics)
         there.check()
         return gaps.find(there, self._brokers, topics)
 
-    def _settle(
-        self, topics: Mapping[str, TopicInfo], epoch: int, position: Position
-    ) -> Mapping[str, DataFrame | pa.Table]:
+    def _settle(self, topics: Mapping[str, TopicInfo], epoch: int, position: Position) -> Mapping[str, pa.Table]:
         """Sees where the tables end, fills `position`, and returns the rows that go into the commits of the claim.
 
         Called when no other job can write events any more. It asks also for the first epoch which rows there are: they may be
         copies of others.
         """
-        there = coverage(self._spark, self._lake, topics)
+        there = coverage(self._tables, topics)
         there.check()
         losses = gaps.find(there, self._brokers, topics)
         firsts = gaps.firsts(there, self._brokers, topics)
-        position.strays = strays(self._spark, self._lake, there.ends, topics)
+        position.strays = strays(self._tables, there.ends, topics)
         lines = claimed_lines(epoch, there, position.strays, firsts, topics)
         lost = {(loss.topic, loss.partition): loss.end for loss in losses if loss.end is not None}
         position.landed = firsts | there.ends | lost
         position.rows, position.landed_at = there.rows + len(lines), there.landed_at
-        claimed: dict[str, DataFrame | pa.Table] = {BATCHES: lines} if len(lines) else {}
+        claimed = {BATCHES: lines} if len(lines) else {}
         if not losses:
             return claimed
         if not self._accept_loss:
             raise gaps.refuse(losses)
         for loss in losses:
             self._log.warning("accepts a loss", lost=str(loss), reason=str(loss.reason))
-        return {**claimed, GAPS: gaps.rows(self._spark, self._lake, losses, epoch)}
+        return {**claimed, GAPS: gaps.rows(self._tables, losses, epoch)}
 
     def _check_tables(self, fence: Fence) -> None:
         """Raises `HaltError` if a table is empty that cannot be: it was dropped and made again."""
         if fence.never_claimed(BATCHES):
             return
         for name in (EVENTS, QUARANTINE, DUPLICATES):
-            if fence.never_claimed(name) and self._spark.read.format("delta").load(f"{self._lake}/{name}").isEmpty():
+            if fence.never_claimed(name) and self._tables.is_empty(name):
                 raise HaltError(
                     f"the table {name} is new, and records were landed: somebody dropped it. Put it back from a backup and"
                     " start again; without one, `python -m headrace_lake replay` lands again what Kafka still holds"

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace_common.operations.log import Log
-from pyspark.sql import SparkSession
 
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import Position
@@ -16,19 +15,13 @@ from headrace_lake.tables.fence import Fence
 
 @dataclass(frozen=True)
 class Epoch:
-    """One job's time as the only writer of the tables in `lake`."""
+    """One job's time as the only writer of the tables."""
 
-    spark: SparkSession
-    lake: str
     number: int
     topics: Topics
     fence: Fence
     position: Position
     log: Log
-
-    def of_events(self, ranges: Iterable[Range]) -> list[Range]:
-        """Returns the ranges of the events topic."""
-        return [item for item in ranges if item.topic == self.topics.events]
 
     def among_strays(self, ranges: Iterable[Range]) -> bool:
         """Returns whether a job that was shut out may have left rows in `ranges`."""

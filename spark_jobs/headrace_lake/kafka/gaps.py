@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+import pyarrow as pa
 from headrace_common.record.contract import GapReason
-from pyspark.sql import DataFrame, SparkSession
 
-from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicInfo
-from headrace_lake.kafka.start import Coverage, EndOffsets, first_few, places, within
-from headrace_lake.rows.decode import quoted
+from headrace_lake.kafka.start import Coverage, EndOffsets, first_few
 from headrace_lake.spark.halt import GapError, HaltError
+from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.layout import GAPS, SCHEMAS
+from headrace_lake.tables.on_spark import ENDLESS, Span, Tables
 
 ACCEPT: Final = "--accept-loss"
-_BEYOND: Final = (1 << 63) - 1
-"""No offset is beyond it."""
 _COMMAND: Final = f"python -m headrace_lake {ACCEPT} (with the same settings; of a stack: headrace up {ACCEPT})"
 
 
@@ -100,35 +98,32 @@ def refuse(losses: Iterable[Loss]) -> GapError:
     )
 
 
-def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> DataFrame:
+def rows(tables: Tables, losses: Iterable[Loss], epoch: int) -> pa.Table:
     """Returns `losses` as rows of the table of gaps, accepted now by the job that claims `epoch`. Blocks: it counts
     rows in them.
     """
-    moment = f"timestamp'{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
-    values = []
-    for loss in losses:
-        own = {
-            "reason": quoted(loss.reason),
-            "topic": quoted(loss.topic),
-            "topic_id": quoted(loss.topic_id),
-            "partition": _literal(loss.partition),
-            "from": _literal(loss.start),
-            "to": _literal(loss.end),
-            "rows": _literal(_left_in(spark, lake, loss)),
-            "epoch": _literal(epoch),
-            "landed_at": moment,
+    now = datetime.now(UTC)
+    values = [
+        {
+            "reason": str(loss.reason),
+            "topic": loss.topic,
+            "topic_id": loss.topic_id,
+            "partition": loss.partition,
+            "from": loss.start,
+            "to": loss.end,
+            "rows": _left_in(tables, loss),
+            "epoch": epoch,
+            "landed_at": now,
         }
-        columns = ((field.name, field.dataType.simpleString()) for field in SCHEMAS[GAPS].fields)
-        values.append("(" + ", ".join(f"cast({own.get(name, 'null')} as {kind})" for name, kind in columns) + ")")
-    names = ", ".join(f"`{name}`" for name in SCHEMAS[GAPS].names)
-    return spark.sql(f"select * from values {', '.join(values)} as gap({names})").coalesce(1)  # noqa: S608
+        for loss in losses
+    ]
+    return arrow_rows(values, SCHEMAS[GAPS])
 
 
-def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
+def _left_in(tables: Tables, loss: Loss) -> int:
     """Returns how many rows within a loss an interrupted job had landed before Kafka deleted the records, also erased ones."""
-    end = _BEYOND if loss.end is None else loss.end
-    ranges, ids = [Range(loss.topic, loss.partition, loss.start, end)], {loss.topic: loss.topic_id}
-    return places(spark, lake, within(ranges, ids)).count()
+    span = Span(loss.topic_id, loss.partition, loss.start, ENDLESS if loss.end is None else loss.end)
+    return sum(held.rows for held in tables.held([span]).values())
 
 
 def _recreated(coverage: Coverage) -> list[Loss]:
@@ -138,7 +133,3 @@ def _recreated(coverage: Coverage) -> list[Loss]:
         for (topic, topic_id, number), end in coverage.former.items()
         if (topic_id, number) not in coverage.given_up
     ]
-
-
-def _literal(number: int | None) -> str:
-    return "null" if number is None else f"{number}L"

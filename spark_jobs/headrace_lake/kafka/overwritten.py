@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headrace_common.operations.settings import KafkaSettings
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range_options
-from headrace_lake.kafka.start import EndOffsets, Position, first_few, within
+from headrace_lake.kafka.start import EndOffsets, Position, first_few
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
+from headrace_lake.tables.on_spark import Span, Tables, within
 
 _LOOK: Final = 1000
 """Offsets before the end of the landed ones in which a row is looked for: resends, for example, leave none."""
@@ -29,8 +29,7 @@ _PLACE: Final = ("topic_id", "partition")
 
 
 def check(
-    spark: SparkSession,
-    lake: str,
+    tables: Tables,
     kafka: KafkaSettings,
     brokers: Brokers,
     topics: Mapping[str, TopicInfo],
@@ -44,12 +43,12 @@ def check(
     later = _with_later_records(brokers, position)
     if not later:
         return
-    rows = _last_rows(spark, lake, topics, later)
+    rows = _last_rows(tables, topics, later)
     first = brokers.offsets(rows, earliest=True)
     ranges = {place: (offset, offset + 1) for place, (offset, _) in rows.items() if first[place] <= offset}
     if not ranges:
         return
-    records = spark.read.format("kafka").options(**range_options(kafka, ranges)).load()
+    records = tables.spark.read.format("kafka").options(**range_options(kafka, ranges)).load()
     there = {
         (topic, number): stamp
         for topic, number, stamp in records.select("topic", "partition", sf.unix_millis("timestamp")).collect()
@@ -81,15 +80,14 @@ def _with_later_records(brokers: Brokers, position: Position) -> EndOffsets:
 
 
 def _last_rows(
-    spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo], landed: EndOffsets
+    tables: Tables, topics: Mapping[str, TopicInfo], landed: EndOffsets
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """Returns, by partition, the offset and Kafka's timestamp, in ms, of the last row that landed from it, if any."""
-    ids = {name: topic.id for name, topic in topics.items()}
     names = {topic.id: name for name, topic in topics.items()}
-    inside = within([Range(topic, number, max(0, end - _LOOK), end) for (topic, number), end in landed.items()], ids)
+    inside = within(Span(topics[name].id, number, max(0, end - _LOOK), end) for (name, number), end in landed.items())
 
     def rows(table: str) -> DataFrame:
-        read = spark.read.format("delta").load(f"{lake}/{table}").where(inside).where("received_time is not null")
+        read = tables.read(table).where(inside).where("received_time is not null")
         return read.select(*_PLACE, "offset", sf.unix_millis("received_time").alias("stamp"))
 
     last = rows(EVENTS).unionAll(rows(QUARANTINE)).groupBy(*_PLACE)

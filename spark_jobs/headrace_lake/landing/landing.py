@@ -7,29 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as sf
 
 from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicPartition
-from headrace_lake.kafka.start import places, within, without
 from headrace_lake.landing import freshness
 from headrace_lake.landing.freshness import Ages
-from headrace_lake.landing.gathered import gathered
-from headrace_lake.landing.landing_events import DedupStatus, EventsLanding
-from headrace_lake.landing.left_out import LeftOut, read
 from headrace_lake.landing.left_out import rows as left_out_rows
-from headrace_lake.landing.quarantine import RECORDS, Quarantine
-from headrace_lake.rows.keyed_counts import counts as counts_of
+from headrace_lake.landing.plan import DedupStatus, Execution, Plan
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.layout import BATCHES, DUPLICATES, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, DUPLICATES, SCHEMAS
 
 PROTOCOLS: Final = ("lumberjack", "forward", "courier", "logjam", "segment")
 """Protocols with a label of their own in metrics; every other lands as well, and is counted as `other`."""
@@ -61,28 +54,6 @@ class BatchResult:
     """How well duplicates are recognised now."""
 
 
-@dataclass(frozen=True)
-class LeftBehind:
-    """The records of a batch that a job which was shut out has landed or left out."""
-
-    places: DataFrame
-    counts: Mapping[TopicPartition, int]
-    since: datetime | None
-    """The earliest `landed_at` among them."""
-
-
-@dataclass(frozen=True)
-class QuarantineCounts:
-    """Counts of a batch's records for quarantine."""
-
-    records: Mapping[int, int] = field(default_factory=dict)
-    """Of the quarantine topic, by partition."""
-    reasons: Mapping[str, int] = field(default_factory=dict)
-    """Rows that landed, of both topics, by reason."""
-    left_out: Sequence[LeftOut] = ()
-    """Records that were erased before."""
-
-
 def described(batch: int, epoch: int, ranges: Sequence[Range]) -> str:
     """Returns the name of a batch's jobs on Spark's pages."""
     offsets = sum(item.end - item.start for item in ranges)
@@ -102,21 +73,20 @@ class Landing:
         *,
         checkpoint: Checkpoint,
         brokers: Brokers,
-        events: EventsLanding,
+        execution: Execution,
         stopping: Callable[[], bool],
         on_landed: Callable[[BatchResult], None],
     ) -> None:
         self._epoch = epoch
         self._checkpoint = checkpoint
         self._brokers = brokers
-        self._quarantine = Quarantine(epoch.topics, events.erased)
-        self._events = events
+        self._execution = execution
         self._stopping = stopping
         self._on_landed = on_landed
         self.failure: BaseException | None = None
         """The error of the last call that failed; Spark passes on only its text."""
 
-    def __call__(self, records: DataFrame, batch: int) -> None:
+    def __call__(self, records: Any, batch: int) -> None:
         """Lands `records` as the batch number `batch`. If this raises, the query ends, and the next epoch lands them."""
         try:
             self._land(records, batch)
@@ -124,7 +94,7 @@ class Landing:
             self.failure = error
             raise
 
-    def _land(self, records: DataFrame, batch: int) -> None:
+    def _land(self, records: Any, batch: int) -> None:
         if self._stopping():
             raise StoppingError("the job is stopping")
         began = time.monotonic()
@@ -136,26 +106,25 @@ class Landing:
             return
         self._check_contiguous(ranges)
         self._check_topics()
-        self._epoch.spark.sparkContext.setJobDescription(described(batch, self._epoch.number, ranges))
-        self._events.erased.refresh()
-        records = gathered(records, ranges)
-        landed_at = datetime.now(UTC)
-        left = self._left_behind(ranges)
-        rest = records if left is None else without(records, left.places, self._epoch.topics.ids)
-
-        found = self._events.land(rest, ranges, version, landed_at)
-        self._epoch.log.debug("events written", batch=batch)
-        quarantined = self._land_quarantine(rest, ranges, found.faulty, version, landed_at)
-        self._epoch.log.debug("quarantine written", batch=batch)
+        strays = self._epoch.among_strays(ranges)
+        if strays:
+            self._epoch.log.info("rows of an interrupted job left out")
+        plan = Plan(described(batch, self._epoch.number, ranges), version, ranges, datetime.now(UTC), strays)
+        left = self._execution.begin(records, plan)
+        try:
+            found = self._execution.events(plan)
+            self._epoch.log.debug("events written", batch=batch)
+            quarantined = self._execution.quarantine(plan, found.faulty)
+            self._epoch.log.debug("quarantine written", batch=batch)
+        finally:
+            self._execution.end()
         if left_out := [*found.left_out, *quarantined.left_out]:
-            self._epoch.fence.write(DUPLICATES, left_out_rows(left_out, landed_at), version)
-        counts = Counter({(self._epoch.topics.events, number): count for number, count in found.records.items()})
+            self._epoch.fence.write(DUPLICATES, left_out_rows(left_out, plan.landed_at), version)
+        names = {topic_id: name for name, topic_id in self._epoch.topics.ids.items()}
+        counts = Counter({(names[topic_id], number): held.rows for (topic_id, number), held in left.items()})
+        counts.update({(self._epoch.topics.events, number): count for number, count in found.records.items()})
         counts.update({(self._epoch.topics.quarantine, number): count for number, count in quarantined.records.items()})
-        since = landed_at
-        if left is not None:
-            counts.update(left.counts)
-            since = min(since, left.since or since)
-            left.places.unpersist()
+        since = min([plan.landed_at, *(held.since for held in left.values())])
         self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, since), version)
         self._epoch.log.debug("batch written", batch=batch)
         self._epoch.fence.check(version)
@@ -171,34 +140,9 @@ class Landing:
                 duplicates=Counter(each.protocol if each.protocol in PROTOCOLS else OTHER for each in found.left_out),
                 erased=found.erased,
                 reasons=quarantined.reasons,
-                dedup_status=self._events.dedup_status(),
+                dedup_status=self._execution.dedup_status(),
             )
         )  # fmt: skip
-
-    def _left_behind(self, ranges: list[Range]) -> LeftBehind | None:
-        """Returns the records of `ranges` that a job which was shut out has landed or left out; None if there cannot be any."""
-        if not self._epoch.among_strays(ranges):
-            return None
-        self._epoch.log.info("rows of an interrupted job left out")
-        inside = within(ranges, self._epoch.topics.ids)
-        there = places(self._epoch.spark, self._epoch.lake, inside).persist()
-        names = {topic_id: name for name, topic_id in self._epoch.topics.ids.items()}
-        counted = there.groupBy("topic_id", "partition").agg(sf.count(sf.lit(1)), sf.min("landed_at")).collect()
-        since = min((row[3].astimezone(UTC) for row in counted), default=None)
-        return LeftBehind(there, {(names[row[0]], row[1]): row[2] for row in counted}, since)
-
-    def _land_quarantine(
-        self, records: DataFrame, ranges: list[Range], faulty: int, version: int, landed_at: datetime
-    ) -> QuarantineCounts:
-        """Lands the quarantine topic's records, and the `faulty` ones among the events."""
-        decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
-        if decoded is None:
-            return QuarantineCounts()
-        observation = Observation()
-        rows = decoded.observe(observation, *self._quarantine.measures()).where(self._quarantine.wanted)
-        self._epoch.fence.write(QUARANTINE, rows.select(*SCHEMAS[QUARANTINE].names), version)
-        seen = dict(observation.get)
-        return QuarantineCounts(counts_of(seen[RECORDS]), self._quarantine.by_reason(seen), read(seen))
 
     def _summary(
         self, batch: int, ranges: list[Range], counts: Mapping[TopicPartition, int], landed_at: datetime

@@ -90,13 +90,15 @@ class Appender:
     def append(
         self,
         path: str,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | pa.Table | None,
         version: int,
         token: str,
         latest: Callable[[], int],
         accept: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """Appends `rows`, all or none; without rows it commits the version alone. `token` becomes the commit's `userMetadata`.
+        """Appends `rows`, all or none; without any, or with None, it commits the version alone.
+
+        `token` becomes the commit's `userMetadata`.
 
         Does nothing if the table already has this version or a later one; `latest` returns the table's current version. `accept`
         gets the paths of the files before they are committed, if `stepwise`; if it raises, they are not.
@@ -105,13 +107,19 @@ class Appender:
         if stepwise(self._spark):
             self._take_steps(path, rows, version, token, latest, accept)
             return
-        writer = self._frame(rows).write.format("delta").mode("append").option("userMetadata", token)
+        nothing = self._spark.read.format("delta").load(path).where("false")
+        writer = (
+            (nothing if rows is None else self._frame(rows))
+            .write.format("delta")
+            .mode("append")
+            .option("userMetadata", token)
+        )
         writer.option("txnAppId", self._app_id).option("txnVersion", version).save(path)
 
     def _take_steps(
         self,
         path: str,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | pa.Table | None,
         version: int,
         token: str,
         latest: Callable[[], int],
@@ -132,8 +140,12 @@ class Appender:
             getattr(transaction.readTxn(), "$plus$eq")(self._app_id)
             if latest() >= version:  # only now: a commit after the start of the transaction makes it fail
                 return
-            if isinstance(rows, pa.Table) and _fits(rows, str(transaction.metadata().schemaString())):
-                actions, tags = self._written(path, rows, version), scala.toScalaMap({})
+            txn = {"txn": {"appId": self._app_id, "version": version, "lastUpdated": round(time.time() * 1000)}}
+            tags = scala.toScalaMap({})
+            if rows is None:
+                actions = scala.toSeq(actions_of(self._spark, [txn]))
+            elif isinstance(rows, pa.Table) and _fits(rows, str(transaction.metadata().schemaString())):
+                actions = scala.toSeq(actions_of(self._spark, [txn, self._written(path, rows)]))
             else:
                 write = prepared(self._spark, log, self._frame(rows), settings)
                 data = write.writeAndReturnCommitData(transaction, spark, none, False)
@@ -148,8 +160,8 @@ class Appender:
     def _frame(self, rows: DataFrame | pa.Table) -> DataFrame:
         return rows if isinstance(rows, DataFrame) else self._spark.createDataFrame(rows).coalesce(1)
 
-    def _written(self, path: str, rows: pa.Table, version: int) -> Any:
-        """Returns the actions that append `rows`, whose file is written now. A file that is not committed stays for vacuum."""
+    def _written(self, path: str, rows: pa.Table) -> Mapping[str, Any]:
+        """Returns the action that adds the file of `rows`, written now. A file that is not committed stays for vacuum."""
         day = str(rows[DAY][0]) if DAY in rows.column_names else ""  # all are of one batch
         rows = rows.drop_columns([DAY]) if day else rows
         storage, name = Storage(self._spark), new_name(day)
@@ -161,14 +173,11 @@ class Appender:
             size = file.stat().st_size
             if not local:
                 storage.upload(str(file), f"{path}/{name}")
-        now = round(time.time() * 1000)
         added = {
-            "path": name, "partitionValues": {DAY: day} if day else {}, "size": size, "modificationTime": now,
-            "dataChange": True, "stats": json.dumps(_statistics(rows)),
+            "path": name, "partitionValues": {DAY: day} if day else {}, "size": size,
+            "modificationTime": round(time.time() * 1000), "dataChange": True, "stats": json.dumps(_statistics(rows)),
         }  # fmt: skip
-        txn = {"appId": self._app_id, "version": version, "lastUpdated": now}
-        actions = actions_of(self._spark, [{"txn": txn}, {"add": added}])
-        return java_class(self._spark, "org.apache.spark.api.python.PythonUtils").toSeq(actions)
+        return {"add": added}
 
 
 def _statistics(rows: pa.Table) -> dict[str, Any]:

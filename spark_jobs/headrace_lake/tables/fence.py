@@ -17,14 +17,12 @@ from typing import Final
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.altered import unless_altered
-from headrace_lake.tables.append import Appender
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import APP_ID
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.transaction_log import TransactionLog
 
 REPLAYED: Final = 1 << 31
@@ -51,12 +49,9 @@ def epoch_of(version: int) -> int:
 class Fence:
     """Claims an epoch in the tables, writes under it, and notices a newer one."""
 
-    def __init__(self, spark: SparkSession, lake: str) -> None:
-        self._storage = Storage(spark)
-        self._spark = spark
-        self._lake = lake
-        self._appender = Appender(spark, APP_ID)
-        self._logs = {name: TransactionLog(self._storage, f"{lake}/{name}") for name in SCHEMAS}
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._logs = {name: TransactionLog(tables.storage, tables.path(name)) for name in SCHEMAS}
 
     def epoch(self) -> int:
         """Returns the latest epoch of any table; 0 if none was claimed."""
@@ -72,7 +67,7 @@ class Fence:
         log.latest()
         return log.kept_from()
 
-    def claim(self, settle: Callable[[int], Mapping[str, DataFrame | pa.Table]] = lambda _: {}) -> int:
+    def claim(self, settle: Callable[[int], Mapping[str, pa.Table]] = lambda _: {}) -> int:
         """Claims the next epoch in every table and returns it.
 
         Once a table holds the claim, no older job can write to it. Raises `SupersededError` if another job claims at the
@@ -89,9 +84,7 @@ class Fence:
                     return epoch
         raise HaltError("the tables are too busy to claim: is another job landing on them?")
 
-    def _claim_in(
-        self, name: str, epoch: int, rows: DataFrame | pa.Table | None = None, seen: int | None = None
-    ) -> bool:
+    def _claim_in(self, name: str, epoch: int, rows: pa.Table | None = None, seen: int | None = None) -> bool:
         """Appends the claim, and `rows`, if any. False: a running job committed in between, so try again.
 
         `seen`: the last transaction that `rows` take into account.
@@ -102,10 +95,8 @@ class Fence:
             return latest if seen in {None, latest} else claim_of(epoch)  # then the append does nothing
 
         token = f"claim {epoch} {uuid.uuid4()}"
-        log, path = self._log(name), f"{self._lake}/{name}"
-        empty = self._spark.read.format("delta").load(path).where("false")
-        added = empty if rows is None else rows
-        _unless_overtaken(lambda: self._appender.append(path, added, claim_of(epoch), token, latest_now))
+        log = self._log(name)
+        _unless_overtaken(lambda: self._tables.append(name, rows, claim_of(epoch), token, latest_now))
         latest = log.latest()
         if token in log.tokens:
             return True
@@ -142,7 +133,7 @@ class Fence:
         """
         token = f"batch {version} {uuid.uuid4()}"
         latest = self._log(name).latest
-        _unless_overtaken(lambda: self._appender.append(f"{self._lake}/{name}", rows, version, token, latest, accept))
+        _unless_overtaken(lambda: self._tables.append(name, rows, version, token, latest, accept))
         self._check_committed(name, version)
         tokens = self._log(name).tokens
         if token not in tokens:

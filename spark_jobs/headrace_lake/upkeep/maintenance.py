@@ -21,14 +21,13 @@ from headrace_common.operations.log import Log as Logger
 from py4j.protocol import Py4JError
 from pyarrow import ArrowException
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.halt import SupersededError
-from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import epoch_of
 from headrace_lake.tables.layout import BATCHES, GAPS, SCHEMAS
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging import choice, compaction
@@ -81,8 +80,7 @@ class Maintenance:
 
     def __init__(
         self,
-        spark: SparkSession,
-        lake: str,
+        tables: Tables,
         settings: LakeSettings,
         *,
         epoch: int,
@@ -92,7 +90,7 @@ class Maintenance:
         agree: Callable[[], bool],
     ) -> None:
         """`agree`: whether the clocks agree. If not, nothing is deleted by time."""
-        self._spark = spark
+        self._lake = tables
         self._agree = agree
         self._settings = settings
         self._epoch: Final = epoch
@@ -103,19 +101,16 @@ class Maintenance:
         self._shrinkage: defaultdict[str, choice.Shrinkage] = defaultdict(choice.Shrinkage)  # by table
         self._looked = 0.0
         self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
-        self._storage = Storage(spark)
-        self._lake = lake
-        self._paths: dict[str, str] = {}
         self._tables: dict[str, Inventory] = {}
         self._cleaners: dict[str, retention.LogCleaner] = {}
         self._counted: dict[str, int] = {}  # files of each table that were added so far
         for name in SCHEMAS:
-            path = self._paths[name] = f"{lake}/{name}"
-            table = self._tables[name] = Inventory(self._storage, path, settings.file_bytes)
-            self._cleaners[name] = retention.LogCleaner(self._storage, path, table, settings.log_age)
+            path = tables.path(name)
+            table = self._tables[name] = Inventory(tables.storage, path, settings.file_bytes)
+            self._cleaners[name] = retention.LogCleaner(tables.storage, path, table, settings.log_age)
             self._counted[name] = 0
         for name, value in _SESSION.items():
-            spark.conf.set(name, value)
+            tables.spark.conf.set(name, value)
 
     def _dropped_by_day(self) -> list[str]:
         return [name for name in self._tables if name not in (BATCHES, GAPS)]
@@ -177,7 +172,7 @@ class Maintenance:
             for name in self._dropped_by_day():
                 table = self._tables[name]
                 if retention.due(table, first):
-                    yield "retain", name, partial(retention.drop, self._spark, self._paths[name], first)
+                    yield "retain", name, partial(retention.drop, self._lake, name, table, first)
         for name, cleaner in self._cleaners.items():
             if agree and cleaner.due():
                 yield "clean_log", name, partial(cleaner.clean, self._stopping)
@@ -189,19 +184,15 @@ class Maintenance:
             yield "compact", piece.table, partial(self._merge, piece)
         for name, table in self._tables.items():
             if agree and retention.vacuum_due(table, settings.vacuum_every):
-                yield (
-                    "vacuum",
-                    name,
-                    partial(
-                        retention.vacuum, self._spark, self._paths[name], table, settings.vacuum_age, self._stopping
-                    ),
-                )
+                yield "vacuum", name, partial(retention.vacuum, self._lake, name, settings.vacuum_age, self._stopping)
 
     def _merge(self, piece: choice.Piece) -> int:
         """Returns how many files it has added."""
-        path, table = self._paths[piece.table], self._tables[piece.table]
+        table = self._tables[piece.table]
         try:
-            size = compaction.merge(self._spark, path, piece, table, lambda: not self._stopping())
+            size = compaction.merge(
+                self._lake.spark, self._lake.path(piece.table), piece, table, lambda: not self._stopping()
+            )
         except InterruptedMergeError:
             return 0
         if size and piece.final:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.landing.landing import BatchResult
-from headrace_lake.landing.landing_events import DedupStatus
+from headrace_lake.landing.plan import DedupStatus
 from headrace_lake.upkeep.metrics import LakeMetrics
 
 STALLED: Final = 120.0

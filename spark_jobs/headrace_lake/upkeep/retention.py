@@ -8,14 +8,9 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
-from headrace_lake.spark.jvm import cancelled_if
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.altered import set_properties
-from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY
+from headrace_lake.tables.layout import CHECKPOINT_EVERY
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
 from headrace_lake.upkeep.inventory import Inventory
 
@@ -39,16 +34,19 @@ def due(inventory: Inventory, first: date) -> bool:
     return any(day and day < first.isoformat() for day in inventory.days)
 
 
-def drop(spark: SparkSession, path: str, first: date) -> None:
-    """Drops the days before `first` from the table at `path`. No commit reads or writes a data file. Blocks.
+def drop(tables: Tables, name: str, inventory: Inventory, first: date) -> None:
+    """Drops the days before `first` from the table `name`. No commit reads or writes a data file. Blocks.
 
-    The transaction excuses the rows.
+    The transaction excuses the rows. A job that has taken over may have dropped more: then it is not committed.
     """
-    nothing = spark.read.format("delta").load(path).where("false")
-    said = nothing.write.format("delta").mode("append").option("userMetadata", f"retain {first}")
-    # a job that has taken over may have dropped more: Delta skips the write then
-    said.option("txnAppId", RETAINED_APP).option("txnVersion", (first - date(1970, 1, 1)).days).save(path)
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
+
+    def kept_from() -> int:
+        inventory.latest()
+        return inventory.kept_from()
+
+    days = (first - date(1970, 1, 1)).days
+    tables.append(name, None, days, f"retain {first}", kept_from, app=RETAINED_APP)
+    tables.delete_days(name, first)
 
 
 def vacuum_due(inventory: Inventory, every: float) -> bool:
@@ -60,21 +58,15 @@ def vacuum_due(inventory: Inventory, every: float) -> bool:
     return not 0 <= time.time() - last < every
 
 
-def vacuum(spark: SparkSession, path: str, inventory: Inventory, age: float, stopping: Callable[[], bool]) -> None:
-    """Deletes the files of the table at `path` that no version of the last `age` seconds needs.
+def vacuum(tables: Tables, name: str, age: float, stopping: Callable[[], bool]) -> None:
+    """Deletes the files of the table `name` that no version of the last `age` seconds needs.
 
     These are the files that compaction and retention removed, and those that killed jobs left. Blocks: it lists the table. If
     `stopping`, it ends soon, without its end being noted: the next run begins again.
     """
-    set_properties(spark, path, {_TOMBSTONES: f"interval {int(age)} seconds"})
-    try:
-        with cancelled_if(spark, stopping):
-            spark.sql(f"VACUUM delta.`{path}`")
-    except (PySparkException, Py4JJavaError):
-        if not stopping():
-            raise
-        return
-    set_properties(spark, path, {VACUUMED_AT: str(int(time.time()))})
+    tables.set_properties(name, {_TOMBSTONES: f"interval {int(age)} seconds"})
+    if tables.vacuum(name, stopping):
+        tables.set_properties(name, {VACUUMED_AT: str(int(time.time()))})
 
 
 class LogCleaner:

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Final, Self
 
 from headrace_common.operations.log import Log
-from pyspark.sql import SparkSession
 
-from headrace_lake.configuration.settings import LakeProcessSettings, location
+from headrace_lake.configuration.settings import LakeProcessSettings
 from headrace_lake.kafka.source import Brokers
 from headrace_lake.landing.landing import BatchResult
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
@@ -31,7 +31,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
 
     def __init__(
         self,
-        spark: SparkSession,
+        tables: Tables,
         settings: LakeProcessSettings,
         *,
         epoch: int,
@@ -41,7 +41,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         log: Log,
         stopping: Callable[[], bool],
     ) -> None:
-        self._spark = spark
+        self._spark = tables.spark
         self._health = health
         self._log = log
         self._begun = False
@@ -50,7 +50,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._group_reporter.landed(landed_before)
         self._clocks = ClockGuard(brokers, health.metrics, log)
         self._maintenance = Maintenance(
-            spark, location(settings.lake.path), settings.lake, epoch=epoch, metrics=health.metrics, log=log,
+            tables, settings.lake, epoch=epoch, metrics=health.metrics, log=log,
             stopping=stopping, agree=self._clocks.agree,
         )  # fmt: skip
         self._beside = ThreadPoolExecutor(1, "maintenance", _give_way)

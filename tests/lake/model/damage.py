@@ -14,11 +14,10 @@ from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from headrace_lake.tables.properties import APP_ID, RETAINED_APP
 
-from tests.lake.model.frames import Rows
-from tests.lake.model.judge import in_range, place_of
-from tests.lake.model.tables import Disk, Table
+from tests.lake.model.judge import in_range
+from tests.lake.model.lists import place_of
+from tests.lake.model.tables import Disk, Row, Rows, Table
 
-Row = dict[str, Any]
 TABLES = (EVENTS_TABLE, QUARANTINE_TABLE, DUPLICATES)
 _1970 = date(1970, 1, 1).toordinal()
 

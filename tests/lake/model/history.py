@@ -17,10 +17,10 @@ from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
 from tests.contract.waiting import there
-from tests.lake.model.commands import Eraser, Place, Replayer
 from tests.lake.model.damage import DAMAGES, Damaged
-from tests.lake.model.job import HORIZON, SLACK, Run, World
-from tests.lake.model.judge import Judge, place_of
+from tests.lake.model.job import SLACK, Run, World, eraser, replayer
+from tests.lake.model.judge import Judge
+from tests.lake.model.lists import HORIZON, Place, place_of
 from tests.lake.model.prover import contradictions
 from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
@@ -270,7 +270,7 @@ class History:
 
     def start_eraser(self, lake: str, wanted: set[Place]) -> Process:
         def body() -> None:
-            Eraser(self.world, lake, wanted).run()
+            eraser(self.world, lake, wanted).run()
             self.erased += 1
 
         return self.stage.start("eraser", lambda: self.once("eraser", body))
@@ -288,7 +288,7 @@ class History:
         if stops:
             self.stage.kill(self.jobs[f"{lake}-checkpoint"])
         self.pass_time(self.chance.choice((0, 0, 20)))
-        self.command("replay", Replayer(self.world, lake).run)
+        self.command("replay", replayer(self.world, lake).run)
         self.pass_time(self.chance.choice((0, 30, 100, 300)))
         if stops:
             self.begin(lake)
@@ -367,7 +367,7 @@ class History:
             self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))
             if self.world.lost[lake]:
                 self.last(
-                    self.stage.start("replay", lambda lake=lake: self.once("replay", Replayer(self.world, lake).run))
+                    self.stage.start("replay", lambda lake=lake: self.once("replay", replayer(self.world, lake).run))
                 )
             self.last(self.start_eraser(lake, set()))
             judge = Judge(self.world, lake)

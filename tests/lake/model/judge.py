@@ -10,30 +10,22 @@ from typing import Any
 
 from headrace_lake.kafka.start import CLAIM
 from headrace_lake.tables.erasures import ERASURES
-from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, GAPS, KEY
+from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, GAPS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
-from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP
 from headrace_lake.upkeep.clocks import TOLERANCE
 
-from tests.lake.model.frames import Rows
-from tests.lake.model.job import HORIZON, World
-from tests.lake.model.tables import Table
+from tests.lake.model.job import World
+from tests.lake.model.lists import COVERED, HORIZON, Place, place_of
+from tests.lake.model.tables import Rows, Table
 from tests.lake.model.topics import Topic
 
-Place = tuple[str, int, int]
 _1970 = date(1970, 1, 1)
-COVERED = (EVENTS_TABLE, QUARANTINE_TABLE, DUPLICATES)
 
 
 def in_range(place: Place, line: Mapping[str, Any], topic_id: str) -> bool:
     """Whether `place` lies in the range of a line of `batches`."""
     return place[:2] == (topic_id, line["partition"]) and bool(line["from"] <= place[2] < line["to"])
-
-
-def place_of(row: Mapping[str, Any]) -> Place:
-    topic, partition, offset = (row[name] for name in KEY)
-    return topic, partition, offset
 
 
 class Judge:

@@ -13,7 +13,8 @@ from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.properties import APP_ID
 from pyspark.errors import PySparkException
 
-from tests.lake.model.frames import Rows
+Row = dict[str, Any]
+Rows = list[Row]
 
 ROW_BYTES = 100
 """The size of a row in a file."""
@@ -47,13 +48,11 @@ class Table:
     stored: dict[str, Rows] = field(default_factory=dict)
     """The files that were ever written."""
     properties: dict[str, str] = field(default_factory=dict)
-    columns: dict[str, str] = field(default_factory=dict)
-    """Name -> type, where somebody asks for it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Table:
         return Table(
             self.id, self.now, list(self.commits), list(self.changes), dict(self.files), dict(self.stored),
-            dict(self.properties), dict(self.columns),
+            dict(self.properties),
         )  # fmt: skip
 
     @property
@@ -80,8 +79,7 @@ class Table:
         ]
         if change.altered:
             self.properties = {**self.properties, **properties}
-            schema = json.dumps({"fields": [{"name": name, "metadata": {}} for name in self.columns]})
-            actions.append({"metaData": {"id": self.id, "configuration": self.properties, "schemaString": schema}})
+            actions.append({"metaData": {"id": self.id, "configuration": self.properties}})
         if change.app:
             actions.append({"txn": {"appId": change.app, "version": change.version}})
         gone = {path: ROW_BYTES * len(self.files.pop(path, ())) for path in sorted(change.removed)}
@@ -116,7 +114,6 @@ class Transaction:
         removed: Iterable[str] = (),
         read: Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
-        columns: Mapping[str, str] | None = None,
         version: int = 0,
         token: str = "",
         moves: bool = False,
@@ -136,7 +133,6 @@ class Transaction:
             raise PySparkException(message="ConcurrentDeleteReadException")
         rows = () if moves else tuple(added)
         change = Change(table.now(), self._app, version, rows, gone, properties is not None)
-        table.columns |= columns or {}
         table.write(change, token, properties or {}, added, table.now() if moment is None else moment)
 
 
@@ -149,21 +145,14 @@ class Disk:
         self._step = step
         self._now = now
 
-    def make(
-        self, path: str, columns: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
-    ) -> None:
+    def make(self, path: str) -> None:
         """Makes a table, if there is none."""
         if path not in self.tables:
             table = self.tables[path] = Table(path, self._now)
-            table.begin().commit(properties=properties or {}, columns=columns)
+            table.begin().commit(properties={})
 
     def table(self, path: str) -> Table:
         return self.tables[path]
-
-    def stored(self, path: str) -> Rows:
-        """The rows of the file at `path`, whether its table needs it or not."""
-        folder = next(table for table in self.tables if path.startswith(f"{table}/"))
-        return self.tables[folder].stored[path.removeprefix(f"{folder}/")]
 
     def copy(self, source: str, target: str) -> None:
         """Copies all tables, or all files, below `source`."""

@@ -1,0 +1,183 @@
+"""The lake's tables by Spark and Delta: what decisions ask of them, and what they do to them.
+
+The answers are plain values, so that a decision needs no Spark. The model of `tests/lake` has the same methods over lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from headrace_common.record.contract import GapReason
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.spark.jvm import cancelled_if
+from headrace_lake.spark.literals import quoted
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import altered
+from headrace_lake.tables.append import Appender
+from headrace_lake.tables.erasures import with_erased
+from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, EVENTS, GAPS, KEY, QUARANTINE
+from headrace_lake.tables.properties import APP_ID
+from headrace_lake.tables.transaction_log import live_rows
+
+ENDLESS: Final = (1 << 63) - 1
+"""No offset is beyond it."""
+
+
+class Span(NamedTuple):
+    """Offsets of one partition, from `start` up to but not including `end`."""
+
+    topic_id: str
+    partition: int
+    start: int
+    end: int = ENDLESS
+
+
+class Sums(NamedTuple):
+    """The lines of `batches` of one partition, or its gaps of one reason, summed up."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    reason: str
+    """Empty for `batches`."""
+    start: int
+    end: int | None
+    """None: unknown, of a topic that no longer exists."""
+    length: int
+    rows: int
+    number: int
+    """The last of `batches`; 0 of gaps."""
+    time: int | None = None
+    """When the landing of its newest batch began, in Unix ms; None if no line covers an offset."""
+
+
+class Held(NamedTuple):
+    """The records of one partition that have landed, were left out, or were erased."""
+
+    rows: int
+    last: int
+    """Their last offset."""
+    since: datetime
+    """The earliest `landed_at` among them."""
+
+
+class Tables:
+    """The tables of one lake. Every call blocks on storage, and most run a query."""
+
+    def __init__(self, spark: SparkSession, lake: str) -> None:
+        self.spark = spark
+        self.lake = lake
+        self.storage = Storage(spark)
+
+    def path(self, name: str) -> str:
+        """Returns where the table `name` is."""
+        return f"{self.lake}/{name}"
+
+    def read(self, name: str) -> DataFrame:
+        """Returns the rows of the table `name`."""
+        return self.spark.read.format("delta").load(self.path(name))
+
+    def append(
+        self,
+        name: str,
+        rows: DataFrame | pa.Table | None,
+        version: int,
+        token: str,
+        latest: Callable[[], int],
+        accept: Callable[[Sequence[str]], None] | None = None,
+        *,
+        app: str = APP_ID,
+    ) -> None:
+        """Appends `rows` to the table `name` under a transaction version of `app`; see `Appender.append`."""
+        Appender(self.spark, app).append(self.path(name), rows, version, token, latest, accept)
+
+    def is_empty(self, name: str) -> bool:
+        """Returns whether the table `name` has no row."""
+        return self.read(name).isEmpty()
+
+    def sums(self) -> list[Sums]:
+        """Returns what `batches` and the accepted gaps cover, by partition. One query."""
+        place = ("topic", "topic_id", "partition")
+        nothing = sf.lit(None).cast("bigint")
+        offsets = (*place, "from", "to")
+        landed = live_rows(self.spark, self.path(BATCHES), (*offsets, "number", "landed_at"))
+        batches = landed.withColumn("time", sf.unix_millis("landed_at")).select(
+            *offsets, "number", "time", sf.lit("").alias("reason")
+        )
+        accepted = live_rows(self.spark, self.path(GAPS), (*offsets, "reason"))
+        accepted = accepted.select(*offsets, sf.lit(0).alias("number"), nothing.alias("time"), "reason")
+        counts = sf.col("to").isNotNull() | (sf.col("reason") == str(GapReason.RECREATED))
+        rows = (
+            batches.unionAll(accepted).where(counts).groupBy(*place, "reason")
+            .agg(
+                sf.min("from"), sf.max("to"), sf.sum(sf.col("to") - sf.col("from")), sf.count(sf.lit(1)), sf.max("number"),
+                sf.max(sf.when(sf.col("from") < sf.col("to"), sf.col("time"))),
+            )
+            .collect()
+        )  # fmt: skip
+        return [Sums(*row) for row in rows]
+
+    def held(self, spans: Iterable[Span]) -> dict[tuple[str, int], Held]:
+        """Returns what the tables hold of `spans`, by Kafka's id of the topic and partition, where they hold anything."""
+        return held_in(self.places(spans))
+
+    def places(self, spans: Iterable[Span]) -> DataFrame:
+        """Returns (topic_id, partition, offset, landed_at) of all in `spans` that has landed, was left out, or was erased."""
+        inside = within(spans)
+        events, rejects, left_out = (
+            with_erased(
+                self.spark, self.lake, name, self.read(name).where(inside).select(*KEY, "landed_at"), inside
+            )
+            for name in (EVENTS, QUARANTINE, DUPLICATES)
+        )  # fmt: skip
+        return events.unionAll(rejects).unionAll(left_out)
+
+    def set_properties(self, name: str, wanted: Mapping[str, str]) -> None:
+        """Sets the properties `wanted` of the table `name`, in a commit of their own, unless it has them."""
+        altered.set_properties(self.spark, self.path(name), wanted)
+
+    def delete_days(self, name: str, first: date) -> None:
+        """Deletes the days before `first` from the table `name`. The commit reads or writes no data file."""
+        self.spark.sql(f"DELETE FROM delta.`{self.path(name)}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
+
+    def vacuum(self, name: str, stopping: Callable[[], bool]) -> bool:
+        """Deletes the files of the table `name` that no version needs. Returns whether it has ended: soon if `stopping`."""
+        try:
+            with cancelled_if(self.spark, stopping):
+                self.spark.sql(f"VACUUM delta.`{self.path(name)}`")
+        except (PySparkException, Py4JJavaError):
+            if not stopping():
+                raise
+            return False
+        return True
+
+
+def held_in(there: DataFrame) -> dict[tuple[str, int], Held]:
+    """Returns the places `there` by partition."""
+    counted = there.groupBy("topic_id", "partition").agg(
+        sf.count(sf.lit(1)), sf.max("offset"), sf.min("landed_at")
+    )  # fmt: skip
+    return {(row[0], row[1]): Held(row[2], row[3], row[4].astimezone(UTC)) for row in counted.collect()}
+
+
+def within(spans: Iterable[Span]) -> str:
+    """Returns SQL: a row has its place in `spans`. Plain comparisons, so that Delta can skip files by their statistics."""
+    conditions = (
+        f"(topic_id = {quoted(topic_id)} and partition = {number} and offset >= {start} and offset < {end})"
+        for topic_id, number, start, end in spans
+    )
+    return " or ".join(conditions) or "false"
+
+
+def without(records: DataFrame, there: DataFrame, ids: Mapping[str, str]) -> DataFrame:
+    """Returns Kafka's `records` whose places are not `there`; `ids`: topic -> Kafka's id of it."""
+    cases = " ".join(f"when {quoted(name)} then {quoted(topic_id)}" for name, topic_id in ids.items())
+    keyed = records.withColumn("topic_id", sf.expr(f"case topic {cases} end"))
+    return keyed.join(sf.broadcast(there.select(*KEY)), list(KEY), "left_anti")

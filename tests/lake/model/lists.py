@@ -1,0 +1,409 @@
+"""What Spark does for the job, over lists: questions to the tables, and rows that are written to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from datetime import date, datetime
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import pyarrow as pa
+from headrace_lake.commands.erase_rows import Found
+from headrace_lake.commands.replay_plan import BatchRange, ReplayResult, Step
+from headrace_lake.dedup.index import IndexState
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.source import TopicInfo
+from headrace_lake.kafka.start import spans
+from headrace_lake.landing.left_out import LeftOut
+from headrace_lake.landing.plan import DedupStatus, EventCounts, Execution, Plan, QuarantineCounts
+from headrace_lake.rows.decode import Topics
+from headrace_lake.tables.altered import unless_altered
+from headrace_lake.tables.erasures import ERASURES
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, GAPS, KEY
+from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
+from headrace_lake.tables.on_spark import Held, Span, Sums
+from headrace_lake.tables.properties import APP_ID, ERASED_APP
+from headrace_lake.upkeep.merging.rewrite import Check, Files
+
+from tests.lake.model.stage import Killed
+from tests.lake.model.tables import Disk, Row, Rows
+
+Place = tuple[str, int, int]
+COVERED = (EVENTS_TABLE, QUARANTINE_TABLE, DUPLICATES)
+HORIZON = 600.0
+"""Seconds within which the same event is recognised (`LAKE__DEDUP_HORIZON`)."""
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    topic, partition, offset = (row[name] for name in KEY)
+    return topic, partition, offset
+
+
+class World(Protocol):
+    """All that outlives a process."""
+
+    disk: Disk
+    orphans: list[Callable[[], None]]
+
+    def records(self, ranges: Iterable[Range], ids: Mapping[str, str] | None = None) -> Callable[[], Rows]: ...
+    def step(self) -> None: ...
+    def chance(self) -> float: ...
+    def now(self) -> float: ...
+
+
+def commit(world: World, act: Callable[[], None]) -> None:
+    """A commit, in a step. A kill leaves it under way: it may be made at any later time, or never."""
+    try:
+        world.step()
+    except Killed:
+        if world.chance() < 0.5:
+            world.orphans.append(act)
+        raise
+    act()
+    world.step()
+
+
+class Lists:
+    """In place of `Tables`. Each question, and each part of a write, is a step."""
+
+    def __init__(self, world: World, lake: str) -> None:
+        self.world = world
+        self.lake = lake
+        self.storage = world.disk
+        # what compaction asks of Spark beside `by_arrow`
+        hadoop = SimpleNamespace(hadoopConfiguration=dict)
+        self.spark = SimpleNamespace(world=world, conf=SimpleNamespace(set=lambda *_: None), _jsc=hadoop)
+
+    def path(self, name: str) -> str:
+        return f"{self.lake}/{name}"
+
+    def read(self, name: str) -> Rows:
+        self.world.step()
+        return self.world.disk.table(self.path(name)).rows
+
+    def append(
+        self,
+        name: str,
+        rows: Rows | pa.Table | None,
+        version: int,
+        token: str,
+        latest: Callable[[], int],
+        accept: None = None,
+        *,
+        app: str = APP_ID,
+    ) -> None:
+        transaction = self.world.disk.table(self.path(name)).begin(app)
+        self.world.step()
+        if latest() >= version:
+            return
+        data = [] if rows is None else rows if isinstance(rows, list) else rows.to_pylist()
+        for row in data:
+            if DAY in row:
+                row[DAY] = str(row[DAY])  # as in all of the model
+
+        def act() -> None:
+            transaction.commit(data, version=version, token=token, moment=self.world.now())
+
+        commit(self.world, act)
+
+    def is_empty(self, name: str) -> bool:
+        return not self.read(name)
+
+    def sums(self) -> list[Sums]:
+        lines: dict[tuple[Any, ...], Rows] = {}
+        for row in [*self.read(BATCHES), *self.read(GAPS)]:
+            if row["to"] is not None or row["reason"] == "recreated":
+                key = row["topic"], row["topic_id"], row["partition"], str(row.get("reason") or "")
+                lines.setdefault(key, []).append(row)
+        return [Sums(*key, *_summed(rows)) for key, rows in lines.items()]
+
+    def places(self, given: Iterable[Span]) -> dict[Place, datetime]:
+        """Place -> `landed_at` of all that has landed, was left out, or was erased."""
+        inside = list(given)
+        found = {place_of(row): row["landed_at"] for name in COVERED for row in self.read(name)}
+        found |= {place: at for name in COVERED for place, at in self.erased(name).items() if place not in found}
+        return {
+            place: at for place, at in found.items()
+            if any(place[:2] == span[:2] and span.start <= place[2] < span.end for span in inside)
+        }  # fmt: skip
+
+    def held(self, given: Iterable[Span]) -> dict[tuple[str, int], Held]:
+        return held_in(self.places(given))
+
+    def erasures(self) -> Rows:
+        """Lines that list anything; none without the table."""
+        there = self.path(ERASURES) in self.world.disk.tables
+        return [row for row in self.read(ERASURES) if row["offsets"]] if there else []
+
+    def erased(self, name: str) -> dict[Place, datetime]:
+        """Place -> `landed_at` of what was erased from a table."""
+        listed: dict[Place, datetime] = {}
+        for row in self.erasures():
+            for offset in row["offsets"] if row["table"] == name else ():
+                place = row["topic_id"], row["partition"], offset
+                listed[place] = min(listed.get(place, row["landed_at"]), row["landed_at"])
+        return listed
+
+    def erased_ids(self) -> set[str]:
+        return {name for row in self.erasures() for name in row["ids"]}
+
+    def set_properties(self, name: str, wanted: Mapping[str, str]) -> None:
+        table = self.world.disk.table(self.path(name))
+        transaction = table.begin()
+        self.world.step()
+        if wanted.items() - table.properties.items():
+
+            def act() -> None:
+                transaction.commit(properties=wanted, moment=self.world.now())
+
+            unless_altered(lambda: commit(self.world, act))
+
+    def delete_days(self, name: str, first: date) -> None:
+        table = self.world.disk.table(self.path(name))
+        transaction = table.begin()
+        gone = [file for file in table.files if day_of(file) < first.isoformat()]
+        self.world.step()
+        if gone:
+            commit(self.world, lambda: transaction.commit(removed=gone, moment=self.world.now()))
+
+    def vacuum(self, name: str, stopping: Callable[[], bool]) -> bool:
+        return True
+
+
+def _summed(rows: Rows) -> tuple[Any, ...]:
+    """The rest of `Sums`."""
+    lengths = [row["to"] - row["from"] for row in rows if row["to"] is not None]
+    times = [int(row["landed_at"].timestamp() * 1000) for row in rows if "batch" in row and row["from"] < row["to"]]
+    end = max((row["to"] for row in rows if row["to"] is not None), default=None)
+    last = max(row.get("number") or 0 for row in rows)
+    return min(row["from"] for row in rows), end, sum(lengths), len(rows), last, max(times, default=None)
+
+
+def held_in(there: Mapping[Place, datetime]) -> dict[tuple[str, int], Held]:
+    parts: dict[tuple[str, int], list[tuple[int, datetime]]] = {}
+    for (topic_id, number, offset), at in there.items():
+        parts.setdefault((topic_id, number), []).append((offset, at))
+    return {
+        part: Held(len(rows), max(offset for offset, _ in rows), min(at for _, at in rows))
+        for part, rows in parts.items()
+    }
+
+
+def day_of(file: str) -> str:
+    return file.partition("/")[0].removeprefix(f"{DAY}=")
+
+
+def merged(spark: Any, files: Files, form: object, statistics: object, *, there: Check, going_on: Check) -> int:
+    """In place of `rewrite.by_arrow`."""
+    world: World = spark.world
+    table = world.disk.table(files.path)
+    rows = [row for file in files.sizes for row in table.stored[file]]
+    world.step()
+    transaction = table.begin()
+    world.step()
+    if not there():
+        return 0
+    commit(world, lambda: transaction.commit(rows, removed=files.sizes, moves=True, moment=world.now()))
+    return sum(files.sizes.values())
+
+
+class Ids:
+    """An index that forgets nothing: a place is no duplicate of itself."""
+
+    def __init__(self, tables: Lists, topic_id: str, since: int) -> None:
+        self._known: dict[str, tuple[int, Any]] = {}
+        for row in tables.read(EVENTS_TABLE):
+            if row["received_time"] >= since:
+                place = (row["partition"], row["offset"]) if row["topic_id"] == topic_id else None
+                self._known[row["event_id"]] = row["received_time"], place
+
+    def is_again(self, row: Row) -> bool:
+        place, time = (row["partition"], row["offset"]), row["received_time"]
+        known = self._known.get(row["event_id"])
+        if known is not None and abs(known[0] - time) <= HORIZON * 1000:
+            return bool(known[1] != place)
+        self._known[row["event_id"]] = time, place
+        return False
+
+
+class OnLists(Execution):
+    """Lands batches. A record without an id is no event."""
+
+    def __init__(self, tables: Lists, fence: Fence, topics: Topics, ids: Ids) -> None:
+        self._tables = tables
+        self._fence = fence
+        self._topics = topics
+        self._ids = ids
+        self._erased: Set[str] = set()
+        self._records: Callable[[], Rows] = list
+        self._there: Mapping[Place, datetime] = {}
+
+    def begin(self, records: Any, plan: Plan) -> Mapping[tuple[str, int], Held]:
+        self._erased = self._tables.erased_ids()
+        self._there = self._tables.places(spans(plan.ranges, self._topics.ids)) if plan.strays else {}
+        self._records = lambda: [row for row in records() if place_of(row) not in self._there]
+        return held_in(self._there)
+
+    def events(self, plan: Plan) -> EventCounts:
+        if not any(item.topic == self._topics.events for item in plan.ranges):
+            return EventCounts()
+        rows = [row for row in self._records() if row["topic"] == self._topics.events]
+        wanted: Rows = []
+        again: Rows = []
+        erased = 0
+        for row in rows:
+            if not row["event_id"]:
+                continue
+            resent, gone = self._ids.is_again(row), row["event_id"] in self._erased
+            erased += gone
+            (again if resent or gone else wanted).append(row)
+        self._fence.write(EVENTS_TABLE, landed(wanted, plan.landed_at, protocol="forward"), plan.version)
+        return EventCounts(
+            Counter(row["partition"] for row in rows), len(wanted), sum(not row["event_id"] for row in rows), left_out(again),
+            newest=max((row["received_time"] for row in rows), default=None), erased=erased,
+        )  # fmt: skip
+
+    def quarantine(self, plan: Plan, faulty: int) -> QuarantineCounts:
+        if not faulty and not any(item.topic == self._topics.quarantine for item in plan.ranges):
+            return QuarantineCounts()
+        rows = [row for row in self._records() if row["topic"] == self._topics.quarantine or not row["event_id"]]
+        self._fence.write(QUARANTINE_TABLE, landed(rows, plan.landed_at, id=""), plan.version)
+        return QuarantineCounts(Counter(row["partition"] for row in rows if row["topic"] == self._topics.quarantine))
+
+    def end(self) -> None:
+        pass
+
+    def dedup_status(self) -> DedupStatus:
+        return DedupStatus(IndexState(0, 0, None), HORIZON, short=False)
+
+
+def landed(rows: Rows, at: datetime, **more: str) -> Rows:
+    return [{**row, "landed_at": at, DAY: at.date().isoformat(), **more} for row in rows]
+
+
+def left_out(rows: Rows) -> list[LeftOut]:
+    return [LeftOut(*place_of(row), row["event_id"], "forward") for row in rows]
+
+
+class ErasureLists:
+    """In place of `ErasureRows`: names the records at `wanted`."""
+
+    def __init__(self, tables: Lists, wanted: Set[Place]) -> None:
+        self._tables = tables
+        self._wanted = wanted
+        self._found: Rows = []
+
+    def erasures(self) -> int:
+        there = self._tables.path(ERASURES) in self._tables.world.disk.tables
+        return len({row["erasure"] for row in self._tables.read(ERASURES)}) if there else 0
+
+    def find(self, _: object) -> list[Found]:
+        tables = {name: self._tables.read(name) for name in (EVENTS_TABLE, QUARANTINE_TABLE)}
+        gone = self._tables.erased_ids()
+        gone |= {row["event_id"] for row in tables[EVENTS_TABLE] if place_of(row) in self._wanted}
+        lines: dict[tuple[Any, ...], Row] = {}
+        for table, rows in tables.items():
+            listed = self._tables.erased(table)
+            for row in rows:
+                events = table == EVENTS_TABLE
+                if (row["event_id"] not in gone if events else place_of(row) not in self._wanted) or place_of(
+                    row
+                ) in listed:
+                    continue
+                names = ("topic", "topic_id", "partition", "landed_at")
+                line = {"table": table, **{name: row[name] for name in names}, "rows": 0, "offsets": [], "ids": []}
+                line = lines.setdefault((table, *(row[name] for name in names)), line)
+                line["rows"] += 1
+                line["offsets"].append(row["offset"])
+                line["ids"] += [row["event_id"]] if events else []
+        self._found = list(lines.values())
+        return [Found(row["table"], row["topic"], row["partition"], row["rows"], 1, "", "") for row in self._found]
+
+    def list_found(self, own: Mapping[str, str], number: int, latest: Callable[[], int]) -> None:
+        self._tables.world.disk.make(self._tables.path(ERASURES))
+        nothing = dict.fromkeys(("table", "topic", "topic_id", "partition", "landed_at", "offsets", "ids"))
+        rows = [{**row, **own} for row in self._found or [{**nothing, "rows": 0}]]
+        self._tables.append(ERASURES, rows, number, own["erasure"], latest, app=ERASED_APP)
+
+    def is_listed(self, erasure: str) -> bool:
+        return any(row["erasure"] == erasure for row in self._tables.read(ERASURES))
+
+    def left(self, table: str) -> dict[str, int]:
+        listed = self._tables.erased(table)
+        return Counter(row[DAY] for row in self._tables.read(table) if place_of(row) in listed)
+
+    def delete(self, table: str, days: Iterable[str]) -> None:
+        """Writes new files with the other rows."""
+        world, there = self._tables.world, self._tables.world.disk.table(self._tables.path(table))
+        transaction = there.begin()
+        looked = {file: rows for file, rows in there.files.items() if day_of(file) in days}
+        listed = self._tables.erased(table)
+        kept = {file: [row for row in rows if place_of(row) not in listed] for file, rows in looked.items()}
+        gone = [file for file, rows in kept.items() if len(rows) < len(looked[file])]
+        rest = [row for file in gone for row in kept[file]]
+        if gone:
+            commit(
+                world,
+                lambda: transaction.commit(rest, removed=gone, read=looked, moves=True, moment=world.now()),
+            )
+
+    def close(self) -> None:
+        pass
+
+
+class ReplayLists:
+    """In place of `ReplayRows`."""
+
+    def __init__(self, tables: Lists, brokers: Any, settings: Any) -> None:
+        self.tables = tables
+        self.brokers = brokers
+        self.settings = settings
+        self._fence = Fence(tables)  # type: ignore[arg-type]
+
+    def lines(
+        self, _: object, topics: Mapping[str, TopicInfo], __: object, starts: Mapping[Any, int], ___: object
+    ) -> Iterator[BatchRange]:
+        order = ("epoch", "batch", "topic_id", "partition", "from")
+        for row in sorted(self.tables.read(BATCHES), key=lambda row: [row[name] for name in order]):
+            start = starts.get((row["topic"], row["partition"]))
+            if start is not None and row["topic_id"] == topics[row["topic"]].id and row["to"] > start:
+                place = (row["topic"], row["topic_id"], row["partition"], row["from"], row["to"], row["landed_at"])
+                yield BatchRange(*place, first_held=row["from"])
+
+    def restore(self, topics: Topics, step: Step, *, apply: bool, check: Callable[[], None]) -> ReplayResult:
+        gone = self.tables.erased_ids()
+        ranges = [Range(*place, *pair) for place, pair in step.ranges.items()]
+        there = self.tables.places(spans(ranges, topics.ids))
+        missing = [row for row in self.tables.world.records(ranges)() if place_of(row) not in there]
+        events = [row for row in missing if row["topic"] == topics.events and row["event_id"]]
+        rejects = [row for row in missing if row["topic"] == topics.quarantine or not row["event_id"]]
+        known = [*self.tables.read(EVENTS_TABLE), *events]
+        again = [row for row in events if row["event_id"] in gone or _is_resend(row, known, events)]
+        wanted = [row for row in events if row not in again]
+        check()
+        left = [{**dict(zip(KEY, place_of(row), strict=True)), "event_id": row["event_id"]} for row in again]
+        for name, rows, more in (
+            (DUPLICATES, left, {}),
+            (EVENTS_TABLE, wanted, {"protocol": "forward"}),
+            (QUARANTINE_TABLE, rejects, {"id": ""}),
+        ):
+            if rows:
+                self._fence.write(name, landed(rows, step.landed_at, **more), step.version)
+        return ReplayResult(0, len(wanted), len(rejects), len(again))
+
+
+def _is_resend(row: Row, known: Rows, step: Rows) -> bool:
+    """Whether a copy is in the table, or earlier in the step."""
+
+    def order(each: Row) -> tuple[Any, ...]:
+        return each["received_time"], *place_of(each)
+
+    return any(
+        each["event_id"] == row["event_id"]
+        and abs(each["received_time"] - row["received_time"]) <= HORIZON * 1000
+        and (each not in step or order(each) < order(row))
+        for each in known
+    )
