@@ -8,14 +8,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
 from headrace_cli.verbs.query import QUERIES
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS
-from headrace_reader.address import located, trouble
+from headrace_reader.address import trouble
 from headrace_reader.proof import exactly_once
 
 from tests.lake.s3 import BUCKET, S3
@@ -46,18 +45,6 @@ def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
-    file = tmp_path / "rows.parquet"
-    sql = 'select payload, landed_at, "offset", 1 as a, 2 as a from events'
-    assert query.query(sql, lake=str(lake), output=file) == 0
-    found = pyarrow.parquet.read_table(file)
-    assert [str(kind) for kind in found.schema.types] == ["binary", "timestamp[us, tz=UTC]", "int64", "int32", "int32"]
-    assert found.column_names[-2:] == ["a", "a_1"]
-    assert found.to_pylist()[0] == {"payload": b"\xff", "landed_at": MOMENT, "offset": 0, "a": 1, "a_1": 2}
-    with pytest.raises(CommandError, match="no query's"):
-        query.query(None, lake=str(lake), named="exactly-once", output=file)
-
-
 def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     file.write_text("before")
@@ -68,13 +55,6 @@ def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> N
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
     with pytest.raises(CommandError, match="No such file"):
         query.query("select 1", lake=str(lake), output=tmp_path / "none" / "x")
-
-
-def test_an_address_is_a_folder_or_a_url_as_deltalake_takes_it() -> None:
-    assert located("file:///a%20b") == Path("/a b")
-    assert located("a/b") == Path("a/b")
-    assert located("s3a://b/lake/") == "s3://b/lake"
-    assert located("abfss://c@account.dfs.core.windows.net/lake") == "abfss://c@account.dfs.core.windows.net/lake"
 
 
 def test_what_a_store_said_is_one_sentence_without_secrets() -> None:

@@ -21,11 +21,6 @@ EXECUTOR = {
 }
 
 
-@pytest.mark.parametrize("arguments", [[], ["--once"], ["replay", "--since", "2026-01-01"]])
-def test_it_is_the_landing_job(arguments: list[str]) -> None:
-    assert command(arguments, {}) == [sys.executable, "-P", "-m", "headrace_lake", *arguments]
-
-
 def test_a_driver_is_spark_submit_in_client_mode() -> None:
     given = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "x", "local:///job.py", "--once"]
     words = command(["driver", *given], {"SPARK_HOME": "/opt/spark", "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.8"})
@@ -52,17 +47,6 @@ def test_an_executor_gets_its_options_in_their_order() -> None:
         "--resourceProfileId": "0",
         "--podName": "lake-exec-3",
     }
-
-
-def test_an_executors_class_path_has_what_the_user_adds() -> None:
-    added = {
-        "SPARK_CONF_DIR": "/c",
-        "HADOOP_CONF_DIR": "/h",
-        "SPARK_CLASSPATH": "/extra.jar",
-        "SPARK_DIST_CLASSPATH": "/d/*",
-    }
-    words = command(["executor"], {**EXECUTOR, **added})
-    assert words[words.index("-cp") + 1] == "/c:/h:/extra.jar:/opt/spark/jars/*:/d/*"
 
 
 def test_what_spark_has_not_set_is_one_line(

@@ -40,11 +40,3 @@ def test_pages_name_the_versions_that_are_tested(page: str) -> None:
 def test_pages_name_settings_that_exist(page: str) -> None:
     named = set(re.findall(r"HEADRACE_[A-Z0-9_]+", (ROOT / page).read_text()))
     assert {name.removesuffix("_FILE") for name in named} <= SETTINGS
-
-
-def test_no_module_hides_one_of_pythons() -> None:
-    # spark-submit puts the folder of the file that it runs first on Python's path
-    import sys
-
-    modules = {path.stem for path in (ROOT / "spark_jobs" / "headrace_lake").glob("*.py")}
-    assert not modules & sys.stdlib_module_names

@@ -63,16 +63,6 @@ def test_a_jvm_that_was_killed_is_named_with_its_signal(
     assert not session.stopped, "there is nobody to stop"
 
 
-def test_any_other_error_stays_what_it_is(
-    process: subprocess.Popen[bytes], session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "JVM_END_SECONDS", 0.01)
-    for error in (KeyError("a bug"), Py4JNetworkError("lost")):
-        with pytest.raises(type(error)), engine.running(SETTINGS, LogSettings()):
-            raise error
-        assert session.stopped
-
-
 def test_a_user_without_a_name_is_named_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM ended by `basedir must be absolute: ?/.ivy2`, and what the job said was JAVA_GATEWAY_EXITED."""
     engine.check_user()
@@ -108,18 +98,3 @@ def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: 
     settings = LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "file" / "checkpoint"))
     with pytest.raises(ConfigError, match="LAKE__CHECKPOINT"):
         engine.session(settings, LogSettings())
-
-
-@pytest.mark.parametrize(
-    ("given", "chosen"),
-    [
-        (["", ""], True),
-        (["-Xss1m -XX:-UseParallelGC", "-XX:+UseGCOverheadLimit -XX:+UseStringDeduplication"], True),
-        (["-Xss1m -XX:+UseG1GC"], False),
-        (["", "-XX:+UseSerialGC -Xss1m"], False),
-        (["-XX:+UseZGC"], False),
-    ],
-)
-def test_a_collector_is_chosen_unless_the_user_has_chosen_one(given: list[str], chosen: bool) -> None:
-    """Java does not start with two."""
-    assert bool(engine.collector(*given)) == chosen

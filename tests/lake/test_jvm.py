@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace_lake.spark.jvm import call_method, java_class
+from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 
@@ -30,13 +29,6 @@ def test_a_local_file_that_is_not_there_costs_no_call_to_the_jvm(
     assert not storage.exists(f"{folder}/none")
     assert not storage.exists(f"{folder}/a/none")
     assert storage.read(f"{folder}/none") is None
-
-
-@pytest.mark.spark
-def test_an_overload_is_named_by_its_types(spark: SparkSession) -> None:
-    assert call_method(spark, "java.lang.String", "valueOf", ["java.lang.Object"], ["12"]) == "12"
-    with pytest.raises(Py4JJavaError, match="NoSuchMethodException"):
-        call_method(spark, "java.lang.String", "valueOf", ["java.lang.CharSequence"], ["12"])
 
 
 @pytest.mark.spark

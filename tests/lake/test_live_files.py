@@ -70,10 +70,3 @@ def test_files_that_end_before_a_time_are_left_out(spark: SparkSession, table: s
     assert offsets(spark, table, last + timedelta(milliseconds=1)) == [10, 11, 12, 13]  # the log has no microseconds
     assert offsets(spark, table, last + timedelta(milliseconds=2)) == [12, 13]
     assert offsets(spark, table, NOON + timedelta(minutes=14)) == []
-
-
-@pytest.mark.parametrize("stats", [None, "{}", '{"maxValues": {"time": "+10000-01-01T00:00:00.000Z"}}'])
-def test_a_file_of_which_the_log_says_no_time_is_read(spark: SparkSession, table: str, stats: str | None) -> None:
-    log = LiveFiles(Storage(spark), table)
-    log._take(0, {"add": {"path": "day=2026-11-27/x%20y", "stats": stats}})
-    assert log.paths(("time", 1 << 60)) == [f"{table}/day=2026-11-27/x y"]

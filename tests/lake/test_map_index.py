@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from headrace_lake.dedup.index import DUPLICATE, ELSEWHERE, IdKind
+from headrace_lake.dedup.index import DUPLICATE, IdKind
 from headrace_lake.dedup.map_index import function_of
 from headrace_lake.spark.jvm import CompilerError, define
 from hypothesis import HealthCheck, given, settings
@@ -86,14 +86,6 @@ def test_out_of_room_the_oldest_go(make: Make) -> None:
     assert told == recent.ids()
 
 
-def test_ids_of_one_time_give_way_too(make: Make) -> None:
-    recent = make(HORIZON, 32 * 64 * SLOT)
-    for index in range(4_000):
-        check_and_add(recent, IdEvent(f"d.{index:032x}", 5, index, IdKind.ORDINARY))
-    assert recent.bytes() == 32 * 64 * SLOT
-    assert 1_000 < recent.ids() < 4_000
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -111,22 +103,6 @@ def test_an_id_that_is_none_of_ours_is_left_alone(make: Make, name: str) -> None
     for place in range(2):
         assert not check_and_add(recent, IdEvent(name, 0, place, IdKind.ORDINARY))
     assert recent.ids() == 0
-
-
-def test_a_republished_unique_id_must_be_resolved_first(make: Make) -> None:
-    recent = make(HORIZON, AMPLE)
-    recent.resolved(False)
-    with pytest.raises(Exception, match="HEADRACE_UNRESOLVED"):
-        check_and_add(recent, IdEvent("u." + "0" * 32, 0, 0, IdKind.REPUBLISHED))
-    assert not check_and_add(recent, IdEvent("d." + "0" * 32, 0, 0, IdKind.REPUBLISHED))
-
-
-def test_places_of_topics_that_are_no_more_are_no_records_place(make: Make) -> None:
-    recent = make(HORIZON, AMPLE)
-    for time in (0, 100):
-        check_and_add(recent, IdEvent("d." + "0" * 32, time, ELSEWHERE, IdKind.LANDED))
-    assert recent.ids() == 2
-    assert check_and_add(recent, IdEvent("d." + "0" * 32, 100, 0, IdKind.ORDINARY))
 
 
 def test_tasks_share_one_index(spark: SparkSession, make: Make) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from headrace_lake.upkeep.maintenance import TimeBudget
-from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, Shrinkage, choose, is_small
+from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, choose
 
 from tests.contract.waiting import there
 from tests.lake.merging_days import RATES, Days
@@ -61,28 +61,6 @@ def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> N
     piece = there(next_piece(events={YESTERDAY: day(7, 3, age=SETTLED)}))
     assert (len(piece.files), piece.final) == (2, True)
     assert next_piece(events={YESTERDAY: day(7, 3, age=-SETTLED)}) is None, "added in the future of this clock"
-
-
-def test_where_there_are_most_files_it_begins() -> None:
-    tables = {"events": {YESTERDAY: day(*[1] * 9, age=SETTLED), TODAY: day(*[1] * 50)}, "batches": {"": day(*[1] * 48)}}
-    piece = there(next_piece(**tables))
-    assert (piece.table, piece.day, len(piece.files)) == ("events", TODAY, 50)
-
-
-def test_a_file_of_the_final_size_is_never_small() -> None:
-    assert is_small(FINAL // 2 - 1, FINAL)
-    assert not is_small(FINAL // 2, FINAL)
-
-
-def test_the_ratio_is_learned_from_pieces() -> None:
-    shrinkage = Shrinkage()
-    assert shrinkage.ratio == 1.0
-    for _ in range(50):
-        shrinkage.learn(1000, 800)
-    assert shrinkage.ratio == pytest.approx(0.8)
-    for _ in range(50):
-        shrinkage.learn(1000, 1200)
-    assert shrinkage.ratio == pytest.approx(1.0), "never above: two halves always fit"
 
 
 @pytest.mark.parametrize("rate", RATES)

@@ -218,24 +218,6 @@ def test_it_shows_the_same_rows_after_each_step(lake: Lake) -> None:
     lake.check()
 
 
-def test_it_catches_up_with_many_steps_at_once(lake: Lake) -> None:
-    for step in STEPS:
-        step(lake)
-    lake.follower.once()
-    lake.check()
-
-
-def test_filters_find_their_rows(lake: Lake) -> None:
-    lake.land(day=2)
-    lake.follower.once()
-    events = lake.catalog().load_table(("headrace", "events"))
-    assert [task.file.partition[0] for task in events.scan("day = '2026-01-02'").plan_files()] == [20_455]
-    assert events.scan("day = '2026-01-02'").to_arrow().num_rows == 5
-    assert events.scan("offset = 2003").to_arrow().column("offset").to_pylist() == [2003]
-    assert len(list(events.scan("offset > 2000").plan_files())) == 1, "statistics skip files"
-    assert events.scan("body is null").to_arrow().num_rows == 6
-
-
 class Killed(BaseException):
     """The process ends here."""
 
@@ -365,15 +347,7 @@ def test_another_lake_is_refused_until_its_tables_are_dropped(lake: Lake) -> Non
     lake.check()
 
 
-def test_a_lake_that_was_moved_is_the_same(lake: Lake) -> None:
-    lake.follower.once()
-    lake.path = lake.path.rename(lake.path.with_name("moved"))
-    lake.new_follower().once()
-    lake.check()
-
-
-@pytest.mark.parametrize("runs_on", [True, False])
-@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize(("batches", "runs_on"), [(1, True), (3, False)])
 def test_a_backup_that_was_put_back_is_shown(lake: Lake, tmp_path: Path, batches: int, runs_on: bool) -> None:
     """Its tables have had fewer commits since than the mirror has seen, as many, or more."""
     backup = shutil.copytree(lake.path, tmp_path / "backup")
@@ -389,21 +363,11 @@ def test_a_backup_that_was_put_back_is_shown(lake: Lake, tmp_path: Path, batches
 
 
 def test_the_metadata_lies_outside_the_lake(lake: Lake) -> None:
-    right = lake.properties["warehouse"]
     (lake.path.parent / "link").symlink_to(lake.path)
-    for inside in (
-        lake.path,
-        f"file://{lake.path}",
-        f"{lake.path.parent}/x/../{lake.path.name}",
-        lake.path.parent / "link",
-    ):
+    for inside in (f"file://{lake.path}", lake.path.parent / "link"):
         lake.properties["warehouse"] = str(inside)
         with pytest.raises(ConfigError):
             lake.new_follower().once()
-    lake.properties["warehouse"] = right
-    lake.new_follower().once()
-    shutil.rmtree(lake.path / "headrace", ignore_errors=True)
-    lake.check()
 
 
 def test_a_table_of_unknown_features_is_refused(lake: Lake) -> None:
@@ -507,17 +471,6 @@ def test_a_catalog_that_lets_nobody_in_is_refused(
         lake.new_follower().once()
 
 
-def test_failures_are_counted_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(tmp_path)
-    waits: Iterator[Callable[[], object]] = iter([lake.land, lake.land, lake.follower.stop])
-    monkeypatch.setattr(lake.follower._stopping, "wait", lambda seconds: next(waits)())
-    lake.follower.run()  # there are no tables at first
-    lake.check()
-    assert lake.metrics.failures._value.get() == 1
-    assert lake.follower.ready_problems() == []
-    assert lake.metrics.lag.labels("events")._value.get() == 0
-
-
 def command(lake: Lake, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setenv("HEADRACE_MIRROR__LAKE", str(lake.path))
     monkeypatch.setattr(sys, "argv", ["headrace_mirror", *arguments])
@@ -527,29 +480,18 @@ def command(lake: Lake, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int
     return __main__.main()
 
 
-def test_the_command_catches_up_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_ends_with_a_status(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(lake, monkeypatch, "--once") == EXIT_CONFIG, "there is no catalog"
     monkeypatch.setenv("HEADRACE_MIRROR__CATALOG", json.dumps(lake.properties))
     assert command(lake, monkeypatch, "--once") == 0
     lake.check()
-
-
-def test_the_command_that_fails_once_says_so_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(tmp_path)  # there are no tables yet
-    monkeypatch.setenv("HEADRACE_MIRROR__CATALOG", json.dumps(lake.properties))
+    lake.path = tmp_path / "none"
     with structlog.testing.capture_logs() as lines:
         assert command(lake, monkeypatch, "--once") == 1
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["stopped"]
-
-
-def test_without_a_catalog_the_command_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert command(lake, monkeypatch, "--once") == EXIT_CONFIG
-
-
-def test_without_the_extra_the_command_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_MIRROR__CATALOG", json.dumps(lake.properties))
     monkeypatch.delitem(sys.modules, "headrace_mirror.follower")
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
-    assert command(lake, monkeypatch) == EXIT_CONFIG
+    assert command(lake, monkeypatch) == EXIT_CONFIG, "without the extra"
 
 
 @pytest.mark.kafka

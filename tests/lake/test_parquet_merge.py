@@ -86,16 +86,6 @@ def test_the_rows_are_the_same_and_in_order(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_files_from_before_a_column_was_added(tmp_path: Path) -> None:
-    old = write(tmp_path / "old", rows(0, 20), pa.schema([field for field in SCHEMA if field.name != "part"]))
-    merge_files(
-        [old, write(tmp_path / "new", rows(1, 20))], tmp_path / "merged", FORM, Statistics(("part",)), lambda: True
-    )
-    found = read(tmp_path / "merged")
-    assert {row["part"] for row in found if row["offset"] < 10_000} == {None}
-    assert {row["part"] for row in found if row["offset"] >= 10_000} == {None, 3}
-
-
 def test_the_range_of_a_long_text_holds_it() -> None:
     counted = Statistics(("stream", "body"))
     counted.add(pa.table({"stream": ["b" * 33, "b" * 32], "body": pa.array([None, None], pa.string())}))

@@ -52,16 +52,6 @@ def test_the_highest_of_our_transactions_counts() -> None:
     assert log_of(Files()).latest() == -1
 
 
-def test_who_follows_a_log_for_days_does_not_remember_all_of_its_commits() -> None:
-    files = Files()
-    for number in range(3_000):
-        files.put(number, {"commitInfo": {"userMetadata": f"batch {number}"}})
-    log = log_of(files)
-    log.latest()
-    assert "batch 2999" in log.tokens
-    assert len(log.tokens) == 1_000
-
-
 @pytest.mark.parametrize("text", ["", "\n", '{"txn": {"appId": "headrace", "ver', "\0" * 90])
 def test_a_damaged_commit_stops_the_job_and_is_named(text: str) -> None:
     """A file that a loss of power emptied was a commit without actions; a torn one was `Expecting value: line 1 column 1`."""
