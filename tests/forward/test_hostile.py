@@ -9,7 +9,8 @@ import pytest
 from headrace_common.operations.errors import ProtocolError
 
 from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, pack, session
-from tests.fuzz.subjects import flat, made
+from tests.fuzz.chance import flat
+from tests.fuzz.subjects import made
 from tests.tiers import sized
 
 NO_TIMESTAMP = b"\xc7\x05\xff12345"

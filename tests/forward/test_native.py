@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from tests.common.kafkaless import ENVELOPE
 from tests.forward.driving import NOW_MS, PEER, TIME, Mode, Outcome, drive, encode, event_time, message, pack, session
-from tests.fuzz.subjects import FORWARD_LIMITS, flat, made
+from tests.fuzz.chance import flat
+from tests.fuzz.subjects import FORWARD_LIMITS, made
 from tests.native import needs_native, using
 from tests.tiers import examples, sized
 

@@ -1,29 +1,40 @@
 """Inputs that grow: processor time is linear in what arrives (or inflates), and what is held is counted.
 
-An input has one place that grows (`tests.fuzz.shape`). It is measured at a size, and at 2, 4 and 8 times that size. Time that is
+Each has one thing of which there are more and more. It is measured at a size, and at 2, 4 and 8 times that size. Time that is
 linear doubles three times; a step, where a limit or another way begins, is one step. So the middle of the three factors judges.
 """
 
 from __future__ import annotations
 
 import gc
+import gzip
 import statistics
 import time
 import tracemalloc
+import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.inflate import zstd
 from headrace_common.session.interface import ByteSession, Frame, Message, MessageSession
+from headrace_courier.wire import PING, evnt, jdat
+from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
+from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.wire.codes import Kind
 
-from tests.driving import NOW_MS
-from tests.fuzz.conversations import Sent
-from tests.fuzz.shape import grown
-from tests.fuzz.subjects import PROTOCOLS, Subject, flat
-from tests.logjam.driving import ADDRESS, ROUTE
-from tests.segment.instant import InstantStore
+from tests.courier import driving as courier
+from tests.driving import NOW_MS, PEER
+from tests.forward import driving as forward
+from tests.forward.driving import pack
+from tests.fuzz.chance import Sent, flat
+from tests.logjam import driving as logjam
+from tests.logjam.driving import ADDRESS, ROUTE, asking, event
+from tests.lumberjack import driving as lumberjack
+from tests.segment import instant, speaking, speaking_today
 
 READ: Final = 64 << 10
 """Bytes of one read."""
@@ -45,13 +56,170 @@ HELD: Final = 4
 SLACK: Final = 1 << 20
 """A session holds at most `HELD` times the bytes that it says it holds, and `SLACK`."""
 
+# What grows
+
+DOCUMENTS: Final[Mapping[str, Callable[[int], bytes]]] = {
+    "keys": lambda n: b"{" + b",".join(b'"k%d":1' % each for each in range(n)) + b"}",
+    "one key": lambda n: b"{" + b",".join([b'"k":1'] * n) + b"}",
+    "items": lambda n: b'{"a":[' + b",".join([b'{"x":1.5}'] * n) + b"]}",
+    "levels": lambda n: b'{"a":' * n + b"1" + b"}" * n,
+    "levels without an end": lambda n: b'{"a":' + b'[{"x":' * n,
+    "brackets in a text": lambda n: b'{"a":"' + b"[{" * n + b'"}',
+    "escapes": lambda n: b'{"a":"' + b'\\"\\\\' * n + b'"}',
+    "half a letter": lambda n: b'{"a":"' + b"\\ud800" * n + b'"}',
+    "no UTF-8": lambda n: b'{"a":"' + b"\xff\xed\xa0" * n + b'"}',
+    "no UTF-8 in each text": lambda n: b'{"a":[' + b",".join([b'"\xff"'] * n) + b"]}",
+    "digits": lambda n: b'{"a":' + b"9" * n + b"}",
+    "numbers that are none": lambda n: b'{"a":[' + b",".join([b"1e999"] * n) + b"]}",
+    "names": lambda n: b'{"%b":"x"}' % b'":"x","'.join([b"@timestamp", b"type", b"host", b"agent", b"message"] * n),
+    "a name": lambda n: b'{"type":"%b","host":"%b","@timestamp":"%b"}' % (b"t" * n, b"h" * n, b"2" * n),
+}
+"""An event as JSON."""
+
+
+def _many(count: int, header: bytes, things: bytes) -> bytes:
+    """An array or a map of so many things."""
+    return header + count.to_bytes(4, "big") + things
+
+
+PACKED: Final[Mapping[str, Callable[[int], bytes]]] = {
+    "keys": lambda n: _many(n, b"\xdf", b"".join(pack(f"k{each}") + b"\1" for each in range(n))),
+    "one key": lambda n: _many(n, b"\xdf", b"\xa1k\1" * n),
+    "keys that are numbers": lambda n: _many(n, b"\xdf", b"".join(pack(each) + b"\1" for each in range(n))),
+    "keys of bytes": lambda n: _many(n, b"\xdf", b"\xc4\1\xff\1" * n),
+    "items": lambda n: (
+        b"\x81\xa1a" + _many(n, b"\xdd", b"\xcb\x7f\xf8\0\0\0\0\0\0\xd4\5\0\xc0" * (n // 3) + b"\xc0" * (n % 3))
+    ),
+    "levels": lambda n: b"\x81\xa1a" * n + b"\1",
+    "keys in keys": lambda n: b"\x81" * n + b"\xa1a" + b"\1" * n,
+    "a text": lambda n: b"\x81\xa1a\xdb" + n.to_bytes(4, "big") + b'"' * n,
+    "no UTF-8": lambda n: b"\x81\xa1a\xdb" + n.to_bytes(4, "big") + b"\xff" * n,
+    "bytes": lambda n: b"\x81\xa1a\xc6" + n.to_bytes(4, "big") + b"\xff" * n,
+}
+"""A record of Forward."""
+
+
+class Growing(NamedTuple):
+    """What grows in the input of a session: `sent` makes so many."""
+
+    name: str
+    session: Callable[[], ByteSession | MessageSession]
+    sent: Callable[[int], Sent]
+
+
+def _documents(
+    name: str,
+    session: Callable[[], ByteSession | MessageSession],
+    around: Callable[[bytes], list[bytes]],
+    which: Collection[str] = DOCUMENTS,
+) -> list[Growing]:
+    def grows(document: Callable[[int], bytes]) -> Callable[[int], Sent]:
+        return lambda n: [around(document(n))]
+
+    return [
+        Growing(f"{name}: {what}", session, grows(document)) for what, document in DOCUMENTS.items() if what in which
+    ]
+
+
+def _records(what: str, record: Callable[[int], bytes]) -> list[Growing]:
+    def alone(n: int) -> Sent:
+        return [[forward.message(record(n), option={"chunk": "c"})]]
+
+    def packed(n: int) -> Sent:
+        return [[pack(["t", b"\x92\1" + record(n), {"chunk": "c"}])]]
+
+    return [Growing(f"forward, {how.__name__}: {what}", forward.session, how) for how in (alone, packed)]
+
+
+def _streams(name: str, session: Callable[[], ByteSession], **of: Callable[[int], bytes]) -> list[Growing]:
+    def grows(data: Callable[[int], bytes]) -> Callable[[int], Sent]:
+        return lambda n: [[data(n)]]
+
+    return [Growing(f"{name}: {what}", session, grows(data)) for what, data in of.items()]
+
+
+def _producers() -> MessageSession:
+    return logjam.driven().session
+
+
+def _segments() -> ByteSession:
+    return SegmentSession(PEER, instant.LIMITS)
+
+
+def _flushed(n: int) -> bytes:
+    """A stream of zlib with many flushes."""
+    stream = zlib.compressobj(1)
+    parts = [stream.compress(b"\0\0\0\2{}") + stream.flush(zlib.Z_FULL_FLUSH) for _ in range(n)]
+    return b"".join(parts) + stream.flush()
+
+
+ENTRY: Final = b"\x92\1\x81\xa1m\1"
+BLOCK: Final = speaking.setup()
+HELLO: Final = speaking_today.HELLO + speaking_today.create() + speaking_today.setup()
+
+FEW: Final = ("keys", "levels", "names", "a name")
+"""Those that a protocol reads in a way of its own."""
+
+# fmt: off
+GROWING: Final = [
+    *_documents("courier", courier.session, lambda raw: [jdat(courier.NONCE, [raw])]),
+    *_documents("lumberjack", lumberjack.session, lambda raw: [window(1) + json_frame(1, raw)], FEW),
+    *_documents("forward", forward.session, lambda raw: [b'["t",1,%b,{"chunk":"c"}]' % raw]),
+    *_documents("logjam", _producers, lambda raw: asking(event(raw, len(raw) % 4)), FEW),
+    *(row for what, record in PACKED.items() for row in _records(what, record)),
+    *_streams(
+        "courier", courier.session,
+        events=lambda n: jdat(courier.NONCE, [b"{}"] * n), empty=lambda n: evnt(courier.NONCE, [b""] * n),
+        payloads=lambda n: jdat(courier.NONCE, [b"{}"]) * n, pings=lambda n: PING * n,
+        flushes=lambda n: courier.HELO + b"JDAT" + (16 + len(_flushed(n))).to_bytes(4, "big") + bytes(16) + _flushed(n),
+    ),
+    *_streams(
+        "lumberjack", lumberjack.session,
+        windows=lambda n: (window(1) + json_frame(1, b"{}")) * n, empty=lambda n: window(0) * n,
+        events=lambda n: window(n) + b"".join(json_frame(each, b"{}") for each in range(1, n + 1)),
+        inflated=lambda n: window(n) + compressed(b"".join(json_frame(each, b"{}") for each in range(1, n + 1))),
+        pairs=lambda n: window(1, V1) + pairs_frame(1, [(b"k%d" % each, b"v") for each in range(n)]),
+        one_key=lambda n: window(1, V1) + pairs_frame(1, [(b"k", b"\xff")] * n),
+        a_value=lambda n: window(1, V1) + pairs_frame(1, [(b"k", b"\xff" * n)]),
+    ),
+    *_streams(
+        "forward", forward.session,
+        nils=lambda n: b"\xc0" * n, messages=lambda n: forward.message(pack({}), option={"chunk": "c"}) * n,
+        entries=lambda n: b"\x93\xa1t" + _many(n, b"\xdd", ENTRY * n) + pack({"chunk": "c"}),
+        packed=lambda n: pack(["t", ENTRY * n, {"chunk": "c"}]),
+        members=lambda n: pack(["t", gzip.compress(b"", mtime=0) * n, {"compressed": "gzip"}]),
+        zstandard=lambda n: pack(["t", bytes(zstd.compress(b"")) * n, {"compressed": "zstd"}]),
+        padding=lambda n: pack(["t", gzip.compress(ENTRY, mtime=0) + bytes(n), {"compressed": "gzip"}]),
+        listed=lambda n: b'["t",[' + b",".join([b"[1,{}]"] * n) + b'],{"chunk":"c"}]', spaces=lambda n: b"[" + b" " * n,
+        option=lambda n: b"\x94\xa1t\1\x80" + PACKED["keys"](n), deep=lambda n: b"\x94\xa1t\1\x80" + PACKED["levels"](n),
+    ),
+    Growing("logjam: messages", _producers, lambda n: [asking(event({}))] * n),
+    Growing("logjam: applications", _producers, lambda n: [asking(event({}, app_env=b"a-%d" % each)) for each in range(n)]),
+    *_streams(
+        "segment", _segments,
+        events=lambda n: BLOCK + speaking.block(0, speaking.event(b"x") * n),
+        blocks=lambda n: BLOCK + b"".join(speaking.block(9 * each, speaking.event(b"x")) for each in range(n)),
+        parts=lambda n: speaking.in_parts(speaking.setup(), [1] * n), alive=lambda n: speaking.keep_alive() * n,
+        padding=lambda n: BLOCK + speaking.block(0, speaking.event(b"x") + speaking.raw(Kind.PADDING, b"") * n, length=9),
+        reads=lambda n: speaking.read() * n,
+    ),
+    *_streams(
+        "segment today", _segments,
+        events=lambda n: HELLO + speaking_today.append(n, *[b"x"] * n),
+        blocks=lambda n: HELLO + b"".join(speaking_today.append(each, b"x") for each in range(1, n + 1)),
+        questions=lambda n: HELLO + speaking_today.info() * n, alive=lambda n: HELLO + speaking_today.KEEP_ALIVE * n,
+    ),
+]
+# fmt: on
+
+# What it costs
+
 
 @dataclass
 class Cost:
-    """What an input has cost: CPU-seconds, the longest step that nothing interrupts, bytes that were sent."""
+    """CPU-seconds that an input has cost, and the bytes that were sent."""
 
     spent: float = 0.0
-    longest: float = 0.0
     size: int = 0
 
     def __lt__(self, other: Cost) -> bool:
@@ -63,20 +231,18 @@ class Meter:
 
     def __init__(self, session: ByteSession | MessageSession) -> None:
         self.session = session
-        self.cost = Cost()
+        self.spent = 0.0
         self.frames: deque[Frame] = deque()
         self.held = 0
         """Bytes of frames that are not built."""
-        self._store = InstantStore()
+        self._store = instant.InstantStore()
 
     def timed(self, step: Any, *given: Any) -> Any:
         began = time.thread_time()
         try:
             return step(*given)
         finally:
-            spent = time.thread_time() - began
-            self.cost.spent += spent
-            self.cost.longest = max(self.cost.longest, spent)
+            self.spent += time.thread_time() - began
 
     def hear(self, message: Any) -> None:
         """One read, looked through."""
@@ -99,8 +265,7 @@ class Meter:
                 try:
                     self.timed(session.answered, question.ticket, answer)
                 finally:
-                    found = self.timed(list, session.frames())
-                    self.frames += found
+                    self.frames += self.timed(list, session.frames())
 
     def serve(self) -> None:
         """Builds and stores frames, and hears replies."""
@@ -118,23 +283,18 @@ class Meter:
             pass
 
 
-def reads(subject: Subject, sent: Sent, piece: int) -> Iterator[Any]:
+def reads(session: ByteSession | MessageSession, sent: Sent) -> Iterator[Any]:
     """What arrives at once: pieces of the stream, or messages."""
-    if isinstance(subject.session(), MessageSession):  # type: ignore[misc]
-        for parts in sent:
-            yield Message(parts, ROUTE, ADDRESS)
-    else:
-        data = flat(sent)
-        for at in range(0, len(data), piece):
-            yield data[at : at + piece]
+    if isinstance(session, MessageSession):
+        return (Message(parts, ROUTE, ADDRESS) for parts in sent)
+    data = flat(sent)
+    return (data[at : at + READ] for at in range(0, len(data), READ))
 
 
-def cost(subject: Subject, sent: Sent, piece: int = READ) -> Cost:
+def cost(growing: Growing, size: int) -> Cost:
     """What an input costs."""
-    assert subject.session is not None
-    arriving = list(reads(subject, sent, piece))
-    meter = Meter(subject.session())
-    meter.cost.size = len(flat(sent))
+    session, sent = growing.session(), growing.sent(size)
+    meter, arriving = Meter(session), list(reads(session, sent))
     gc.collect()
     try:
         for read in arriving:
@@ -144,14 +304,13 @@ def cost(subject: Subject, sent: Sent, piece: int = READ) -> Cost:
     except ProtocolError:
         pass
     meter.serve()
-    return meter.cost
+    return Cost(meter.spent, len(flat(sent)))
 
 
-def held(subject: Subject, sent: Sent, piece: int = READ) -> tuple[int, int]:
+def held(growing: Growing, size: int) -> tuple[int, int]:
     """(bytes in memory, bytes that it says it holds), where the first is largest; its frames wait for the publisher."""
-    assert subject.session is not None
-    arriving = list(reads(subject, sent, piece))
-    meter = Meter(subject.session())
+    session, sent = growing.session(), growing.sent(size)
+    meter, arriving = Meter(session), list(reads(session, sent))
     most = (0, 0)
     gc.collect()
     tracemalloc.start()
@@ -159,7 +318,7 @@ def held(subject: Subject, sent: Sent, piece: int = READ) -> tuple[int, int]:
         for read in arriving:
             meter.hear(read)
             meter.take()
-            said = meter.session.status().partial_bytes + meter.session.status().waiting_bytes + meter.held
+            said = session.status().partial_bytes + session.status().waiting_bytes + meter.held
             most = max(most, (tracemalloc.get_traced_memory()[0], said), key=lambda pair: pair[0] - HELD * pair[1])
     except ProtocolError:
         pass
@@ -168,81 +327,28 @@ def held(subject: Subject, sent: Sent, piece: int = READ) -> tuple[int, int]:
     return most
 
 
-@dataclass
-class Growth:
-    """An input at four sizes. `problem`: what is wrong with it; empty if nothing is."""
-
-    costs: list[Cost]
-    memory: tuple[int, int]
-
-    @property
-    def problem(self) -> str:
-        found = []
-        if self.costs and self.factor > STEEP:
-            found.append(f"twice the size takes {self.factor:.1f} times the time")
-        if self.memory[0] > HELD * self.memory[1] + SLACK:
-            found.append(f"{self.memory[0]} bytes held where it says {self.memory[1]}")
-        return ", ".join(found)
-
-    @property
-    def factor(self) -> float:
-        """The middle factor by which the time grows for twice the size; where more than twice the bytes come, for twice these."""
-        pairs = zip(self.costs, self.costs[1:], strict=False)
-        return statistics.median(
-            after.spent / max(before.spent, LEAST / 2) / max(1, after.size / max(1, before.size) / 2)
-            for before, after in pairs
-        )
+def factor(costs: list[Cost]) -> float:
+    """The middle factor by which the time grows for twice the size; where more than twice the bytes come, for twice these."""
+    return statistics.median(
+        after.spent / max(before.spent, LEAST / 2) / max(1, after.size / max(1, before.size) / 2)
+        for before, after in pairwise(costs)
+    )
 
 
-def grows(protocol: str, seed: str) -> Growth:
-    """How the cost of the input of a seed grows. What is suspicious is measured again."""
-    choice = [subject for subject in PROTOCOLS[protocol] if subject.session is not None]
-    subject = choice[hash_of(seed) % len(choice)]
-    piece = (READ, READ, 1000)[hash_of(seed) % 3]
-
-    def at(size: int) -> Cost:
-        return cost(subject, grown(subject.make, seed, size), piece)
-
+def problem(growing: Growing) -> str:
+    """What is wrong with an input at four sizes; "" if nothing is. What is suspicious is measured again."""
     size = 64
-    first = at(size)
-    while first.spent < LEAST and first.size < MOST_BYTES and size < MOST_THINGS:
+    while (first := cost(growing, size)).spent < LEAST and first.size < MOST_BYTES and size < MOST_THINGS:
         size *= 2
-        first = at(size)
-    memory = held(subject, grown(subject.make, seed, 8 * size), piece)
+    memory, said = held(growing, 8 * size)
+    if memory > HELD * said + SLACK:
+        return f"{memory} bytes held where it says {said}"
     if first.spent < LEAST:
-        return Growth([], memory)
-    found = Growth([first, *(at(size * times) for times in (2, 4, 8))], memory)
+        return ""
+    costs = [first, *(cost(growing, size * times) for times in (2, 4, 8))]
     for _ in range(AGAIN):
-        if found.costs and found.factor > STEEP:
-            again = [min(at(size * times), before) for times, before in zip((1, 2, 4, 8), found.costs, strict=True)]
-            found = Growth(again, memory)
-    return found
-
-
-def hash_of(seed: str) -> int:
-    return int.from_bytes(seed.encode(), "big")
-
-
-def run(protocol: str, seed: int, numbers: range) -> int:
-    """Measures inputs, prints those with a problem and what was longest, and returns how many have one."""
-    failed = measured = 0
-    longest: list[tuple[float, str]] = []
-    for number in numbers:
-        try:
-            found = grows(protocol, f"{seed}-{number}")
-        except Exception as error:
-            failed += 1
-            print(f"input {number}: {type(error).__name__}: {error}", flush=True)
-            continue
-        if found.problem:
-            failed += 1
-            said = ", ".join(f"{each.size} B {each.spent * 1000:.0f} ms" for each in found.costs)
-            print(f"input {number}: {found.problem}: {said}", flush=True)
-        if found.costs:
-            measured += 1
-            worst = max(found.costs, key=lambda each: each.longest)
-            longest.append((worst.longest, f"input {number}: {worst.longest * 1000:.0f} ms, {worst.size} bytes"))
-    print(f"{measured} of {len(numbers)} inputs take long enough to be compared")
-    for _, said in sorted(longest, reverse=True)[:3]:
-        print(f"longest steps: {said}")
-    return failed
+        if factor(costs) <= STEEP:
+            return ""
+        costs = [min(cost(growing, size * times), before) for times, before in zip((1, 2, 4, 8), costs, strict=True)]
+    shown = ", ".join(f"{each.size} B {each.spent * 1000:.0f} ms" for each in costs)
+    return f"twice the size takes {factor(costs):.1f} times the time: {shown}"

@@ -16,9 +16,8 @@ from headrace_common.session.interface import Message
 from tests.courier import driving as courier
 from tests.driving import NOW_MS, Seen
 from tests.forward import driving as forward
+from tests.fuzz.chance import Chance, flat
 from tests.fuzz.mutation import cuts, pieces
-from tests.fuzz.shape import Shape
-from tests.fuzz.subjects import flat
 from tests.fuzz.truth import RANDOM, Like, Part, Told, login, source, tree
 from tests.fuzz.truth import courier as courier_truth
 from tests.fuzz.truth import forward as forward_truth
@@ -32,6 +31,7 @@ from tests.segment import instant
 Heard = tuple[Sequence[Part], list[Any], str | None]
 """Parts, replies, and what closed the connection, as in `Told`."""
 Drive = Callable[[Told, Sequence[int]], Heard]
+Tell = Callable[[Chance], Told]
 
 
 def _part(made: Seen | Reject) -> Part:
@@ -109,7 +109,7 @@ def untrue(drive: str, told: Told, at: Sequence[int] = ()) -> str:
     return "\n".join(found)
 
 
-def untrue_login(s: Shape) -> str:
+def untrue_login(s: Chance) -> str:
     """How a login to Forward, right or wrong, differs from the truth."""
     given = login.settings(s)
     session = forward.session(**given)
@@ -125,35 +125,35 @@ def untrue_login(s: Shape) -> str:
     return "" if (said, events) == (pong, due) else f"{said} and {events}, not {pong} and {due}: {given} {ping!r}"
 
 
-def _telling(drive: str, tell: Callable[[Shape], Told]) -> Callable[[Shape], str]:
-    def untruth(s: Shape) -> str:
+def _telling(drive: str, tell: Tell) -> Callable[[Chance], str]:
+    def untruth(s: Chance) -> str:
         told = tell(s)
         return untrue(drive, told, cuts(len(flat(told.sent)), s))
 
     return untruth
 
 
-def _often(tell: Callable[[Shape], str]) -> Callable[[Shape], str]:
-    return lambda s: "\n".join(filter(None, (tell(s) for _ in range(10))))
+def _logins(s: Chance) -> str:
+    return "\n".join(filter(None, (untrue_login(s) for _ in range(10))))
 
 
-TELLERS: Final[Mapping[str, Sequence[Callable[[Shape], str]]]] = {
+TELLERS: Final[Mapping[str, Sequence[Callable[[Chance], str]]]] = {
     "forward": (
         *2 * (_telling("forward", forward_truth.told),),
         _telling("forward_json", forward_truth.in_json),
-        _often(untrue_login),
+        _logins,
     ),
     "lumberjack": (_telling("lumberjack", lumberjack_truth.told),),
     "courier": (_telling("courier", courier_truth.told),),
     "logjam": (_telling("logjam", logjam_truth.told),),
-    "segment": 2 * (_telling("segment", segment_truth.told),),
+    "segment": (_telling("segment", segment_truth.told),),
 }
 
 
 def problem(protocol: str, seed: str) -> str:
     """How what comes of a conversation of this seed differs from the truth; "" if it does not."""
-    s = Shape(f"{seed} told")
+    s = Chance(f"{seed} told")
     try:
-        return s.choice(TELLERS[protocol])(s) if protocol in TELLERS else ""
+        return s.choice(TELLERS[protocol])(s)
     except Exception as error:
         return f"{type(error).__name__}: {error}"

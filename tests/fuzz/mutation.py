@@ -1,17 +1,14 @@
-"""Mutations of real captures and sound messages.
-
-Hypothesis makes messages from their parts. This begins with what real clients send, several in a row, and spoils a little of
-it, so that it comes deep into a decoder.
-"""
+"""Mutations of captures and of sound messages: a little of several in a row is spoiled, so that it comes deep into a decoder."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-from tests.fuzz.conversations import Sent
-from tests.fuzz.values import NUMBERS
+from tests.fuzz.chance import Sent
 
+NUMBERS: Final = (0, 1, 2, 15, 16, 255, 256, 65_535, 2**24, 2**31, 2**32 - 1)
 Change = Callable[[bytes, random.Random], bytes]
 
 

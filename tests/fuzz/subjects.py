@@ -1,4 +1,4 @@
-"""What is fuzzed: the machines of each protocol, with captures of real clients, and what may be sent besides."""
+"""What is fuzzed: the machines of each protocol, with captures of real clients and conversations of which the truth is known."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from typing import Any, Final, get_args
 
 from headrace_common.record.event import Reject
 from headrace_common.session.inflate import zstd
-from headrace_common.session.interface import ByteSession, Message, MessageSession
+from headrace_common.session.interface import Message
 from headrace_courier.wire import HEADER, PING, entry, evnt, jdat
 from headrace_forward.wire import EventTime
-from headrace_logjam.session import ProducerSession
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
-from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.wire.messages import MESSAGES as TODAYS
 
 from tests.courier import driving as courier
-from tests.driving import NOW_MS, PEER, without_chance
+from tests.driving import NOW_MS, without_chance
 from tests.forward import driving as forward
 from tests.forward.driving import Mode, encode
-from tests.fuzz import conversations
-from tests.fuzz.conversations import Sent, alone
+from tests.fuzz.chance import Chance, Sent, flat
 from tests.fuzz.mutation import Change, mutated, pieces, spoiled
-from tests.fuzz.shape import Shape
+from tests.fuzz.truth import Told
+from tests.fuzz.truth import courier as courier_truth
+from tests.fuzz.truth import forward as forward_truth
+from tests.fuzz.truth import logjam as logjam_truth
+from tests.fuzz.truth import lumberjack as lumberjack_truth
+from tests.fuzz.truth import segment as segment_truth
 from tests.logjam import driving as logjam
 from tests.logjam import test_vectors as device
 from tests.lumberjack import driving as lumberjack
@@ -49,22 +51,19 @@ def captures(protocol: str, pattern: str = "*.bin") -> list[bytes]:
     return [path.read_bytes() for path in sorted((TESTS / protocol / "vectors").rglob(pattern))]
 
 
-def flat(sent: Sent) -> bytes:
-    """As one stream."""
-    return b"".join(part for message in sent for part in message)
+def alone(messages: Sequence[bytes]) -> Sent:
+    return [[message] for message in messages]
 
 
 @dataclass(frozen=True)
 class Subject:
     """One machine. `outcome`: what comes of messages that arrive in pieces cut at these places, which must not depend on
-    these; `length`: how many places there are to cut at. `make`: messages from nothing. `session`: makes a machine; None: it is
-    no session.
+    these; `length`: how many places there are to cut at. `tell`: tells a conversation.
     """
 
     outcome: Callable[[Sent, Sequence[int]], Any]
     corpus: Sent
-    make: Callable[[Shape], Sent]
-    session: Callable[[], ByteSession | MessageSession] | None = None
+    tell: Callable[[Chance], Told]
     changes: Sequence[Change] = ()
     length: Callable[[Sent], int] = lambda sent: len(flat(sent))
 
@@ -155,6 +154,12 @@ COURIER_LIMITS: Final[Mapping[str, int]] = {
 }  # fmt: skip
 
 
+def _courier_at_small_limits(pieces: Iterable[bytes]) -> Any:
+    """Of a stream that is broken and too large, either may show first."""
+    *same, error, ignored, idle = courier.drive(pieces, **COURIER_LIMITS).comparable()
+    return same, error and error[2], ignored, idle
+
+
 # Lumberjack
 
 FRAMES = [
@@ -198,10 +203,6 @@ def _logjam(**limits: Any) -> Callable[[Sent, Sequence[int]], Any]:
     return outcome
 
 
-def _producers() -> ProducerSession:
-    return logjam.driven().session
-
-
 def _devices() -> Sent:
     messages = [device.frames(message) for _, _, message in device.CASES]
     return [*messages, *(logjam.asking(frames) for frames in messages)]
@@ -212,10 +213,6 @@ def _deflated_again(data: bytes, chance: random.Random) -> bytes:
 
 
 # Segments
-
-
-def _segments() -> SegmentSession:
-    return SegmentSession(PEER, instant.LIMITS)
 
 
 def _segment_session(pieces: Iterable[bytes], /, **limits: Any) -> Any:
@@ -234,54 +231,46 @@ def _conversations(vectors: Mapping[str, Mapping[str, Any]]) -> Sent:
     return alone([vector["data"] for vector in vectors.values()])
 
 
+_ORIGINAL, _TODAY = (partial(segment_truth.told, dialects=(today,)) for today in (False, True))
+
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
         *(
-            Subject(outcome, alone(_forward()), conversations.forward, forward.session, (_packed_again,))
+            Subject(outcome, alone(_forward()), forward_truth.told, (_packed_again,))
             for outcome in (of_session(forward.drive), of_bytes(_at_small_limits))
         ),
-        Subject(of_session(forward.drive), alone(_json()), conversations.forward, forward.session),
+        Subject(of_session(forward.drive), alone(_json()), forward_truth.in_json),
     ],
     "lumberjack": [
         Subject(
-            of_session(lumberjack.drive, **limits),
-            alone(_lumberjack()),
-            conversations.lumberjack,
-            lumberjack.session,
-            (_compressed_again,),
+            of_session(lumberjack.drive, **limits), alone(_lumberjack()), lumberjack_truth.told, (_compressed_again,)
         )
         for limits in ({}, LUMBERJACK_LIMITS)
     ],
     "courier": [
-        Subject(
-            of_session(courier.drive, **limits),
-            alone(_courier()),
-            conversations.courier,
-            courier.session,
-            (_inflated_otherwise,),
-        )
-        for limits in ({}, COURIER_LIMITS)
+        Subject(outcome, alone(_courier()), courier_truth.told, (_inflated_otherwise,))
+        for outcome in (of_session(courier.drive), of_bytes(_courier_at_small_limits))
     ],
     "logjam": [
-        Subject(_logjam(**limits), _devices(), conversations.logjam, _producers, (_deflated_again,), len)
+        Subject(_logjam(**limits), _devices(), logjam_truth.told, (_deflated_again,), len)
         for limits in ({}, {"event_bytes": 1500, "inflated_bytes": 3000, "frame_bytes": 2048, "depth": 5})
     ],
     "segment": [
         *(
-            Subject(of_bytes(partial(_segment_session, **limits)), _conversations(vectors), make, _segments)
+            Subject(of_bytes(partial(_segment_session, **limits)), _conversations(vectors), tell)
             for limits in ({}, {"frame_bytes": 4096, "event_bytes": 11})
-            for vectors, make in ((ORIGINAL, conversations.segment_original), (TODAY, conversations.segment_today))
+            for vectors, tell in ((ORIGINAL, _ORIGINAL), (TODAY, _TODAY))
         ),
-        Subject(of_bytes(fed_original), _conversations(ORIGINAL), conversations.segment_original),
-        Subject(of_bytes(fed_today), _conversations({**TODAY, **EARLY}), conversations.segment_today),
+        Subject(of_bytes(fed_original), _conversations(ORIGINAL), _ORIGINAL),
+        Subject(of_bytes(fed_today), _conversations({**TODAY, **EARLY}), _TODAY),
     ],
 }
 
 
 def made(protocol: str, seed: str) -> tuple[Subject, Sent, random.Random]:
-    """The input of a seed: mutated captures, or messages from nothing, mutated as well; and chance for more."""
-    chance = random.Random(seed)
+    """The input of a seed: mutated captures, or a conversation with a few changes; and chance for more."""
+    chance = Chance(seed)
     subject = chance.choice(PROTOCOLS[protocol])
-    if chance.random() < 0.5:
+    if chance.perhaps(0.5):
         return subject, mutated(subject.corpus, chance, subject.changes), chance
-    return subject, spoiled(subject.make(Shape(f"{seed} shape")), subject.corpus, chance), chance
+    return subject, spoiled(subject.tell(chance).sent, subject.corpus, chance), chance

@@ -15,8 +15,7 @@ from urllib.parse import quote
 
 from typing_extensions import override
 
-from tests.fuzz.conversations import Sent
-from tests.fuzz.shape import Shape
+from tests.fuzz.chance import Chance, Sent
 
 NOW: Final = 1_700_000_123
 RECEIVED: Final = "2023-11-14T22:15:23.456Z"
@@ -123,11 +122,11 @@ NO_TIMES: Final = (
 _MARK: Final = "@@@"
 
 
-def word(s: Shape) -> str:
+def word(s: Chance) -> str:
     return s.choice(WORDS) * s.choice((0, 1, 1, 3, 40))
 
 
-def value(s: Shape, level: int = 0) -> Any:
+def value(s: Chance, level: int = 0) -> Any:
     """A value of JSON."""
     kind = s.randrange(4 if level > 2 else 8)
     if kind < 4:
@@ -136,7 +135,7 @@ def value(s: Shape, level: int = 0) -> Any:
     return things if kind < 6 else {word(s): each for each in things}
 
 
-def moment(s: Shape) -> tuple[str, str | None]:
+def moment(s: Chance) -> tuple[str, str | None]:
     """A time as it is written, and in UTC; None if it is none."""
     if s.perhaps(0.2):
         return s.choice(NO_TIMES), None
@@ -161,7 +160,7 @@ def refused(raw: bytes, reason: str) -> Document:
     return Document(raw, raw, {}, reason)
 
 
-def document(s: Shape, fields: Mapping[str, Any], style: int = 0, *, sound: bool = False) -> Document:
+def document(s: Chance, fields: Mapping[str, Any], style: int = 0, *, sound: bool = False) -> Document:
     """An event with these fields and others, or none. If `sound`, an event with these fields alone."""
     kind = 9 if sound else s.randrange(12)
     if kind < 2:

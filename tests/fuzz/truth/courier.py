@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from tests.fuzz.shape import Shape
+from tests.fuzz.chance import Chance
 from tests.fuzz.truth import ADDRESS, RECEIVED, Document, Part, Told, document, framed, moment, named, source
 
 LONG: Final = 1024
@@ -20,7 +20,7 @@ class Event(NamedTuple):
     path: str = "-"
 
 
-def told(s: Shape) -> Told:
+def told(s: Chance) -> Told:
     found = Told()
     for _ in range(s.choice((1, 1, 2, 3))):
         events = []

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 from headrace_common.session.inflate import zstd  # the standard library's, or its backport
 
-from tests.fuzz.shape import Shape
+from tests.fuzz.chance import Chance
 from tests.fuzz.truth import (
     NO_UTF8,
     NOW,
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     reason: str = ""
 
 
-def _odd(s: Shape, level: int = 0) -> Any:
+def _odd(s: Chance, level: int = 0) -> Any:
     """A value of msgpack."""
     kind = s.randrange(6 if level > 2 else 10)
     if kind < 2:
@@ -80,13 +80,13 @@ def _odd(s: Shape, level: int = 0) -> Any:
     return [_odd(s, level + 1) for _ in range(s.choice((0, 1, 2, 5)))] if kind < 8 else _odd_map(s, level + 1)
 
 
-def _odd_map(s: Shape, level: int = 0) -> Pairs:
+def _odd_map(s: Chance, level: int = 0) -> Pairs:
     usual = s.perhaps(0.5)
     keys = [f"k{s.randrange(9)}" if usual else s.choice((word(s), *KEYS)) for _ in range(s.choice((0, 1, 2, 5, 9)))]
     return Pairs((key, _odd(s, level)) for key in keys)
 
 
-def _time(s: Shape, *, sound: bool) -> tuple[Any, str, bool, dict[str, Any]]:
+def _time(s: Chance, *, sound: bool) -> tuple[Any, str, bool, dict[str, Any]]:
     """A time, as it is stored ("": it is none), whether it is a whole millisecond, and the notes on it."""
     kind = s.randrange(10)
     if kind < 5:
@@ -106,7 +106,7 @@ def _time(s: Shape, *, sound: bool) -> tuple[Any, str, bool, dict[str, Any]]:
     return s.choice(NO_TIMES[sound:]), "", True, {}  # a text in the place of a time is a payload
 
 
-def _entry(s: Shape, *, sound: bool) -> Entry:
+def _entry(s: Chance, *, sound: bool) -> Entry:
     if not sound and s.perhaps(0.1):
         return Entry(packed(s.choice(NO_ENTRIES)), "", {}, reason="bad_record")
     time, stored, whole, notes = _time(s, sound=sound)
@@ -121,7 +121,7 @@ def _entry(s: Shape, *, sound: bool) -> Entry:
     return Entry(raw, body, notes, stored, whole, "" if stored else "bad_time")
 
 
-def told(s: Shape) -> Told:
+def told(s: Chance) -> Told:
     found = Told()
     for _ in range(s.choice((1, 1, 2, 3))):
         mode, tag, chunk = s.randrange(5), s.choice(("t", "t", "app.é", "x" * 40, "")), s.choice((*CHUNKS, None))
@@ -147,7 +147,7 @@ def told(s: Shape) -> Told:
     return found
 
 
-def _go(s: Shape, apart: int) -> str:
+def _go(s: Chance, apart: int) -> str:
     """A chunk as fluent-logger-golang makes it: of a time so far from now."""
     return base64(struct.pack("<Q", NOW + apart) + s.randbytes(8))
 
@@ -198,7 +198,7 @@ JSON_TIMES: Final[tuple[tuple[bytes, str, bool, dict[str, Any]], ...]] = (
 )
 
 
-def in_json(s: Shape) -> Told:
+def in_json(s: Chance) -> Told:
     """The same in JSON: records pass through as they came."""
     found = Told()
     for _ in range(s.choice((1, 1, 2, 3))):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgpack
 
-from tests.fuzz.shape import Shape
+from tests.fuzz.chance import Chance
 from tests.fuzz.truth import ADDRESS
 
 KEY: Final = "key ü"
@@ -15,7 +15,7 @@ USERS: Final = {"alice": "wonder", "bob": "ü"}
 HOSTS: Final = ("web-1", "é", "", "headrace-forward", "n" * 255, "n" * 256)
 
 
-def settings(s: Shape) -> dict[str, Any]:
+def settings(s: Chance) -> dict[str, Any]:
     """Settings of Forward."""
     return {"shared_key": KEY, "users": USERS if s.perhaps(0.6) else {}}
 
@@ -24,7 +24,7 @@ def digest(*parts: bytes) -> str:
     return sha512(b"".join(parts)).hexdigest()
 
 
-def login(s: Shape, given: dict[str, Any], helo: bytes) -> tuple[bytes, list[Any], str]:
+def login(s: Chance, given: dict[str, Any], helo: bytes) -> tuple[bytes, list[Any], str]:
     """A PING, the PONG that must come, and the client's name; "": it is refused."""
     word, option = msgpack.unpackb(helo, raw=True)
     nonce, auth = option[b"nonce"], option[b"auth"]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import lz4.block
 import snappy
 
-from tests.fuzz.shape import Shape
+from tests.fuzz.chance import Chance
 from tests.fuzz.truth import RANDOM, RECEIVED, Document, Part, Told, at, document, framed, moment, named, source
 
 SOUND: Final = (b"shop-production", b"logs.x")
@@ -39,7 +39,7 @@ WAYS: Final[tuple[tuple[int, Callable[[bytes], bytes]], ...]] = (
 )  # fmt: skip
 
 
-def told(s: Shape) -> Told:
+def told(s: Chance) -> Told:
     found = Told()
     for _ in range(s.choice((1, 2, 5))):
         names = s.choice((SOUND, (s.choice(APP_ENVS), s.choice(TOPICS))))

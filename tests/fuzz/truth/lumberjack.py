@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from tests.fuzz.shape import Shape
+from tests.fuzz.chance import Chance
 from tests.fuzz.truth import (
     ADDRESS,
     NO_UTF8,
@@ -58,7 +58,7 @@ FIELDS: Final[dict[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
-def told(s: Shape) -> Told:
+def told(s: Chance) -> Told:
     found = Told()
     kind = s.choice((b"1D", b"2J", b"2J", b"2J", b"1J"))
     for _ in range(s.choice((1, 2, 4))):
@@ -84,7 +84,7 @@ def window(
     found.replies.append((version.decode(), (first + len(events) - 1) % 2**32 if events else 0))
 
 
-def _beats(s: Shape) -> list[tuple[bytes, Part]]:
+def _beats(s: Chance) -> list[tuple[bytes, Part]]:
     """An event; the same again, spelled in another order; others that differ in one field. And others."""
     base, time = {name: s.choice(choices[:2]) for name, choices in FIELDS.items()} | {"k": value(s)}, moment(s)
     given = s.choice(
@@ -152,7 +152,7 @@ def _written(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _pairs(s: Shape) -> tuple[bytes, Part]:
+def _pairs(s: Chance) -> tuple[bytes, Part]:
     given = [(word(s).encode(), s.choice((word(s).encode(), *NO_UTF8))) for _ in range(s.choice((0, 1, 3, 9)))]
     written, time = moment(s)
     given += [

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from tests.fuzz.shape import Shape
+from tests.fuzz.chance import Chance
 from tests.fuzz.truth import RECEIVED, Part, Told, named, source
 
 W1, W2 = bytes(range(16)), bytes(range(240, 256))
@@ -58,8 +58,9 @@ class Speech:
         self.told.sent += [[block]] * times
 
 
-def told(s: Shape) -> Told:
-    today = s.perhaps(0.5)
+def told(s: Chance, dialects: Sequence[bool] = (False, True)) -> Told:
+    """Of one of these dialects: today's or not."""
+    today = s.choice(dialects)
     speech = Speech(today=today, segments=s.choice(("ab", "aa", "ba")))
     for _ in range(s.choice((1, 3, 6))):
         events = [s.choice(DATA) for _ in range(s.choice((1, 1, 2, 5)))]
