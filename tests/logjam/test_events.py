@@ -10,9 +10,9 @@ import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
+from headrace_common.record.steps import finish
 from headrace_common.session.inflate import LAST_WINDOW
-from headrace_common.session.interface import Pause
-from headrace_logjam.devices.subscription import SubscriptionFrame, SubscriptionMaker, read_published
+from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
 from headrace_logjam.wire import BodyCompression, BodyLimits, split
 
 from tests.driving import BARREN_ZLIB, NOW_MS
@@ -30,9 +30,8 @@ def rejected(frames: list[bytes], **limits: Any) -> tuple[Reject, bytes]:
 
 def test_what_a_device_publishes_in_windows_1252_is_read_as_such() -> None:
     maker = SubscriptionMaker("east", "c", BodyLimits(1000, 1000, 1000, 64))
-    items = [read_published(event(body)) for body in (b'{"a":"\xe9"}', b"{}", b'{"a":\xe9}')]
-    parts = [part for part in SubscriptionFrame(items, 0, NOW_MS, 0, maker, b"").parts() if not isinstance(part, Pause)]
-    mended, plain, bad = parts
+    bodies = (b'{"a":"\xe9"}', b"{}", b'{"a":\xe9}')
+    mended, plain, bad = [finish(maker.make(read_published(event(body)), NOW_MS)) for body in bodies]
     assert isinstance(mended, bytes)
     assert isinstance(plain, bytes)
     value, headers = decode(mended)
@@ -73,11 +72,12 @@ def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
     found = driven()
     found.send(asking(frames))
     maker = SubscriptionMaker("east", "c", BodyLimits(1000, 1000, 1000, 64))
-    for frame in (*found.turn(), SubscriptionFrame([read_published(frames)], 0, NOW_MS, 0, maker, b"")):
-        *pauses, reject = frame.parts()
-        assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW
-        assert isinstance(reject, Reject)
-        assert reject.reason is Reason.BAD_JSON
+    (frame,) = found.turn()
+    *pauses, reject = frame.parts()
+    assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW
+    assert isinstance(reject, Reject)
+    assert reject.reason is Reason.BAD_JSON
+    assert len([*maker.make(read_published(frames), NOW_MS)]) == len(pauses)
 
 
 def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:

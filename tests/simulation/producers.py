@@ -58,7 +58,7 @@ def in_place(world: Any) -> Iterator[None]:
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
         if isinstance(driver.session, ProducerSession):
             frame = there(driver.session._pending[ticket].frame)
-            for each in frame.messages if frame.acknowledged or stored else ():
+            for each in frame.items if frame.acknowledged or stored else ():
                 world.given_up.setdefault(each.address, set()).add(error.policy)
         else:
             world.given_up.setdefault(driver.peer.address, set()).add(error.policy)

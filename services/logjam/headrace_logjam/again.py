@@ -12,7 +12,7 @@ from headrace_common.session.again import QuarantinedItem, ReplayOutcome, as_it_
 
 from headrace_logjam import wire as logjam
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.events import ProducerMaker
+from headrace_logjam.events import ProducerMaker, ProducerMessage
 from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings
 
@@ -32,5 +32,5 @@ def read(item: QuarantinedItem, settings: LogjamSettings) -> ReplayOutcome:
         return read_again([part], own_ids(item))
     make = ProducerMaker(limits_of(limits)).make
     messages = [logjam.split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
-    parts = [finish(make(logjam.read_unanswered(message), origin, now)).part for message in messages]
+    parts = [finish(make(ProducerMessage(logjam.read_unanswered(each), origin), now)) for each in messages]
     return read_again(parts, own_ids(item))

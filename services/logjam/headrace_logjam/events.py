@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import orjson
@@ -40,7 +42,6 @@ _RECEIVED: Final = orjson.dumps({Attribute.TIME.value: "received"})
 _SUBJECT: Final = 256
 """Longest part of a broken message's name that names its stream."""
 
-
 NOTHING: Final = msgspec.Raw(b"null")
 NAMELESS: Final = (b"null", b'""')
 """Ids that name no request, as JSON."""
@@ -64,13 +65,6 @@ class BodyFields(msgspec.Struct):
     def named(self) -> bool:
         """Whether it has an id of its own."""
         return bytes(self.request_id) not in NAMELESS or bytes(self.uuid) not in NAMELESS
-
-
-class MessagePart(NamedTuple):
-    """The part of a message. `refused`: it is no event, and can never be one."""
-
-    part: Part
-    refused: bool
 
 
 def event_time(fields: BodyFields, created_ms: int) -> bytes | None:
@@ -100,13 +94,24 @@ class BodyContent(NamedTuple):
     event: MendedJson
 
 
-class BodyReader:
-    """Reads the bodies of messages, of producers and of devices."""
+Item = TypeVar("Item")
+
+
+class RecordMaker(ABC, Generic[Item]):
+    """Makes the records of messages, of producers or of devices."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self._json = JsonObject(BodyFields, limits.depth)
         self._limits = limits
         self._envelopes = Memory(ENVELOPES_BYTES)
+
+    @abstractmethod
+    def make(self, item: Item, received_ms: int) -> Generator[Pause, None, Part]:
+        """Returns the event of a message, or its reject. Never raises for any message."""
+
+    @abstractmethod
+    def spoiled(self, items: Sequence[Item], detail: str) -> Reject:
+        """Returns messages as one reject: each as u32 length and the bytes that a reject of it alone would keep."""
 
     def envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
         """Returns the envelope of the events of a sender, an address or an endpoint, in one stream."""
@@ -140,32 +145,6 @@ PASSING: Final = frozenset((Reason.INFLATED_LIMIT, Reason.OVERSIZED, Reason.TOO_
 """Reasons for which a sound message is no event: with other settings it would be one."""
 
 
-class ProducerMaker(BodyReader):
-    """Makes the events of producers' messages."""
-
-    def make(self, request: Request, address: str, received_ms: int) -> Generator[Pause, None, MessagePart]:
-        """Returns the event of a message from `address`, or its reject. Never raises for any message."""
-        if request.problem:
-            return MessagePart(self.reject(request, address, Reason.BAD_MESSAGE, request.problem), True)
-        app_env, topic, body, frame = request.frames
-        meta = decode_meta(frame)
-        found = yield from self.read(meta, body)
-        if isinstance(found, Fault):
-            return MessagePart(self.reject(request, address, *found), found.reason not in PASSING)
-        raw, fields, event = found
-        name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
-        time = event_time(fields, meta.created_ms)
-        envelope = self.envelope(address, app_env, topic)
-        attributes = event.attributes(None if time else _RECEIVED)
-        return MessagePart(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
-
-    def reject(self, request: Request, address: str, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
-        """Returns the message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""
-        names = [frame[:_SUBJECT].decode(errors="replace") for frame in request.frames[:2]]
-        envelope = Envelope(PROTOCOL, source(PROTOCOL, address), "/".join(names))
-        return envelope.reject(reason, detail, joined(request.frames) if raw is None else raw, unique_id())
-
-
 class ProducerMessage(NamedTuple):
     """A producer's message and where it came from."""
 
@@ -173,44 +152,62 @@ class ProducerMessage(NamedTuple):
     address: str
 
 
-class ProducerFrame(Frame):
-    """Messages of one application that were read together. Part i is message i."""
+class ProducerMaker(RecordMaker[ProducerMessage]):
+    """Makes the events of producers' messages."""
 
-    def __init__(
-        self,
-        messages: Sequence[ProducerMessage],
-        ticket: Ticket,
-        received_ms: int,
-        size: int,
-        maker: ProducerMaker,
-        *,
-        ordering_key: bytes,
-        answered: bool,
-    ) -> None:
-        """`size`: bytes of all messages. `answered`: their senders want an answer, and learn of a loss by it."""
-        self.ticket = ticket
-        self.received_ms = received_ms
-        self.size = size
-        self.ordering_key = ordering_key
-        self.acknowledged = answered
-        self.kept = KeepUntil.DEADLINE if answered else KeepUntil.STORED
-        self.refused: set[int] = set()
-        """The messages that can never be events, as far as their parts have been made."""
-        self.messages = messages
-        self._maker = maker
+    @override
+    def make(self, item: ProducerMessage, received_ms: int) -> Generator[Pause, None, Part]:
+        request, address = item
+        if request.problem:
+            return self._reject(item, Reason.BAD_MESSAGE, request.problem)
+        app_env, topic, body, frame = request.frames
+        meta = decode_meta(frame)
+        found = yield from self.read(meta, body)
+        if isinstance(found, Fault):
+            return self._reject(item, *found)
+        raw, fields, event = found
+        name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
+        time = event_time(fields, meta.created_ms)
+        envelope = self.envelope(address, app_env, topic)
+        attributes = event.attributes(None if time else _RECEIVED)
+        return envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes)
+
+    @override
+    def spoiled(self, items: Sequence[ProducerMessage], detail: str) -> Reject:
+        return self._reject(items[0], Reason.INTERNAL, detail, joined([joined(each.request.frames) for each in items]))
+
+    def _reject(self, item: ProducerMessage, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
+        """Returns the message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""
+        frames = item.request.frames
+        names = [frame[:_SUBJECT].decode(errors="replace") for frame in frames[:2]]
+        envelope = Envelope(PROTOCOL, source(PROTOCOL, item.address), "/".join(names))
+        return envelope.reject(reason, detail, joined(frames) if raw is None else raw, unique_id())
+
+
+@dataclass(eq=False)
+class MessagesFrame(Frame, Generic[Item]):
+    """Messages of one application that were read together. Part i is item i."""
+
+    items: Sequence[Item]
+    ticket: Ticket
+    received_ms: int
+    size: int
+    maker: RecordMaker[Item]
+    ordering_key: bytes
+    acknowledged: bool
+    kept: KeepUntil
+    refused: set[int] = field(default_factory=set)
+    """The messages that can never be events, as far as their parts have been made."""
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
         """See `headrace_common.session.interface.Frame.parts`."""
-        for index, message in enumerate(self.messages):
-            part, refused = yield from self._maker.make(message.request, message.address, self.received_ms)
-            if refused:
+        for index, item in enumerate(self.items):
+            part = yield from self.maker.make(item, self.received_ms)
+            if isinstance(part, Reject) and part.reason not in PASSING:
                 self.refused.add(index)
             yield part
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        """Returns all its messages: each as u32 length and the bytes that a reject of it alone would keep."""
-        first = self.messages[0]
-        raw = joined([joined(message.request.frames) for message in self.messages])
-        return self._maker.reject(first.request, first.address, Reason.INTERNAL, detail, raw)
+        return self.maker.spoiled(self.items, detail)

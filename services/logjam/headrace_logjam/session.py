@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
+from headrace_common.session.interface import Frame, KeepUntil, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
-from headrace_logjam.events import OVERHEAD, ProducerFrame, ProducerMaker, ProducerMessage
+from headrace_logjam.events import OVERHEAD, MessagesFrame, ProducerMaker, ProducerMessage
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import (
     ACCEPTED,
@@ -71,7 +71,7 @@ class _Gathered:
     heard: int = 0
     published: int = 0
     due: float = 0.0
-    frame: ProducerFrame | None = None
+    frame: MessagesFrame[ProducerMessage] | None = None
 
 
 def limits_of(limits: LogjamLimits) -> BodyLimits:
@@ -130,11 +130,11 @@ class ProducerSession(MessageSession):
         assert frame is not None
         if whole:
             del self._pending[ticket]
-            stored = len(frame.messages)
+            stored = len(frame.items)
         refused = frame.refused
         if self._publish is not None:
             for index in range(gathered.published, stored):
-                request = frame.messages[index].request
+                request = frame.items[index].request
                 if index not in refused and not request.problem:
                     self._publish(request.frames, gathered.now_ms)
             gathered.published = stored
@@ -236,16 +236,16 @@ class ProducerSession(MessageSession):
     def _hand_out(self, gathered: _Gathered, due: float) -> None:
         ticket = next(self._tickets)
         gathered.due = due
-        gathered.frame = ProducerFrame(
+        gathered.frame = MessagesFrame(
             gathered.messages,
             ticket,
             gathered.now_ms,
             gathered.size,
             self._maker,
             ordering_key=b"%b/%b" % (ENDPOINT, gathered.key),
-            answered=gathered.asked,
+            acknowledged=gathered.asked,
+            kept=KeepUntil.DEADLINE if gathered.asked else KeepUntil.STORED,
         )
-        gathered.messages = []
         self._pending[ticket] = gathered
         self._ready.append(gathered.frame)
         if gathered.questions:

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
+from headrace_common.session.interface import Frame, KeepUntil, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap, Numbers
-from headrace_logjam.devices.subscription import DeviceMessage, SubscriptionFrame, SubscriptionMaker, read_published
-from headrace_logjam.events import OVERHEAD
+from headrace_logjam.devices.subscription import DeviceMessage, SubscriptionMaker, read_published
+from headrace_logjam.events import OVERHEAD, MessagesFrame
 from headrace_logjam.wire import BodyLimits
 
 
@@ -56,7 +56,7 @@ class ConsumerSession(MessageSession):
         self._now_ms = 0
         """The time of all that is gathered: it keeps the order of numbers, though they are in several frames."""
         self._ready: deque[Frame] = deque()
-        self._pending: dict[Ticket, SubscriptionFrame] = {}
+        self._pending: dict[Ticket, MessagesFrame[DeviceMessage | Gap]] = {}
         self._partly: dict[Ticket, int] = {}  # how many of a frame's items are stored
         self._now = 0.0  # when `tick` was called last
 
@@ -123,8 +123,15 @@ class ConsumerSession(MessageSession):
         self._now = now
         for key, gathered in self._gathered.items():
             ticket = next(self._tickets)
-            frame = SubscriptionFrame(
-                gathered.items, ticket, self._now_ms, gathered.size, self._maker, b"%b/%b" % (self._endpoint, key)
+            frame = MessagesFrame(
+                gathered.items,
+                ticket,
+                self._now_ms,
+                gathered.size,
+                self._maker,
+                ordering_key=b"%b/%b" % (self._endpoint, key),
+                acknowledged=False,
+                kept=KeepUntil.REFUSAL,
             )
             self._pending[ticket] = frame
             self._ready.append(frame)

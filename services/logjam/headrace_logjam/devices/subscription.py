@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -11,11 +10,11 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Attribute, GapField, Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.record.json_object import Fault
-from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket
+from headrace_common.session.interface import Pause
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import DeviceStart, Gap
-from headrace_logjam.events import PROTOCOL, BodyReader, LogjamAttribute, event_time
+from headrace_logjam.events import PROTOCOL, LogjamAttribute, RecordMaker, event_time
 from headrace_logjam.wire import (
     FRAMES,
     HEARTBEAT,
@@ -70,7 +69,7 @@ def read_published(parts: Sequence[bytes]) -> DeviceMessage:
     return DeviceMessage(frames, meta, "")
 
 
-class SubscriptionMaker(BodyReader):
+class SubscriptionMaker(RecordMaker[DeviceMessage | Gap]):
     """Makes the records of one endpoint. Any number of consumers make the same of the same messages."""
 
     def __init__(self, endpoint: str, consumer: str, limits: BodyLimits) -> None:
@@ -81,22 +80,29 @@ class SubscriptionMaker(BodyReader):
         self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
         self._endpoint = endpoint
 
-    def make(self, message: DeviceMessage, received_ms: int) -> Generator[Pause, None, Part]:
-        """Returns the event of a message, or its reject. Never raises for any message."""
-        meta = message.meta
+    @override
+    def make(self, item: DeviceMessage | Gap, received_ms: int) -> Generator[Pause, None, Part]:
+        if isinstance(item, Gap):
+            return self._marker(item, received_ms)
+        message, meta = item, item.meta
         if message.problem or meta is None:
-            return self.reject(message, Reason.BAD_MESSAGE, message.problem)
+            return self._reject(message, Reason.BAD_MESSAGE, message.problem)
         app_env, topic, body, _ = message.frames
         found = yield from self.read(meta, body)
         if isinstance(found, Fault):
-            return self.reject(message, *found)
+            return self._reject(message, *found)
         _, fields, event = found
         time = event_time(fields, meta.created_ms)
         about = event.attributes(self._about(message, meta, received=time is None))
         envelope = self.envelope(self._endpoint, app_env, topic)
         return envelope.event(self._name(message), time or rfc3339_ms(received_ms), event.value, about)
 
-    def reject(self, message: DeviceMessage, reason: Reason, detail: str) -> Reject:
+    @override
+    def spoiled(self, items: Sequence[DeviceMessage | Gap], detail: str) -> Reject:
+        whole = [joined_frames(item.frames) for item in items if isinstance(item, DeviceMessage)]
+        return self._reject(DeviceMessage(tuple(whole), None, detail), Reason.INTERNAL, detail)
+
+    def _reject(self, message: DeviceMessage, reason: Reason, detail: str) -> Reject:
         """Returns the message for quarantine: each of its frames as u32 length and bytes."""
         subject = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
         about = b"{}" if message.meta is None else self._about(message, message.meta)
@@ -108,7 +114,7 @@ class SubscriptionMaker(BodyReader):
         numbered = message.meta is None or message.meta.device
         return deterministic_id(PROTOCOL, *message.frames, *(() if numbered else (self._source.encode(),)))
 
-    def marker(self, gap: Gap, received_ms: int) -> Event:
+    def _marker(self, gap: Gap, received_ms: int) -> Event:
         """Returns the event that names the numbers that this consumer did not hear."""
         fields: dict[GapField, Any] = {
             GapField.CONSUMER: self._consumer,
@@ -147,37 +153,3 @@ _ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b%%b}' % (
 _START: Final = b',"%b":%%d,"%b":%%d' % (Attribute.START.encode(), Attribute.RESTARTS.encode())
 _BEHIND: Final = b',"%b":true' % Attribute.BEHIND.encode()
 _RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
-
-
-@dataclass(eq=False)
-class SubscriptionFrame(Frame):
-    """Messages of one application that were read together, and the gaps in front of each. Part i is item i.
-
-    A device cannot be asked to send them again, so the frame is held until Kafka has stored it.
-    """
-
-    acknowledged = False
-    kept = KeepUntil.REFUSAL
-
-    items: Sequence[DeviceMessage | Gap]
-    ticket: Ticket
-    received_ms: int
-    size: int
-    maker: SubscriptionMaker
-    ordering_key: bytes
-
-    @override
-    def parts(self) -> Iterator[Part | Pause]:
-        """See `headrace_common.session.interface.Frame.parts`."""
-        maker, received_ms = self.maker, self.received_ms
-        for item in self.items:
-            if isinstance(item, Gap):
-                yield maker.marker(item, received_ms)
-            else:
-                yield (yield from maker.make(item, received_ms))
-
-    @override
-    def spoiled(self, detail: str) -> Reject:
-        """Returns all its messages: each as u32 length and the bytes that a reject of it alone would keep."""
-        whole = [joined_frames(item.frames) for item in self.items if isinstance(item, DeviceMessage)]
-        return self.maker.reject(DeviceMessage(tuple(whole), None, detail), Reason.INTERNAL, detail)
