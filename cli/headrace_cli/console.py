@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
-
-from headrace_cli.machine.jars import FetchProgress
 
 EXAMPLE_QUERY: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
 
@@ -41,15 +39,15 @@ def line(name: str, kind: str, text: str) -> None:
 
 
 @contextmanager
-def fetching() -> Iterator[FetchProgress]:
+def fetching() -> Iterator[Callable[[str, int, int], None]]:
     """Show the progress of jars that are fetched: a line that counts on a terminal, plain lines elsewhere."""
     said: set[str] = set()
     with ERR.status("looking for the jars") if ERR.is_terminal else nullcontext() as status:
 
         def tell(what: str, done: int, total: int) -> None:
-            text = f"fetching {what}" if total else what
+            text = f"fetching {what}"
             if status is not None:
-                status.update(f"{text}: {done} of {total}" if total else text)
+                status.update(f"{text}: {done} of {total}")
             elif text not in said:
                 said.add(text)
                 print(text, file=sys.stderr, flush=True)

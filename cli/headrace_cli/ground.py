@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +27,6 @@ def run(verbs: Callable[..., Any]) -> None:
     """Run the verb that the arguments name. Print Headrace's own errors as one sentence on standard error."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (None: it is closed)
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the launcher has held it while Python started
         if isinstance(
             sys.stdout, TextIOWrapper
         ):  # a terminal need not know ✓, and nothing that clients wrote ends a file

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import http.server
-import os
 import re
 import ssl
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.machine import jars, java
 
 from tests.contract.certificates import Authority
-from tests.contract.waiting import PATIENCE, there
+from tests.contract.waiting import there
 
 
 class Maven:
@@ -28,9 +26,6 @@ class Maven:
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.missing: set[str] = set()
         self.asked: Counter[str] = Counter()
-        self.gate = threading.Event()  # requests for the second jar wait while it is closed
-        self.gate.set()
-        self.waiting = threading.Event()
         maven = self
 
         class Answer(http.server.BaseHTTPRequestHandler):
@@ -38,9 +33,6 @@ class Maven:
                 name = self.path.rsplit("/", 1)[-1]
                 if name.endswith(".jar"):
                     maven.asked[name] += 1
-                    if name.startswith("two"):
-                        maven.waiting.set()
-                        maven.gate.wait(PATIENCE)
                 found = name.endswith(".jar") and name not in maven.missing
                 self.send_response(200 if found else 404)
                 body = content(name) if found else b""
@@ -85,17 +77,6 @@ def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def in_a_process(listing: Path) -> subprocess.Popen[str]:
-    code = (
-        "import sys; from pathlib import Path; from headrace_cli.machine import jars;"
-        "jars.LIST = Path(sys.argv[1]); print(jars.jars('demo'))"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(listing)], env=environment, stdout=subprocess.PIPE, text=True
-    )
-
-
 @pytest.mark.usefixtures("listing")
 class TestJars:
     def test_fetched_once_with_progress(self, maven: Maven) -> None:
@@ -104,8 +85,7 @@ class TestJars:
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
             name: content(name) for name in ("one-1.0.jar", "two-1.0.jar")
         }
-        assert told[0] == ("demo jars", 0, 2)
-        assert told[-1] == ("demo jars", 2, 2)
+        assert told == [("demo jars", 0, 2), ("demo jars", 1, 2)]
         assert jars.jars("demo") == folder
         assert maven.asked == {"one-1.0.jar": 1, "two-1.0.jar": 1}
         assert jars.class_path("demo") == f"{folder}/*"
@@ -123,22 +103,8 @@ class TestJars:
             jars.jars("demo")
         assert "\n" not in str(caught.value)
         maven.missing = set()
-        assert jars.jars("demo").is_dir()
-
-    def test_an_interrupted_fetch_goes_on_with_what_it_lacks(self, maven: Maven, listing: Path) -> None:
-        maven.gate.clear()
-        process = in_a_process(listing)
-        assert maven.waiting.wait(PATIENCE)  # the first jar is here, the second has been asked for
-        process.kill()
-        process.wait()
-        maven.gate.set()
-        jars.jars("demo")
-        assert maven.asked["one-1.0.jar"] == 1
-
-    def test_a_jar_that_was_taken_away_comes_back(self, maven: Maven) -> None:
-        folder = jars.jars("demo")
-        (folder / "one-1.0.jar").unlink()
-        assert (jars.jars("demo") / "one-1.0.jar").is_file()
+        assert (jars.jars("demo") / "two-1.0.jar").is_file()
+        assert maven.asked["one-1.0.jar"] == 1, "it goes on with what it lacks"
 
     def test_no_network_is_one_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(jars.REPOSITORY_VARIABLE, "http://127.0.0.1:1/")
@@ -154,14 +120,6 @@ def test_a_wrong_checksum_is_refused_and_not_kept(maven: Maven, listing: Path) -
         ):
             jars.jars("demo")
     assert maven.asked["one-1.0.jar"] == 2
-
-
-def test_two_at_once_fetch_once(maven: Maven, listing: Path) -> None:
-    both = [in_a_process(listing) for _ in range(2)]
-    folders = {process.communicate(timeout=PATIENCE)[0] for process in both}
-    assert [process.returncode for process in both] == [0, 0]
-    assert len(folders) == 1
-    assert maven.asked == {"one-1.0.jar": 1, "two-1.0.jar": 1}
 
 
 @pytest.mark.parametrize(

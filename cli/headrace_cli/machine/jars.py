@@ -26,7 +26,6 @@ from typing import Final, NamedTuple
 from headrace_common import __version__
 
 from headrace_cli.ground import CommandError, cache
-from headrace_cli.machine.filelock import locked
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 REPOSITORY_VARIABLE: Final = "HEADRACE_MAVEN_REPOSITORY"
@@ -75,23 +74,21 @@ def listed(name: str) -> list[Jar]:
 def jars(name: str, progress: FetchProgress | None = None) -> Path:
     """Return a folder with exactly the jars of the set `name` (``kafka``, ``spark``, ``s3``, ``msk``); fetch what is missing.
 
-    The first call may block for minutes. Two processes may call it at once. After an interruption it fetches only the jars
-    that are still missing. Raises `CommandError` (no network, no disk, a wrong checksum).
+    The first call may block for minutes. Each jar comes into the folder as a whole, so an interruption does no harm, nor a second
+    process that fetches. Raises `CommandError` (no network, no disk, a wrong checksum).
     """
     wanted = listed(name)
     key = hashlib.sha256("\n".join(map(repr, wanted)).encode()).hexdigest()[:16]
     folder = cache() / "jars" / f"{name}-{key}"
-    if _is_complete(folder, wanted):
-        return folder
-    report = progress or (lambda what, done, total: None)
+    missing = [jar for jar in wanted if not (folder / jar.file).is_file()]
     try:
-        folder.parent.mkdir(exist_ok=True)
-        with locked(
-            folder.with_suffix(".lock"),
-            lambda: report(f"{name} jars: waiting for another process that fetches them", 0, 0),
-        ):
-            if not _is_complete(folder, wanted):
-                _fetch(wanted, folder, lambda done: report(f"{name} jars", done, len(wanted)))
+        folder.mkdir(parents=True, exist_ok=True)
+        for jar in missing:
+            if progress is not None:
+                progress(f"{name} jars", len(wanted) - len(missing) + missing.index(jar), len(wanted))
+            part = folder / f"{jar.file}.{os.getpid()}"
+            part.write_bytes(_download(jar))
+            part.rename(folder / jar.file)
     except OSError as error:
         raise CommandError(f"The {name} jars cannot be stored in {folder.parent}: {error.strerror}.") from error
     return folder
@@ -110,25 +107,6 @@ def copy_jars(folder: Path, into: Path) -> None:
 def class_path(name: str) -> str:
     """Return a Java class path of the jars of the set `name`. Fetches, blocks and raises like `jars`."""
     return str(jars(name) / "*")
-
-
-def _is_complete(folder: Path, wanted: list[Jar]) -> bool:
-    """Return whether `folder` has all jars. One rename creates it, so it is complete unless files were deleted."""
-    return all((folder / jar.file).is_file() for jar in wanted)
-
-
-def _fetch(wanted: list[Jar], folder: Path, report: Callable[[int], None]) -> None:
-    work = folder.with_suffix(".new")  # it survives an interruption with the jars that are whole
-    work.mkdir(exist_ok=True)
-    for number, jar in enumerate(wanted):
-        report(number)
-        if not (work / jar.file).is_file():
-            part = work / f"{jar.file}.part"
-            part.write_bytes(_download(jar))
-            part.rename(work / jar.file)
-    report(len(wanted))
-    shutil.rmtree(folder, ignore_errors=True)
-    work.rename(folder)
 
 
 def _download(jar: Jar) -> bytes:
