@@ -22,7 +22,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 from headrace_common.record.contract import EventHeader, Reason, RecordFault
 from headrace_common.record.encoding import encode
-from headrace_common.session.again import PublishedEvent, ReplayOutcome
+from headrace_common.session.again import PublishedEvent, QuarantinedItem, ReplayOutcome
 from headrace_reader.address import LakeAddress
 from headrace_reader.tables import connect
 from headrace_reader.text import printable
@@ -32,7 +32,7 @@ from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples, parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
-from headrace_cli.wire.items import Item, ItemReader, items_of
+from headrace_cli.wire.items import ItemReader, items_of
 
 AT_ONCE: Final = 2_000
 """The most events that are looked up and published together, or `AT_ONCE_BYTES` of them."""
@@ -75,7 +75,7 @@ class Total:
         """Events that the lake does not have."""
         return sum(row.events - row.in_the_lake for row in self.rows.values())
 
-    def count(self, item: Item, found: ReplayOutcome) -> Row:
+    def count(self, item: QuarantinedItem, found: ReplayOutcome) -> Row:
         """Count an item's outcome; return its row."""
         row = self.rows.setdefault((item.reason, item.protocol), Row())
         row.items += 1
@@ -116,8 +116,8 @@ def replay(
     total, reader, tables = Total(), ItemReader(), lake or state / "lake"
 
     def read() -> Iterator[tuple[Row, PublishedEvent]]:
-        for item in items_of(tables, reason or (), protocol or (), begin):
-            found = reader.read(item)
+        for item, problem in items_of(tables, reason or (), protocol or (), begin):
+            found = ReplayOutcome(impossible=problem) if problem else reader.read(item)
             row = total.count(item, found)
             yield from ((row, event) for event in found.events)
 

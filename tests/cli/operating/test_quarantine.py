@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import hashlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.ground import CommandError
-from headrace_cli.wire import items
-from headrace_cli.wire.items import gathered, name_of
-from headrace_reader.tables import Row
+from headrace_cli.wire.items import items_of
+
+from tests.lake.test_query import make, reject
 
 MOMENT = datetime(2026, 5, 6, 12, tzinfo=UTC)
+NAME = "d." + "1" * 32
 
 
-def named(number: int) -> str:
-    return f"d.{number:032x}"
+def row(number: int, part: int = 1, parts: int = 1, raw: bytes = b"x", **values: Any) -> dict[str, Any]:
+    known = {
+        "id": NAME,
+        "part": part,
+        "parts": parts,
+        "raw": raw,
+        "sha256": None,
+        "received_time": MOMENT,
+        "topic": "t",
+    }
+    return {**reject(number), **known, **values}
 
 
-def row(number: int, part: int = 1, parts: int = 1, raw: bytes = b"x", **values: Any) -> Row:
-    place = {"topic": "q", "partition": 0, "offset": number}
-    return {"id": named(number), "part": part, "parts": parts, "raw": raw, "received_time": MOMENT, **place, **values}
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        (
+            [row(1, 2, 3, b"b"), row(2, 3, 3, b"c"), row(3, 2, 3, b"b"), row(4, 1, 3, b"a")],
+            [(NAME, b"abc", "")],
+        ),
+        ([row(1), row(2), row(3, sha256=hashlib.sha256(b"x").hexdigest())], [(NAME, b"x", "")] * 2),
+        ([row(1, 2, 3, b"b")], [(NAME, b"b", "2 of 3 parts are missing")]),
+        ([row(1, sha256="0" * 64)], [(NAME, b"x", "its bytes do not have the hash that they had")]),
+        *(
+            ([row(7, id=name)], [("t-0-7", b"x", "")])
+            for name in (None, "", "../../x", "d.1", "d." + "G" * 32, "x." + "0" * 32)
+        ),
+    ],
+)
+def test_items_from_their_parts(rows: list[Any], found: list[tuple[str, bytes, str]], tmp_path: Path) -> None:
+    make(tmp_path, quarantine=rows)
+    assert [(item.name, item.content, problem) for item, problem in items_of(tmp_path)] == found
 
 
-class TestItems:
-    def test_parts_come_together_in_any_order(self) -> None:
-        rows = [row(1, 2, 3, b"b"), row(2), row(1, 3, 3, b"c"), row(1, 2, 3, b"b"), row(1, 1, 3, b"a")]
-        assert [(item.name, item.content()) for item in gathered(rows)] == [(named(2), b"x"), (named(1), b"abc")]
-
-    def test_what_was_sent_again_comes_once(self) -> None:
-        assert len(list(gathered([row(1), row(1), row(1, sha256="other")]))) == 2
-
-    def test_a_part_that_is_missing(self) -> None:
-        (item,) = gathered([row(1, 1, 3)])
-        assert item.problem() == "2 of 3 parts are missing"
-
-    def test_bytes_that_are_not_those(self) -> None:
-        (item,) = gathered([row(1, sha256="0" * 64)])
-        assert "hash" in item.problem()
-
-    def test_parts_without_their_others_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(items, "HELD_BYTES", 10)
-        assert len(list(gathered([row(n, 1, 2, b"12345") for n in range(2)]))) == 2
-        with pytest.raises(CommandError, match="narrow the time"):
-            list(gathered([row(n, 1, 2, b"12345") for n in range(3)]))
-        assert len(list(gathered([row(n, 1, 1, b"12345") for n in range(9)]))) == 9
-
-    @pytest.mark.parametrize("name", [None, "", "../../x", "d.1", "d." + "G" * 32, "x." + "0" * 32])
-    def test_only_an_id_of_ours_becomes_a_name(self, name: str | None) -> None:
-        assert name_of(row(7, id=name)) == "q-0-7"
+def test_the_newest_come_first_and_others_are_left_out(tmp_path: Path) -> None:
+    later = MOMENT + timedelta(hours=1)
+    rows = [row(1, reason="internal"), row(2, id="d." + "2" * 32, received_time=later), row(3, id=None, protocol="x")]
+    make(tmp_path, quarantine=rows)
+    assert next(items_of(tmp_path))[0].received_ms == later.timestamp() * 1000
+    assert [item.reason for item, _ in items_of(tmp_path, ["internal"])] == ["internal"]
+    assert [item.protocol for item, _ in items_of(tmp_path, protocols=["x"])] == ["x"]
+    assert len(list(items_of(tmp_path, since=later))) == 1
