@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -35,93 +33,58 @@ SOON: Final = timedelta(days=30)
 app = typer.Typer()
 
 
-class Severity(StrEnum):
-    """From harmless to harmful."""
-
-    FINE = "fine"
-    UNKNOWN = "unknown"  # it could not be looked at; that alone is no fault
-    DOUBT = "doubt"
-    WRONG = "wrong"
+Finding = tuple[str, bool | None, str]
+"""What was checked, whether it is as it must be (None: in doubt), and the reason with what mends it."""
 
 
-_MARKS: Final = {Severity.FINE: "good", Severity.UNKNOWN: "note", Severity.DOUBT: "bad", Severity.WRONG: "bad"}
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """One check's result. `next`: what to do, or to look at; empty if nothing."""
-
-    check: str
-    verdict: Severity
-    reason: str
-    next: str = ""
-
-    @property
-    def bad(self) -> bool:
-        return self.verdict in (Severity.DOUBT, Severity.WRONG)
-
-
-def show(found: CheckResult) -> None:
-    """Print a finding."""
-    console.line(found.check, _MARKS[found.verdict], found.reason)
-    if found.next:
-        console.OUT.print(f"   → {found.next}", markup=False)
-
-
-def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[CheckResult]:
+def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
     """Yield the findings on a topic: its settings for the promise, and its room for the largest event."""
     for what in topic.weak:
-        yield CheckResult(
+        yield (
             "topics",
-            Severity.WRONG,
-            f"{topic.name}: {what}",
-            "python -m headrace_common.topics sets what can be set; replicas are moved with kafka-reassign-partitions",
+            False,
+            f"{topic.name}: {what}; python -m headrace_common.topics sets it, kafka-reassign-partitions moves replicas",
         )
     if limits is not None and topic.max_message_bytes < limits.event_bytes + RECORD_BYTES:
-        yield CheckResult(
+        yield (
             "topics",
-            Severity.WRONG,
+            False,
             f"{topic.name}: max.message.bytes ({topic.max_message_bytes:,}) does not hold an event of LIMITS__EVENT_BYTES"
-            f" ({limits.event_bytes:,}), which Kafka would refuse",
-            "raise TOPICS__MAX_MESSAGE_BYTES and run python -m headrace_common.topics, or lower LIMITS__EVENT_BYTES",
+            f" ({limits.event_bytes:,}), which Kafka would refuse: raise TOPICS__MAX_MESSAGE_BYTES and run"
+            " python -m headrace_common.topics, or lower LIMITS__EVENT_BYTES",
         )
 
 
-def of_certificates(tls: TlsSettings, now: datetime | None = None) -> Iterator[CheckResult]:
+def of_certificates(tls: TlsSettings, now: datetime | None = None) -> Iterator[Finding]:
     """Yield a line for each file: that it can be used, and until when. Reads the files; raises nothing."""
     if tls.cert is None or tls.key is None:
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password=_no_password)
     except (OSError, ssl.SSLError, ValueError) as error:
-        mend = "give the certificate and the key that were made together, unencrypted"
-        yield _certificate(Severity.WRONG, f"TLS__CERT {tls.cert}, TLS__KEY {tls.key}: {_first(error)}", mend)
+        yield "certificate", False, f"TLS__CERT {tls.cert}, TLS__KEY {tls.key} do not go together: {_first(error)}"
         return
     for setting, path in (("TLS__CERT", tls.cert), ("TLS__CLIENT_CA", tls.client_ca)):
         if path is not None:
-            yield _dates(f"{setting} {path}", path, now or datetime.now(UTC))
+            yield ("certificate", *_dates(f"{setting} {path}", path, now or datetime.now(UTC)))
 
 
-def _dates(name: str, path: Path, now: datetime) -> CheckResult:
+def _dates(name: str, path: Path, now: datetime) -> tuple[bool | None, str]:
     from cryptography import x509
 
     try:
         chain = x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as error:
-        return _certificate(Severity.WRONG, f"{name} cannot be read: {_first(error)}", "name a PEM file")
+        return False, f"{name} cannot be read: {_first(error)}"
     begins = max(each.not_valid_before_utc for each in chain)
     ends = min(each.not_valid_after_utc for each in chain)
     if now < begins:
-        return _certificate(Severity.WRONG, f"{name} is not valid before {begins}", "check this machine's clock")
+        return False, f"{name} is not valid before {begins}: check this machine's clock"
     if now >= ends:
-        return _certificate(Severity.WRONG, f"{name} has expired on {ends.date()}", "replace the file")
+        return False, f"{name} has expired on {ends.date()}"
     if ends - now < SOON:
-        return _certificate(Severity.DOUBT, f"{name} expires in {(ends - now).days} days", "replace the file in time")
-    return _certificate(Severity.FINE, f"{name}: until {ends.date()}")
-
-
-def _certificate(verdict: Severity, reason: str, mend: str = "") -> CheckResult:
-    return CheckResult("certificate", verdict, reason, mend)
+        return None, f"{name} expires in {(ends - now).days} days"
+    return True, f"{name}: until {ends.date()}"
 
 
 def _no_password() -> str:
@@ -151,16 +114,15 @@ def validate(
     """Check settings, certificates, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
     check_known("part", parts or (), NAMES)
     findings = list(dict.fromkeys(_all(parts or NAMES, config, offline=offline)))
-    bad = [found for found in findings if found.verdict is Severity.WRONG]
-    doubts = sum(found.verdict is Severity.DOUBT for found in findings)
-    verdict = f"{len(bad)} to mend" if bad else "valid" + (f", {doubts} in doubt" if doubts else "")
-    for found in findings:
-        show(found)
-    console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
-    return EXIT_CONFIG if bad else 0
+    for check, ok, reason in findings:
+        console.line(check, "good" if ok else "bad", reason)
+    wrong, doubts = (sum(ok is which for _, ok, _ in findings) for which in (False, None))
+    verdict = f"{wrong} to mend" if wrong else "valid" + (f", {doubts} in doubt" if doubts else "")
+    console.OUT.print(verdict, style="bold red" if wrong else "bold green", markup=False)
+    return EXIT_CONFIG if wrong else 0
 
 
-def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterator[CheckResult]:
+def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterator[Finding]:
     """Yield all findings; what parts share comes with each of them."""
     loaded: dict[str, Settings] = {}
     for part in parts:
@@ -168,37 +130,35 @@ def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterato
             loaded[part] = load(settings_class(part), config)
         except ConfigError as error:
             for line in str(error).splitlines():
-                yield CheckResult("settings", Severity.WRONG, line, "docs/settings.md has the allowed values")
+                yield "settings", False, line
     if loaded:
-        yield CheckResult("settings", Severity.FINE, f"of {', '.join(loaded)}")
+        yield "settings", True, f"of {', '.join(loaded)}"
     receivers = [settings for settings in loaded.values() if isinstance(settings, ServiceSettings)]
     for settings in receivers:
         yield from of_certificates(settings.tls)
-    if offline:
-        yield CheckResult("kafka", Severity.UNKNOWN, "not asked")
-    elif loaded:
+    if loaded and not offline:
         kafka = dict(next(iter(loaded.values())))["kafka"]  # each part's settings have it; their base class has not
         largest = max((each.limits for each in receivers), key=lambda each: each.event_bytes, default=None)
         yield from _of_kafka(kafka, (kafka.segments_topic,) if "segment" in loaded else (), largest)
 
 
-def _of_kafka(kafka: KafkaSettings, also: Sequence[str], largest: LimitSettings | None) -> Iterator[CheckResult]:
+def _of_kafka(kafka: KafkaSettings, also: Sequence[str], largest: LimitSettings | None) -> Iterator[Finding]:
     try:
         topics = asyncio.run(_ask(kafka, also))
     except HeadraceError as error:
-        missing = "is missing" in str(error)
-        mend = "python -m headrace_common.topics makes it" if missing else "check KAFKA__… and the brokers"
-        yield CheckResult("kafka", Severity.WRONG, str(error), mend)
+        missing = ": python -m headrace_common.topics makes it" if "is missing" in str(error) else ""
+        yield "kafka", False, f"{error}{missing}"
         return
-    names = ", ".join(topic.name for topic in topics)
-    yield CheckResult("kafka", Severity.FINE, f"{kafka.bootstrap_servers} answers; {names} exist")
+    yield "kafka", True, f"{kafka.bootstrap_servers} answers; {', '.join(topic.name for topic in topics)} exist"
     if unread := [topic.name for topic in topics if not topic.configuration]:
-        reason = (
-            f"the settings of {', '.join(unread)} may not be read, so nothing can say whether they keep the promise"
+        yield (
+            "kafka",
+            None,
+            f"the settings of {', '.join(unread)} may not be read, so nothing can say whether they keep the promise: allow"
+            " DESCRIBE_CONFIGS on the topics",
         )
-        yield CheckResult("kafka", Severity.DOUBT, reason, "allow DESCRIBE_CONFIGS on the topics")
     found = [each for at, topic in enumerate(topics) for each in of_topic(topic, largest if at < 2 else None)]
-    yield from found or [CheckResult("topics", Severity.FINE, "keep the promise, and hold the largest event")]
+    yield from found or [("topics", True, "keep the promise, and hold the largest event")]
 
 
 async def _ask(kafka: KafkaSettings, also: Sequence[str]) -> list[Topic]:

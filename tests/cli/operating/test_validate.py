@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from headrace_cli.operating.parts import NAMES, settings_class
 from headrace_cli.verbs import validate as checks
-from headrace_cli.verbs.validate import SOON, Severity, of_certificates, validate
+from headrace_cli.verbs.validate import SOON, of_certificates, validate
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import (
     MIB,
@@ -56,17 +56,17 @@ DAYS = 100
 @pytest.mark.parametrize(
     ("later", "verdict", "reason"),
     [
-        (timedelta(days=DAYS) - SOON - timedelta(hours=1), Severity.FINE, "until"),
-        (timedelta(days=DAYS) - SOON + timedelta(hours=1), Severity.DOUBT, "expires in 29 days"),
-        (timedelta(days=DAYS, hours=1), Severity.WRONG, "has expired"),
-        (timedelta(hours=-2), Severity.WRONG, "is not valid before"),
+        (timedelta(days=DAYS) - SOON - timedelta(hours=1), True, "until"),
+        (timedelta(days=DAYS) - SOON + timedelta(hours=1), None, "expires in 29 days"),
+        (timedelta(days=DAYS, hours=1), False, "has expired"),
+        (timedelta(hours=-2), False, "is not valid before"),
     ],
 )
-def test_the_dates_of_certificates(tmp_path: Path, later: timedelta, verdict: Severity, reason: str) -> None:
+def test_the_dates_of_certificates(tmp_path: Path, later: timedelta, verdict: bool | None, reason: str) -> None:
     cert, key = Authority(tmp_path).issue("server", None, days=DAYS)
     (found,) = of_certificates(TlsSettings(cert=cert, key=key), datetime.now(UTC) + later)
-    assert found.verdict is verdict
-    assert reason in found.reason
+    assert found[1] is verdict
+    assert reason in found[2]
 
 
 def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
         TlsSettings(cert=cert, key=key, client_ca=other),
     ):
         *_, found = of_certificates(tls)
-        assert found.verdict is Severity.WRONG
+        assert found[1] is False
 
 
 @pytest.mark.parametrize("less", [0, 1])
@@ -89,7 +89,7 @@ def test_a_topic_holds_the_largest_event(less: int) -> None:
     topic = Topic("t", 1, MIB + checks.RECORD_BYTES - less)
     assert len(list(checks.of_topic(topic, LimitSettings(event_bytes=MIB)))) == less
     weak = checks.of_topic(Topic("t", 1, 4 * MIB, ("fewer than 3 replicas",)), None)
-    assert [found.verdict for found in weak] == [Severity.WRONG]
+    assert [ok for _, ok, _ in weak] == [False]
 
 
 @pytest.mark.kafka
@@ -109,7 +109,7 @@ class TestOnKafka:
         assert validate(["forward"]) == 78
         out = capsys.readouterr().out
         assert "topic nowhere is missing" in out
-        assert "→ python -m headrace_common.topics makes it" in out
+        assert "python -m headrace_common.topics makes it" in out
 
 
 @pytest.mark.parametrize(
