@@ -29,7 +29,6 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import Refusal
-from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
@@ -98,6 +97,7 @@ class Service:
         ]  # fmt: skip
         for pump in self.pumps:
             pump._batch_bytes = 3 * MIB
+            pump._ack_deadline = 1e9
         self.tasks = [asyncio.create_task(pump.run()) for pump in self.pumps]
         self.ticket = 0
         self.silent: set[int] = set()
@@ -120,7 +120,7 @@ class Service:
         self.ticket += 1
         frame = FakeFrame(made, self.ticket, small=small)
         client.sent[self.ticket] = self.loop.now
-        self.pumps[pump].submit(InFlightFrame(frame, client, self.loop.now, 1e9))  # type: ignore[arg-type]
+        self.pumps[pump].publish(frame, client)  # type: ignore[arg-type]
         return frame
 
     async def idle(self) -> None:

@@ -36,7 +36,7 @@ LIBRARY: Final = (
     Mutant("frames are reported before their rejects are stored", _PUMP, "if frame not in unsent]", "]"),
     Mutant("an abandoned frame is reported", _PUMP, "            if frame.abandoned:\n                continue\n            whole", "            whole"),
     Mutant("refused records are forgotten", _PUMP, "            for record, owner in refused:\n                cycle.rejects.append((owner, refusal(record)))\n", ""),
-    Mutant("no deadline of a frame is watched", _PUMP, "            pending.watch(frame.deadline)\n", "            pass\n"),
+    Mutant("no deadline of a frame is watched", _PUMP, "            pending.watch(deadline)\n", "            pass\n"),
     Mutant("acknowledged events are counted by frames", _DRIVER, "            counter.inc(stored)", "            counter.inc(1)"),
     Mutant("an event in quarantine is counted twice", _REJECTS, "metrics.events_quarantined.labels(reject.reason.value).inc()", "metrics.events_quarantined.labels(reject.reason.value).inc(2)"),
     Mutant("a stored frame stays pending", _PUMP, "                del self._pending[frame]\n            frame.listener", "            frame.listener"),

@@ -235,9 +235,11 @@ class FrameQueue:
 
     def enter(self, frame: InFlightFrame, *, rested: bool = True) -> None:
         """Queues a frame that is the first of its connection, as one that has come now. `rested`: see `Scheduler.enter`."""
-        if not frame.small:
+        if frame.small:
+            self._small.append(frame)
+        else:
             self._scheduler.enter(frame.account, rested=rested)
-        self.put(frame)
+            self.put(frame)
 
     def put(self, frame: InFlightFrame) -> None:
         """Queues a frame that is the first of its connection."""

@@ -78,22 +78,18 @@ class Pump:
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
-        now = self._clock()
+        now, pending = self._clock(), self._pending
         deadline = now + self._ack_deadline if frame.kept is UNTIL_DEADLINE else NO_DEADLINE
-        self.submit(InFlightFrame(frame, listener, now, deadline))
-        if self._ended:
-            self._loop.call_soon(self._abandon_all)
-
-    def submit(self, frame: InFlightFrame) -> None:
-        """Takes a frame with its deadline."""
-        pending = self._pending
         if not pending:
             self.idle.clear()
-        pending[frame] = None
-        self._queue.add(frame)
+        taken = InFlightFrame(frame, listener, now, deadline)
+        pending[taken] = None
+        self._queue.add(taken)
         self._ask()
-        if frame.deadline < pending.at:
-            pending.watch(frame.deadline)
+        if deadline < pending.at:
+            pending.watch(deadline)
+        if self._ended:
+            self._loop.call_soon(self._abandon_all)
 
     async def run(self) -> None:
         """Runs until it is cancelled. Any other end is a bug and stops the service. It then abandons all frames at once, so that
@@ -144,7 +140,7 @@ class Pump:
         """Asks for slices to make records of frames that wait, while a cycle collects them."""
         if self._cycle is None or self._cycle.full:
             return
-        if self._queue.small() is not None:
+        if self._small.entry is None and self._queue.small() is not None:
             self._scheduler.ask(self._small)
         if (frame := self._queue.long()) is not None:
             self._long.account = frame.account
