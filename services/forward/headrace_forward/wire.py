@@ -17,7 +17,7 @@ from headrace_common.session.interface import SMALL
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
 from typing_extensions import override
 
-from headrace_forward.kinds import ARRAY, ARRAY_HEADER, HEADER, KINDS, TEXTS, TIMES, MsgpackKind, new_unpacker
+from headrace_forward.kinds import ARRAY, ARRAY_HEADER, HEADER, KINDS, TEXTS, TIMES, new_unpacker
 
 ELEMENTS: Final = 16
 """Maximum elements of a message, more than any client sends: each takes a place in a list."""
@@ -60,26 +60,22 @@ class EventTime(NamedTuple):
 class ForwardMessage:
     """One complete top-level array, cut into its elements but not decoded."""
 
-    __slots__ = ("elements", "option_index", "raw")
+    __slots__ = ("_payload_at", "elements", "listed", "option_index", "raw")
 
     def __init__(self, raw: bytes, elements: list[msgspec.Raw]) -> None:
         self.raw = raw
         self.elements = elements
-        self.option_index = 3 if self.kind(1) in TIMES else 2
+        first = memoryview(elements[1])[0] if len(elements) > 1 else -1
+        kind = KINDS[first] if first >= 0 else None
+        self.option_index = 3 if kind in TIMES else 2
         """The position of the option map in this mode; the message may lack it."""
+        self.listed = kind is ARRAY
+        """Whether it is in Forward mode, with its entries in an array."""
+        self._payload_at = 1 + HEADER.get(first, 0) if kind in TEXTS else 0
 
     def element(self, index: int) -> bytes:
         """Returns the bytes of element `index`, or empty bytes."""
         return bytes(self.elements[index]) if index < len(self.elements) else b""
-
-    def kind(self, index: int) -> MsgpackKind | None:
-        """Returns the kind of element `index`, or None."""
-        return KINDS[memoryview(self.elements[index])[0]] if index < len(self.elements) else None
-
-    @property
-    def listed(self) -> bool:
-        """Whether it is in Forward mode, with its entries in an array."""
-        return self.kind(1) is ARRAY
 
     def entries(self) -> memoryview:
         """Returns the entries of Forward mode, one after the other, without a copy."""
@@ -88,10 +84,7 @@ class ForwardMessage:
 
     def payload(self) -> memoryview | None:
         """Returns the content of packed entries, without a copy; None in another mode."""
-        if self.kind(1) not in TEXTS:
-            return None
-        text = memoryview(self.elements[1])
-        return text[1 + HEADER.get(text[0], 0) :]
+        return memoryview(self.elements[1])[self._payload_at :] if self._payload_at else None
 
 
 _elements = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

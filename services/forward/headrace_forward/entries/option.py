@@ -59,11 +59,8 @@ NONE: Final = Option()
 
 def read(message: ForwardMessage) -> Option:
     """Returns the option of `message`. Never raises."""
-    kind = message.kind(message.option_index)
-    if kind is None or kind is NIL:  # nil: Docker 18's log driver
-        return NONE
     raw = message.element(message.option_index)
-    if raw == NOTHING:
+    if raw in (b"", b"\xc0", NOTHING):  # nil: Docker 18's log driver
         return NONE
     try:
         asked = _decode(raw)
