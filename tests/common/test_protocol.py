@@ -71,8 +71,8 @@ def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("headrace_nowhere.protocol:PROTOCOL", "cannot be loaded"),
         ("headrace_forward.protocol:NOTHING", "cannot be loaded"),
-        ("headrace_forward.settings:PORT", "is no Protocol"),
-        ("headrace_forward.protocol:PROTOCOL", "of another name, forward"),
+        ("headrace_forward.settings:PORT", "is no Protocol of this name"),
+        ("headrace_forward.protocol:PROTOCOL", "is no Protocol of this name"),
         ("strange.broken:PROTOCOL", "ZeroDivisionError"),
         ("strange.unfinished:PROTOCOL", "SyntaxError"),
     ],

@@ -119,11 +119,10 @@ def _load(entry: EntryPoint) -> Protocol[Any]:
         protocol = entry.load()
     except Exception as error:  # a stranger's module can raise anything
         raise ConfigError(f"{named} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(protocol, Protocol):
-        raise ConfigError(f"{named} is no Protocol")
-    if protocol.name != entry.name:
-        raise ConfigError(f"{named} is the Protocol of another name, {protocol.name}")
-    if not _NAME.fullmatch(entry.name) or entry.name in _TAKEN:
+    called = entry.name
+    if not isinstance(protocol, Protocol) or protocol.name != called:
+        raise ConfigError(f"{named} is no Protocol of this name")
+    if not _NAME.fullmatch(called) or called in _TAKEN:
         raise ConfigError(
             f"{named}: a protocol's name has small letters and digits, a letter first, and is none of {', '.join(_TAKEN)}"
         )

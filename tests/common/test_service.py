@@ -1,0 +1,153 @@
+"""A process: when it is ready, what a task that ends does, and what is said of a loop that does not turn."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.listening.endpoint import Endpoint
+from headrace_common.operations.settings import OpsSettings, ServiceSettings
+from headrace_common.operations.tasks import Tasks, full_name, own_name
+from headrace_common.publishing.publisher import Publisher
+from headrace_common.service import service
+from headrace_common.service.parts import Parts, Runtime
+from headrace_common.service.service import Service
+from typing_extensions import override
+
+
+class Door(Endpoint):
+    """A listener that writes down what its service says of itself."""
+
+    def __init__(self, runtime: Runtime[Any]) -> None:
+        self.runtime = runtime
+        self.heard: list[list[str]] = []
+
+    @override
+    async def bind(self) -> str:
+        return "here"
+
+    @override
+    def start(self) -> None:
+        self.heard.append(self.runtime.ready_problems())
+        asyncio.get_running_loop().call_soon(lambda: self.heard.append(self.runtime.ready_problems()))
+
+    @override
+    async def close(self) -> None: ...
+
+
+async def test_a_service_is_ready_once_its_listeners_accept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka answers and its own parts have started a few turns of the loop earlier."""
+
+    async def start(publisher: Publisher, topics: Any) -> None: ...
+
+    monkeypatch.setattr(Publisher, "start", start)
+    monkeypatch.setattr(service, "configure", lambda *_: structlog.get_logger())  # not for all tests of this process
+    monkeypatch.setattr(Publisher, "ready_problems", lambda publisher: [])
+    doors: list[Door] = []
+
+    def build(runtime: Runtime[ServiceSettings]) -> Parts:
+        doors.append(Door(runtime))
+        return Parts(doors)
+
+    settings = ServiceSettings(ops=OpsSettings(host="127.0.0.1", port=0))
+    running = asyncio.create_task(Service("forward", settings, build).run())
+    try:
+        async with asyncio.timeout(60):
+            while not doors or len(doors[0].heard) < 2:  # noqa: ASYNC110  (a condition of doubles)
+                await asyncio.sleep(0)
+        assert doors[0].heard == [["starting"], []]
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def returns() -> None:
+    await asyncio.sleep(0)
+
+
+async def raises() -> None:
+    await asyncio.sleep(0)
+    raise ValueError("a bug")
+
+
+async def is_cancelled() -> None:
+    await asyncio.sleep(0)
+    raise asyncio.CancelledError
+
+
+async def lives() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("work", "cause"), [(returns, "None"), (raises, "ValueError('a bug')"), (is_cancelled, "cancelled")]
+)
+async def test_one_that_ends_says_so_once(work: object, cause: str) -> None:
+    ends: list[str | None] = []
+    tasks = Tasks(lambda: ends.append(tasks.problem))
+    tasks.start(lives(), "other")
+    task = tasks.start(work(), "worker")  # type: ignore[operator]
+    await asyncio.wait({task})
+    await asyncio.sleep(0)
+    assert ends == [f"worker has ended: {cause}"]
+    await tasks.stop()
+    assert ends == [tasks.problem]
+
+
+async def test_they_may_end_while_the_process_stops() -> None:
+    ends: list[str] = []
+    tasks = Tasks(lambda: ends.append("ended"))
+    tasks.start(lives(), "one")
+    task = tasks.start(returns(), "two")
+    tasks.stopping()
+    await asyncio.wait({task})
+    await tasks.stop()
+    assert (ends, tasks.problem) == ([], None)
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", "b\udcff", ""])
+def test_a_machine_may_have_a_name_that_no_resolver_takes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Linux takes 64 letters, or any bytes: nothing started there."""
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert own_name().encode()
+    full_name()
+
+
+STALLS = """
+import asyncio, ctypes
+from types import SimpleNamespace
+from headrace_common.service import service
+service.STALL_LIMIT, service.STALL_LOOK = 0.05, 0.001
+
+def in_one_call():  # it holds the interpreter's lock
+    ctypes.PyDLL(None).usleep(1_000_000)
+
+async def main():
+    watch = asyncio.create_task(service.Service._watch_loop(SimpleNamespace(_stalls=[])))
+    await asyncio.sleep(0.01)
+    in_one_call()
+    await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+def test_the_stacks_say_where_the_loop_is() -> None:
+    said = subprocess.run([sys.executable, "-c", STALLS], capture_output=True, text=True, check=True, timeout=60).stderr
+    assert said.startswith("Timeout (")
+    assert "in in_one_call" in said
+
+
+def test_where_nobody_reads_it_stops_nothing() -> None:
+    read, write = os.pipe()
+    os.write(write, bytes(fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)))
+    subprocess.run([sys.executable, "-c", STALLS], stderr=write, check=True, timeout=60)
+    os.close(read)
+    os.close(write)
