@@ -1,30 +1,10 @@
-"""Each tier runs what the one before it runs, and tests import each other from one root."""
+"""Each tier runs what the one before it runs."""
 
 from __future__ import annotations
-
-import ast
-from pathlib import Path
 
 import pytest
 
 from tests.tiers import EXAMPLES, Tier, examples, runs
-
-TESTS = Path(__file__).parent
-
-
-def test_tests_import_each_other_from_one_root() -> None:
-    rooms = {path.name for path in TESTS.iterdir() if path.is_dir()} | {path.stem for path in TESTS.glob("*.py")}
-    elsewhere = []
-    for path in sorted(TESTS.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                named = ["." * node.level if node.level else node.module or ""]
-            elif isinstance(node, ast.Import):
-                named = [alias.name for alias in node.names]
-            else:
-                continue
-            elsewhere += [f"{path.name}: {name}" for name in named if name.partition(".")[0] in rooms | {""}]
-    assert elsewhere == []
 
 
 @pytest.mark.parametrize(
