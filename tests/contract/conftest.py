@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from tests.contract.courier import CourierDialect
-from tests.contract.dialect import Can, Dialect
+from tests.contract.dialect import Dialect
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect, PythonForwardDialect
 from tests.contract.installed import without_adapter
@@ -41,12 +39,14 @@ OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_segment")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test is collected for the dialects that can do what it needs. What receivers share, a variant has of its own receiver."""
     if "dialect" in metafunc.fixturenames:
-        needed = needs(metafunc.definition.iter_markers("needs"))
-        shared = metafunc.definition.get_closest_marker("shared") is not None
+        marks = {mark.name for mark in metafunc.definition.iter_markers()}
+        shared = "shared" in marks
         able = [
             pytest.param(dialect, id=_name(dialect), marks=[pytest.mark.long] if _waits(dialect, shared) else [])
             for dialect in DIALECTS
-            if needed in dialect.can and not (shared and dialect.variant)
+            if (dialect.connection or "connection" not in marks)
+            and (dialect.stored_again or "stored_again" not in marks)
+            and not (shared and dialect.variant)
         ]
         metafunc.parametrize("dialect", able, indirect=True, scope="session")
 
@@ -59,11 +59,6 @@ def _waits(dialect: Dialect, shared: bool) -> bool:
 def _name(dialect: Dialect) -> str:
     name = dialect.module.rpartition(".")[2].removeprefix("headrace_")
     return f"{name}-{dialect.variant}" if dialect.variant else name
-
-
-def needs(markers: Iterable[pytest.Mark]) -> Can:
-    """All that marks of a test name together."""
-    return functools.reduce(operator.or_, (can for marker in markers for can in marker.args), Can(0))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from headrace_common.record.contract import Reason
 from headrace_courier.client import CourierClient
 from headrace_courier.wire import HEADER, NONCE_BYTES
 
-from tests.contract.dialect import EVERYTHING, Conversation, Dialect
+from tests.contract.dialect import Conversation, Dialect
 
 
 class CourierConversation(Conversation):
@@ -35,7 +35,6 @@ class CourierDialect(Dialect):
 
     name = "courier"
     module = "headrace_courier"
-    can = EVERYTHING
     fault = Reason.BAD_JSON
     malformed = CourierClient.malformed
     added = frozenset({"@timestamp", "type"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import itertools
 import socket
 import ssl
@@ -72,34 +71,6 @@ class Conversation:
         return [each.frame for each in self.client.receive(data) if isinstance(each, Answer) and each.whole]
 
 
-class Can(enum.Flag):
-    """What a protocol's transport can do. A test that needs some of it says so: ``@pytest.mark.needs(Can.TLS)``."""
-
-    CLOSE_ONE = enum.auto()
-    """The receiver ends one client's connection and no other's, and that client sees it. While it stops, nobody can connect, and
-    who is connected still hears.
-    """
-
-    HALF_CLOSE = enum.auto()
-    """A client that has finished sending can say so, and still receive."""
-
-    SPLIT_BYTES = enum.auto()
-    """A frame may arrive in any pieces, and several in one."""
-
-    REFUSE_ONE = enum.auto()
-    """One event of a frame can be refused while the rest is stored and the frame acknowledged."""
-
-    TLS = enum.auto()
-    """The connection may be encrypted, and a certificate may name the client."""
-
-    STORE_AGAIN = enum.auto()
-    """A frame that a client sends again may be stored again, with the same ids."""
-
-
-EVERYTHING = ~Can(0)
-"""What TCP and a framed protocol can do."""
-
-
 NO_SECTIONS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -124,8 +95,16 @@ class Dialect(ABC):
     segments = 0
     """Partitions of the segments topic that it needs; 0: it needs none."""
 
-    can: Can
-    """Tests that need more are not collected for it."""
+    connection = True
+    """A client has a TCP connection of its own: the receiver ends it and no other, the client may end its side and still hear,
+    and it may be encrypted. While the receiver stops, nobody can connect, and who is connected still hears. Else tests marked
+    `connection` are not collected.
+    """
+
+    stored_again = True
+    """A frame that a client sends again may be stored again, with the same ids. Else tests marked `stored_again` are not
+    collected.
+    """
 
     fault: Reason
     """Why the event that `Conversation.faulty` adds goes to quarantine."""

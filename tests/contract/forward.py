@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace_common.record.contract import Reason
 from headrace_forward.client import ForwardClient
 
-from tests.contract.dialect import EVERYTHING, Conversation, Dialect
+from tests.contract.dialect import Conversation, Dialect
 
 
 class ForwardDialect(Dialect):
@@ -13,7 +13,6 @@ class ForwardDialect(Dialect):
 
     name = "forward"
     module = "headrace_forward"
-    can = EVERYTHING
     fault = Reason.BAD_RECORD
     malformed = b"GET / HTTP/1.1\r\n\r\n"
 

@@ -13,13 +13,12 @@ from headrace_common.protocol import Protocol, installed
 from headrace_common.record.contract import Reason
 from headrace_common.session.client import Client
 
-from tests.contract.dialect import EVERYTHING, Conversation, Dialect
+from tests.contract.dialect import Conversation, Dialect
 
 
 class InstalledDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
-    can = EVERYTHING
     fault = Reason.BAD_JSON
 
     def __init__(self, protocol: Protocol[Any], client: type[Client]) -> None:

@@ -14,7 +14,7 @@ from headrace_common.record.contract import Reason
 from headrace_logjam.client import MESSAGE_FRAMES, TOPIC, LogjamClient
 from headrace_logjam.wire import joined, split
 
-from tests.contract.dialect import Can, Conversation, Dialect
+from tests.contract.dialect import Conversation, Dialect
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\3\0" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 MORE, LONG, COMMAND = 1, 2, 4
@@ -101,7 +101,7 @@ class LogjamDialect(Dialect):
 
     name = "logjam"
     module = "headrace_logjam"
-    can = Can.SPLIT_BYTES | Can.REFUSE_ONE | Can.STORE_AGAIN
+    connection = False
     added = frozenset({"request_id", "started_ms"})
     fault = Reason.BAD_JSON
     malformed = b"GET / HTTP/1.1\r\n\r\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace_common.record.contract import Reason
 from headrace_lumberjack.client import LumberjackClient
 
-from tests.contract.dialect import EVERYTHING, Conversation, Dialect
+from tests.contract.dialect import Conversation, Dialect
 
 
 class LumberjackDialect(Dialect):
@@ -13,7 +13,6 @@ class LumberjackDialect(Dialect):
 
     name = "lumberjack"
     module = "headrace_lumberjack"
-    can = EVERYTHING
     fault = Reason.BAD_JSON
     malformed = LumberjackClient.malformed
     added = frozenset({"@metadata", "@timestamp", "agent", "log"})

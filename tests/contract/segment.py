@@ -12,7 +12,7 @@ from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.today import NEWEST, OLDEST
 
-from tests.contract.dialect import EVERYTHING, Can, Conversation, Dialect
+from tests.contract.dialect import Conversation, Dialect
 
 EVENT_BYTES = 128 << 10
 
@@ -48,7 +48,7 @@ class SegmentDialect(Dialect):
     name = "segment"
     module = "headrace_segment"
     sections: Mapping[str, Mapping[str, object]] = {"limits": {"event_bytes": EVENT_BYTES}}
-    can = EVERYTHING & ~Can.STORE_AGAIN
+    stored_again = False
     fault = Reason.OVERSIZED
     malformed = HEADER.pack(99, 0)
     content_type = "application/octet-stream"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
 
-from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.dialect import ContractClient, Dialect, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
@@ -96,7 +96,6 @@ async def test_every_record_is_a_cloud_event(dialect: Dialect, receiver: Receive
     assert found == frame
 
 
-@pytest.mark.needs(Can.REFUSE_ONE)
 async def test_an_event_that_cannot_be_understood_is_quarantined_and_acknowledged(
     dialect: Dialect, receiver: Receiver, kafka: EmbeddedKafka
 ) -> None:
@@ -113,7 +112,7 @@ async def test_an_event_that_cannot_be_understood_is_quarantined_and_acknowledge
     assert await receiver.metric("events_quarantined_total", reason=dialect.fault.value) == before + 1
 
 
-@pytest.mark.needs(Can.STORE_AGAIN)
+@pytest.mark.stored_again
 async def test_a_frame_sent_again_has_the_ids_it_had(dialect: Dialect, receiver: Receiver) -> None:
     frame = values(5)
     conversation = dialect.conversation()
@@ -140,7 +139,7 @@ async def test_equal_events_have_ids_of_their_own(dialect: Dialect, receiver: Re
     assert len({record.id for record in records}) == len(records)
 
 
-@pytest.mark.needs(Can.STORE_AGAIN)
+@pytest.mark.stored_again
 async def test_a_frame_of_the_same_name_and_other_content_has_other_ids(dialect: Dialect, receiver: Receiver) -> None:
     """A client may use a name twice, and another may guess it."""
     frame, other = values(1), values(1)

@@ -14,7 +14,7 @@ import pytest
 from headrace_common.operations.settings import KIB, KafkaSettings
 from headrace_common.record.contract import Reason
 
-from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.dialect import ContractClient, Dialect, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
@@ -46,7 +46,7 @@ def about(receiver: Receiver, event: str, peer: str) -> list[dict[str, Any]]:
     return [line for line in receiver.lines(event) if line["peer"] == peer]
 
 
-@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
+@pytest.mark.connection
 async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect, receiver: Receiver) -> None:
     """What was complete in front of it is stored and acknowledged, and nothing behind it counts."""
     frame, behind = values(3), values(3)
@@ -68,7 +68,7 @@ async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect,
     assert await events(receiver.kafka, behind[0]["mark"]) == []
 
 
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict: Receiver) -> None:
     before = await strict.metric("connections_closed_total", why="protocol_error")
     told = len(strict.lines("protocol error"))
@@ -82,7 +82,7 @@ async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict
     assert 1 <= len(strict.lines("protocol error")) <= told + 10 * windows
 
 
-@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE, Can.SPLIT_BYTES)
+@pytest.mark.connection
 async def test_half_a_frame_and_then_the_end(dialect: Dialect, receiver: Receiver) -> None:
     first, second = values(2), values(5)
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -98,7 +98,7 @@ async def test_half_a_frame_and_then_the_end(dialect: Dialect, receiver: Receive
     assert await events(receiver.kafka, second[0]["mark"]) == []
 
 
-@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
+@pytest.mark.connection
 async def test_a_client_that_has_finished_sending_still_gets_its_acknowledgements(
     dialect: Dialect, receiver: Receiver
 ) -> None:
@@ -111,7 +111,7 @@ async def test_a_client_that_has_finished_sending_still_gets_its_acknowledgement
     assert about(receiver, "protocol error", client.local) == []
 
 
-@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
+@pytest.mark.connection
 async def test_a_connection_that_says_nothing_is_nothing_special(dialect: Dialect, receiver: Receiver) -> None:
     """Probes, and fluentd's heartbeats: connect and close."""
     told = receiver.told()
@@ -122,7 +122,6 @@ async def test_a_connection_that_says_nothing_is_nothing_special(dialect: Dialec
     assert receiver.told() == told
 
 
-@pytest.mark.needs(Can.SPLIT_BYTES)
 async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiver: Receiver) -> None:
     frame = values(6)
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -135,7 +134,7 @@ async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiv
 
 
 @pytest.mark.shared
-@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
+@pytest.mark.connection
 async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receiver) -> None:
     hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME")
     async with (
@@ -159,7 +158,7 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME") == hits + 1
 
 
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 async def test_a_frame_that_is_too_large_ends_its_own_connection(dialect: Dialect, strict: Receiver) -> None:
     """`tests.fuzz.truth.limits` has each limit to the byte."""
     hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES")
@@ -187,7 +186,7 @@ async def test_an_event_that_is_too_large_is_quarantined(dialect: Dialect, stric
     assert await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value) == before + 1
 
 
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 async def test_where_all_places_are_taken_the_longest_idle_makes_way(dialect: Dialect, strict: Receiver) -> None:
     await strict.shows(0, "connections")
     clients = [await ContractClient.connect(dialect, strict.address) for _ in range(CONNECTIONS)]
@@ -211,7 +210,7 @@ async def test_where_all_places_are_taken_the_longest_idle_makes_way(dialect: Di
 
 
 @pytest.mark.shared
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 async def test_an_old_connection_closes_between_frames(
     dialect: Dialect, start: Receivers, stored_in: KafkaSettings
 ) -> None:
@@ -238,7 +237,7 @@ async def test_an_old_connection_closes_between_frames(
 
 
 @pytest.mark.shared
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 @pytest.mark.parametrize(("limit", "why"), [("idle_time", "idle"), ("connection_age", "age")])
 async def test_a_connection_whose_frame_waits_is_neither_idle_nor_too_old(
     dialect: Dialect, start: Receivers, kafka: EmbeddedKafka, limit: str, why: str

@@ -15,7 +15,7 @@ from headrace_common.operations.metrics import LIMITS, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 
-from tests.contract.dialect import Can, ContractClient, Dialect, Values, values
+from tests.contract.dialect import ContractClient, Dialect, Values, values
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import HOST, Receiver, Receivers, occupied
@@ -109,7 +109,7 @@ async def test_a_receiver_that_is_told_to_stop_takes_clients_until_balancers_hav
     receiver.kill()
 
 
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 async def test_who_connected_before_it_stopped_is_served(dialect: Dialect, start: Receivers) -> None:
     """The kernel accepts for a process that stands still: these clients believe that they are connected, and have sent."""
     receiver = await start()
@@ -127,7 +127,7 @@ async def test_who_connected_before_it_stopped_is_served(dialect: Dialect, start
     assert receiver.lines("connections cut") == []
 
 
-@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
+@pytest.mark.connection
 async def test_sigterm_ends_who_is_idle_at_once_and_who_is_halfway_without_acknowledgement(
     dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
@@ -162,7 +162,7 @@ async def _refused(receiver: Receiver) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect, start: Receivers) -> None:
     receiver = await start(limits={"drain_time": 3600})  # it does not end because that is over
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -172,7 +172,7 @@ async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect,
         assert await receiver.ended() == 0
 
 
-@pytest.mark.needs(Can.CLOSE_ONE)
+@pytest.mark.connection
 async def test_what_cannot_be_stored_in_time_is_not_acknowledged_at_the_end(
     dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:

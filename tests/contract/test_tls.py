@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.contract.certificates import Authority
-from tests.contract.dialect import Can, ContractClient, Dialect, Values, values
+from tests.contract.dialect import ContractClient, Dialect, Values, values
 from tests.contract.receiver import Receivers
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.shared, pytest.mark.needs(Can.TLS)]
+pytestmark = [pytest.mark.kafka, pytest.mark.shared, pytest.mark.connection]
 
 
 @pytest.fixture
@@ -25,7 +25,6 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(folder)
 
 
-@pytest.mark.needs(Can.REFUSE_ONE)
 async def test_the_certificate_names_the_client(dialect: Dialect, start: Receivers, authority: Authority) -> None:
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key, "client_ca": authority.file})
@@ -51,7 +50,6 @@ async def _turned_away(dialect: Dialect, address: tuple[str, int], context: ssl.
         return True
 
 
-@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_who_cannot_show_a_certificate_is_not_served(
     dialect: Dialect, start: Receivers, authority: Authority, tmp_path: Path
 ) -> None:
@@ -69,7 +67,6 @@ async def test_who_cannot_show_a_certificate_is_not_served(
     assert receiver.lines("tls handshake failed")
 
 
-@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_a_handshake_has_its_time(dialect: Dialect, start: Receivers, authority: Authority) -> None:
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key}, limits={"handshake_time": 1, "connections": 1})

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.dialect import ContractClient, Dialect, values
 from tests.contract.receiver import Receiver
 from tests.contract.topic import Stored
 
@@ -57,7 +57,7 @@ class Client:
         """A new frame."""
         mark, conversation = uuid.uuid4().hex, self.dialect.conversation()
         sent = [{**value, "token": f"{mark}/{value['n']}/"} for value in values(self.chance.choice((1, 5, 200)), mark)]
-        faulty = Can.REFUSE_ONE in self.dialect.can and self.chance.random() < 0.2
+        faulty = self.chance.random() < 0.2
         data = conversation.faulty(sent) if faulty else conversation.frame(sent)
         frame = Frame(self.dialect.name, mark, sent, faulty)
         self.frames.append(frame)
