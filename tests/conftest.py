@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -82,9 +82,12 @@ STRICT: Final = re.compile(
 )
 """Files whose tests are never run once more: one that fails has seen the promise broken, or is made of a seed."""
 
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     tiers.choose(tiers.Tier(config.getoption("--tier")))
+    config.stash[LEFT_OUT] = {}
     # Started in the background, or by a program that holds it: what a test starts would not get a Ctrl-C either.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -108,10 +111,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"give its parameters ids: {item.nodeid}")
         if item.get_closest_marker("spark") and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_TIME))
-    asked = {item: tiers.runs(tiers.chosen(), {mark.name for mark in item.iter_markers()}) for item in items}
-    config.hook.pytest_deselected(items=[item for item, runs in asked.items() if not runs])
-    items[:] = [item for item, runs in asked.items() if runs]
+    left_out = {
+        item for item in items if not tiers.runs(tiers.chosen(), {marker.name for marker in item.iter_markers()})
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+    config.stash[LEFT_OUT] = dict(Counter(folder_of(item) for item in left_out))
     if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = config.stash[LEFT_OUT]
         ranks = file_ranks(items)
         items.sort(key=lambda item: ranks[item.path])
 
@@ -173,8 +181,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneSpark(config, log)
 
 
+def folder_of(item: pytest.Item) -> str:
+    """Its folder in tests/, or the module that lies there itself."""
+    return item.path.relative_to(TESTS).parts[0].removesuffix(".py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist has ended: the workers collect, each of them everything."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say how long the tests of each folder took, shared by the workers."""
+    """Say how long the tests of each folder took, shared by the workers, and how many of each the tier has left out."""
     seconds: dict[str, float] = defaultdict(float)
     for report in (each for reports in terminalreporter.stats.values() for each in reports):
         if isinstance(report, pytest.TestReport):
@@ -187,6 +206,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.write_sep("_", f"failed, and was run once more: {report.nodeid}")
         terminalreporter.write_line(report.longreprtext)
+    if left_out := config.stash[LEFT_OUT]:
+        folders = ", ".join(f"{folder} {count}" for folder, count in sorted(left_out.items()))
+        more = "--all" if tiers.chosen() is tiers.Tier.QUICK else "--full"
+        terminalreporter.write_line(f"left out: {sum(left_out.values())} ({folders}), which {more} runs, too")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
