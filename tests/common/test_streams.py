@@ -18,7 +18,7 @@ from headrace_courier.wire import jdat
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
-from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.session.conversation import SegmentSession
 
 from tests.common.test_connection import Bench
 from tests.contract.courier import CourierDialect

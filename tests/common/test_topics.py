@@ -83,9 +83,9 @@ class TestEnsure:
         large = TopicSettings(
             events_partitions=5, segments_partitions=2, events_retention=10 * 86_400, max_message_bytes=8 << 20
         )
-        assert len(await ensure(settings, large)) == 4
+        assert len(await ensure(settings, large)) == 3
         other = TopicSettings(events_partitions=1, segments_partitions=3, retention_bytes=1)
-        assert await ensure(settings, other) == []  # the segments' topics never grow, either
+        assert await ensure(settings, other) == []  # the segments' topic never grows, either
         records = {
             "cleanup.policy": "delete",
             "max.message.bytes": str(8 << 20),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -17,21 +16,21 @@ from headrace_segment.appending import Appending
 from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
+    Appended,
     BytesRead,
     ChangeSegment,
     DescribeSegment,
-    NoSegment,
     OpenSession,
+    Refusal,
+    Refused,
     RepliesLeft,
     SegmentDescription,
     StoreQuestion,
-    Truncated,
 )
-from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.session.limits import SessionLimits
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended
 from headrace_segment.store.reading import Gathering
 from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
@@ -79,8 +78,9 @@ class InstantStore:
     def __init__(self) -> None:
         self.fold = Fold()
         self.log: list[tuple[bytes, records.Record]] = []
-        ids = itertools.count(1)
-        self.appending = Appending(self.fold, lambda: next(ids).to_bytes(16, "big"), lambda name, writer: None)
+        self.appending = Appending(self.fold, lambda name, writer: None)
+        self.caller = Hears()
+        """Who asks, if nobody else is named."""
         self.append("", records.Claim(1, 0, bytes(16)))
 
     def append(self, segment: str, record: records.Record) -> None:
@@ -104,21 +104,21 @@ class InstantStore:
             gathering.take(gathering.next_log_offset, key, record.encode())
         return gathering.data
 
-    def answer(self, question: StoreQuestion) -> object:
+    def answer(self, question: StoreQuestion, caller: Hears | None = None) -> object:
+        caller = caller or self.caller
         if isinstance(question, RepliesLeft):
             return None
         if isinstance(question, OpenSession | AppendBlock | ChangeSegment):
-            caller = Hears()
             self.appending.ask(question, caller, 0)
             self.settle()
             return caller.answer
         there = self.fold.segments.get(question.segment)
         if there is None:
-            return NoSegment()
+            return Refused(Refusal.NO_SEGMENT)
         if isinstance(question, DescribeSegment):
             return SegmentDescription(there.start, there.length, there.sealed, there.modified)
         if question.offset < there.start:
-            return Truncated(there.start)
+            return Refused(Refusal.TRUNCATED, there.start)
         data = self.content(question.segment, min(question.offset, there.length), question.length)
         at_tail = question.offset + len(data) >= there.length
         return BytesRead(data, at_tail, at_tail and there.sealed)
@@ -229,6 +229,7 @@ class Driven:
 
     def __post_init__(self) -> None:
         self.session: ByteSession = SegmentSession(self.peer, self.limits, may_destroy=True)
+        self.caller = Hears()
         self._published: dict[Any, int] = {}
 
     def serve(self) -> None:
@@ -246,7 +247,8 @@ class Driven:
                 session.stored(frame.ticket, len(parts), True)
                 again = True
             for question in list(session.questions()):
-                answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
+                assert isinstance(question, StoreQuestion)
+                answer = self.answer(question) if self.answer else self.store.answer(question, self.caller)
                 if isinstance(question, AppendBlock) and not isinstance(answer, Appended):
                     asked = question.segment, question.writer, question.before, question.after
                     outcome.refused.add(self._published[asked])
@@ -296,7 +298,7 @@ class Slow:
 
     def answer(self) -> bytes:
         question = self.questions.popleft()
-        self.session.answered(question.ticket, self.driven.store.answer(question))
+        self.session.answered(question.ticket, self.driven.store.answer(question, self.driven.caller))
         return self.look()
 
 

@@ -9,17 +9,20 @@ import pytest
 from headrace_segment.appending import Appending, Question
 from headrace_segment.questions import (
     AppendBlock,
+    Appended,
+    Changed,
     ChangeSegment,
     LimitExceeded,
+    Opened,
     OpenSession,
     OutcomeUnknown,
-    SessionLost,
+    Refusal,
+    Refused,
 )
 from headrace_segment.store import checkpoint as checkpoints
 from headrace_segment.store import state
 from headrace_segment.store.checkpoint import checkpoint
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, Changed, Opened, Refusal
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import (
     LAST_EPOCH,
@@ -61,13 +64,13 @@ class Bench:
     def __init__(self) -> None:
         self.model = Naive()
         self.fold = Fold()
-        ids = itertools.count(1)
-        self.appending = Appending(self.fold, lambda: next(ids).to_bytes(16, "big"), lambda name, writer: None)
+        self.appending = Appending(self.fold, lambda name, writer: None)
         self.log: list[tuple[bytes, bytes]] = []
         self.batch: list[tuple[bytes, bytes]] = [(b"", CLAIM.encode())]
         self.fold.apply(0, "", CLAIM, 0)
         self.log += self.batch
-        self.sessions: dict[tuple[str, bytes], tuple[bytes, int]] = {}
+        self.callers = Hears("one"), Hears("other")
+        self.levels: dict[tuple[str, bytes], int] = {}
         self.tickets = itertools.count()
 
     def ask(self, step: Step) -> None:
@@ -76,7 +79,7 @@ class Bench:
         name, writer, ticket = NAMES[name_at], (W, V)[writer_at], next(self.tickets)
         there = self.model.segments.get(name)
         length = len(there.content) if there else 0
-        session, level = self.sessions.get((name, writer), (b"?" * 16, 0))
+        level = self.levels.get((name, writer), 0)
         question: Question
         if what < 4:
             offsets = [length, length + 1, -1, 0, length // 3, length // 2, length - 1]
@@ -87,17 +90,16 @@ class Bench:
         else:
             before = max(level + [0, 0, 0, 0, 0, 5, -3][odd], -(1 << 63))
             after = before + size + (odd == 4) + (size if writer_at else 0)  # event numbers may skip
-            question = AppendBlock(ticket, name, writer, session, before, after, bytes([ticket % 256]) * size)
-            self.sessions[name, writer] = session, after  # the next block does not wait for this one
-        caller = Hears()
+            question = AppendBlock(ticket, name, writer, before, after, bytes([ticket % 256]) * size)
+            self.levels[name, writer] = after  # the next block does not wait for this one
+        caller = self.callers[odd == 5]
         self.appending.ask(question, caller, ticket)
         if what == 20 or isinstance(question, OpenSession):
             self.settle()
-        if isinstance(caller.answer, Opened):
+        if isinstance(question, OpenSession) and isinstance(caller.answer, Opened):
             numbers = there.levels if (there := self.model.segments.get(name)) else {}
-            assert isinstance(question, OpenSession)
             assert caller.answer.level == numbers.get(writer, question.numbering.first)
-            self.sessions[name, writer] = caller.answer.session, caller.answer.level
+            self.levels[name, writer] = caller.answer.level
 
     def settle(self) -> None:
         self.batch = []
@@ -183,35 +185,33 @@ def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
 
 
 def asked(store: InstantStore, question: Any, caller: Hears | None = None) -> Any:
-    caller = caller or Hears()
+    caller = caller or store.caller
     store.appending.ask(question, caller, 0)
     store.settle()
     return caller.answer
 
 
-def block(session: bytes, before: int, data: bytes, after: int | None = None) -> AppendBlock:
-    return AppendBlock(1, "a", W, session, before, before + len(data) if after is None else after, data)
+def block(before: int, data: bytes, after: int | None = None) -> AppendBlock:
+    return AppendBlock(1, "a", W, before, before + len(data) if after is None else after, data)
 
 
 def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> None:
     store, old, new = InstantStore(), Hears("old"), Hears("new")
-    first = asked(store, OpenSession(1, "a", W, Numbering.BYTES), old).session
-    store.appending.ask(block(first, 0, b"one"), old, 0)  # before the other one: it is stored
+    assert asked(store, OpenSession(1, "a", W, Numbering.BYTES), old) == Opened(0)
+    store.appending.ask(block(0, b"one"), old, 0)  # before the other one: it is stored
     store.appending.ask(OpenSession(2, "a", W, Numbering.BYTES), new, 0)
-    store.appending.ask(block(first, 3, b"two"), old, 0)
+    store.appending.ask(block(3, b"two"), old, 0)
     old.takes()
     store.settle()
-    assert [type(each) for each in old.heard if isinstance(each, SessionLost)] == [SessionLost]
-    assert [getattr(each[1], "why", None) for each in old.heard if isinstance(each, tuple)] == [None, Refusal.SESSION]
-    assert isinstance(new.answer, Opened)
-    assert new.answer.level == 3
+    assert old.takes() == [(1, Appended(3, 3)), "taken_over", (1, Refused(Refusal.SESSION))]
+    assert new.answer == Opened(3)
     assert store.content("a") == b"one"
 
 
 @pytest.mark.parametrize(
     ("before", "data", "after", "why"),
     [
-        (0, b"one", None, Refusal.REPEAT),
+        (0, b"one", None, None),
         (5, b"x", None, Refusal.GAP),
         (3, b"", 9, Refusal.NONSENSE),
         (3, b"xy", 9, Refusal.NONSENSE),
@@ -220,40 +220,37 @@ def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> N
 )
 def test_blocks_by_their_levels(before: int, data: bytes, after: int | None, why: Refusal | None) -> None:
     store = InstantStore()
-    session = asked(store, OpenSession(1, "a", W, Numbering.BYTES)).session
-    asked(store, block(session, 0, b"one"))
-    answer = asked(store, block(session, before, data, after))
-    if why in (None, Refusal.REPEAT):
+    asked(store, OpenSession(1, "a", W, Numbering.BYTES))
+    asked(store, block(0, b"one"))
+    answer = asked(store, block(before, data, after))
+    if why is None:
         assert isinstance(answer, Appended)
-        assert store.content("a") == (b"one" if why else b"one" + data)
+        assert store.content("a") == (b"one" + data if before else b"one")
     else:
-        assert answer.why is why
+        assert answer == Refused(why)
     asked(store, ChangeSegment(1, "a", Seal()))
-    assert isinstance(asked(store, block(session, 0, b"one")), Appended)
-    assert asked(store, block(session, len(store.content("a")), b"x")).why is Refusal.SEALED
+    assert isinstance(asked(store, block(0, b"one")), Appended)
+    assert asked(store, block(len(store.content("a")), b"x")) == Refused(Refusal.SEALED)
     asked(store, ChangeSegment(1, "a", Delete()))
-    assert asked(store, block(session, 3, b"x")).why is Refusal.NO_SEGMENT
+    assert asked(store, block(3, b"x")) == Refused(Refusal.NO_SEGMENT)
     asked(store, ChangeSegment(1, "a", Create()))
-    assert asked(store, block(session, 0, b"x")).why is Refusal.SESSION
+    assert asked(store, block(0, b"x")) == Refused(Refusal.SESSION)
 
 
 def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:
     """A former owner that does not know of the new one yet could tell a level that is too low."""
     store = InstantStore()
-    session = asked(store, OpenSession(1, "a", W, Numbering.EVENTS))
-    assert session.why is Refusal.NO_SEGMENT
+    assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)) == Refused(Refusal.NO_SEGMENT)
     changes: list[tuple[Change, Refusal | None]] = [
         (Create(), None),
         (Create(), Refusal.EXISTS),
         (Seal(), None),
         (Seal(), None),
-        (Truncate(1), Refusal.NONSENSE),
+        (Truncate(1), Refusal.TRUNCATED),
         (Truncate(0), None),
     ]
     for change, why in changes:
-        answer = asked(store, ChangeSegment(1, "a", change))
-        assert isinstance(answer, Changed)
-        assert answer.why is why
+        assert asked(store, ChangeSegment(1, "a", change)) == (Refused(why) if why else Changed())
     assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)).level == Numbering.EVENTS.first
     assert [type(record) for _, record in store.log] == [
         Claim,
@@ -270,11 +267,12 @@ def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim(
 
 def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     store, caller, other = InstantStore(), Hears(), Hears()
-    session = asked(store, OpenSession(1, "a", W, Numbering.BYTES)).session
+    asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller)
+    caller.takes()
     appending = store.appending
 
     def begin() -> None:
-        appending.ask(block(session, 0, b"x"), caller, 7)
+        appending.ask(block(0, b"x"), caller, 7)
         assert appending.fill(lambda key, value: True)
         appending.ask(ChangeSegment(2, "b", Create()), other, 9)
 
@@ -286,15 +284,16 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     assert caller.heard == []  # it has its answer
     appending.lost("producer")
     assert other.takes() == ["producer", (2, OutcomeUnknown())]
-    assert not appending
-    session = asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller).session
     caller.takes()
-    appending.ask(block(session, 1, b"y"), caller, 7)
+    assert not appending
+    asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller)
+    caller.takes()
+    appending.ask(block(1, b"y"), caller, 7)
     assert appending.fill(lambda key, value: True)
     appending.refused("producer")
     assert caller.takes() == ["producer", (1, OutcomeUnknown())]
     assert store.fold.segments["a"].length == 1
-    appending.ask(block(session, 1, b"y"), caller, 7)
+    appending.ask(block(1, b"y"), caller, 7)
     appending.ended(caller)
     assert caller.takes() == [(1, OutcomeUnknown())]
     assert (len(appending), bool(appending)) == (0, False)
@@ -303,7 +302,7 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
 def test_limits_end_what_exceeds_them() -> None:
     fold, caller = Fold(), Hears()
     fold.apply(0, "", CLAIM, 0)
-    appending = Appending(fold, lambda: W, lambda name, writer: "SEGMENT__WRITERS" if writer else "SEGMENT__SEGMENTS")
+    appending = Appending(fold, lambda name, writer: "SEGMENT__WRITERS" if writer else "SEGMENT__SEGMENTS")
     fold.apply(1, "a", Create(), 0)
     asks: list[tuple[Question, str]] = [
         (ChangeSegment(1, "b", Create()), "SEGMENT__SEGMENTS"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_common.session.interface import Peer
-from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.settings import SegmentSection
 from headrace_segment.wire import messages as said
 

@@ -264,10 +264,6 @@ async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
         await client.setup("a", writer)
         await client.append(0, HELLO, writer)
     partition = partition_of(b"a", 2)
-    strange = KeyedBatch(1)
-    strange.add(b"a", b"\7\7", 1)
-    await produce(own_segments, TopicPartition(own_segments.segments_topic, partition), strange)
-    await until(lambda: _unready(service, "a record of version 7"), "it says what it cannot read")
     service.stop()
     async with admin(own_segments) as cutting:
         where = TopicPartition(own_segments.segments_topic, partition)
@@ -278,6 +274,10 @@ async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
     await until(
         lambda: _unready(service, "the log begins at 1, and no whole checkpoint reaches that far"), "it says so"
     )
+    strange = KeyedBatch(1)
+    strange.add(b"a", b"\7\7", 1)
+    await produce(own_segments, where, strange)
+    await until(lambda: _unready(service, "a record of version 7"), "it says what it cannot read")
 
 
 async def _unready(service: Receiver, text: str) -> bool:

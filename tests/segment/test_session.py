@@ -12,17 +12,15 @@ from headrace_common.record.event import Reject
 from headrace_segment.questions import (
     AppendBlock,
     BytesRead,
-    NoSegment,
+    Opened,
     OpenSession,
     OutcomeUnknown,
     ReadBytes,
     RepliesLeft,
-    SessionLost,
 )
+from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.session.limits import READS
-from headrace_segment.session.original import OriginalSession
 from headrace_segment.store import records
-from headrace_segment.store.outcomes import Opened
 from headrace_segment.wire.codes import Kind
 from headrace_segment.wire.original import (
     AT_TAIL,
@@ -35,9 +33,9 @@ from headrace_segment.wire.original import (
 )
 
 from tests.driving import PEER, one_by_one
-from tests.segment.instant import LIMITS, Driven, InstantStore, Slow, drive
+from tests.segment.instant import LIMITS, Driven, Hears, InstantStore, Slow, drive
 from tests.segment.recorded import W1, W2
-from tests.segment.speaking import begin, block, event, events, keep_alive, over_the_end, raw, read, say, setup
+from tests.segment.speaking import block, event, events, keep_alive, over_the_end, raw, read, say, setup
 
 HELLO = event(b"hello")
 WORLD = event(b"world!")
@@ -88,7 +86,6 @@ def test_the_same_event_has_the_same_id_whoever_sends_it_and_however() -> None:
         (block(0, HELLO) + block(14, WORLD), "a block at 14, but its writer is at 13"),
         (block(0, HELLO) + block(0, WORLD), "no event's end at its writer's level, 13"),
         (block(0, HELLO, W2), "not set up"),
-        (begin(0, 50, W2), "not set up"),
     ],
 )
 def test_what_ends_the_conversation(data: bytes, words: str) -> None:
@@ -130,19 +127,6 @@ def test_a_truncated_segment() -> None:
     driven.store.append("a", records.Truncate(13))
     assert driven.hear(read(offset=12)) == replies(SegmentIsTruncated("a", 13))
     assert driven.hear(read(offset=13)) == replies(SegmentRead("a", 13, AT_TAIL, WORLD))
-
-
-def test_a_connection_that_loses_many_writers_ends_once() -> None:
-    first = Driven()
-    sessions = {}
-    for number in range(3):
-        writer = bytes([number]) * 16
-        first.hear(setup("a", writer))
-        sessions[writer] = first.store.appending._sessions["a", writer].id
-    with pytest.raises(ProtocolError, match="set up the same"):
-        first.session.told(SessionLost(*next(iter(sessions.items()))))
-    for lost in sessions.items():
-        first.session.told(SessionLost(*lost))
 
 
 def test_a_reply_has_a_limit() -> None:
@@ -205,7 +189,7 @@ def test_acknowledgements_of_one_writer_are_merged_as_they_come() -> None:
     for _ in range(2):
         slow.store()
     for question in slow.questions:
-        slow.session.answered(question.ticket, slow.driven.store.answer(question))
+        slow.session.answered(question.ticket, slow.driven.store.answer(question, slow.driven.caller))
     assert slow.look() == level(27)
 
 
@@ -215,12 +199,12 @@ def test_what_comes_before_the_level_is_known_waits_and_others_do_not() -> None:
     assert not slow.frames
     assert slow.session.status().waiting_bytes > len(HELLO)
     assert slow.session.status().partial_bytes == 0  # no time limit of the client runs on it
-    assert [type(each) for each in slow.questions] == [OpenSession, OpenSession]
-    slow.questions.rotate()
+    assert [type(each) for each in slow.questions] == [OpenSession, OpenSession, ReadBytes]
+    slow.questions.rotate(-1)
     assert slow.answer() == replies(AppendSetup("b", W2, 0))
     assert slow.hear(block(0, WORLD, W2)) == b""
     assert len(slow.frames) == 1  # the other's
-    assert [type(each) for each in slow.questions] == [OpenSession, ReadBytes]
+    slow.questions.rotate()
     assert slow.answer() == replies(AppendSetup("a", W1, 0))
     assert len(slow.frames) == 2
     assert not slow.session.status().idle
@@ -243,15 +227,6 @@ def test_no_read_waits_for_one_of_another_segment_or_keeps_other_requests_waitin
     assert len(slow.questions) == 1000
     slow.hear(setup())
     assert isinstance(slow.questions[-1], OpenSession)
-
-
-def test_of_a_segment_one_read_is_under_way() -> None:
-    slow = Slow()
-    slow.hear(read(), read(offset=5), read("b"))
-    assert [(each.segment, each.offset) for each in slow.questions] == [("a", 0), ("b", 0)]
-    slow.session.answered(slow.questions.popleft().ticket, NoSegment())
-    slow.look()
-    assert [(each.segment, each.offset) for each in slow.questions] == [("b", 0), ("a", 5)]
 
 
 def test_the_service_hears_when_a_reply_with_bytes_has_left() -> None:
@@ -283,7 +258,7 @@ def test_only_so_many_reads_have_no_answer() -> None:
 def test_flags_in_bytes() -> None:
     driven = Driven()
     driven.hear(setup(), block(0, HELLO))
-    driven.session = OriginalSession(PEER, LIMITS, flags_in_bytes=True)
+    driven.session = SegmentSession(PEER, LIMITS, flags_in_bytes=True)
     assert driven.hear(read()) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(8) + b"\1\0" + HELLO)
     driven.store.append("a", records.Seal())
     assert driven.hear(read(offset=13)) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(7) + b"\x0d" + b"\1\1")
@@ -320,12 +295,12 @@ def test_many_refusals_end_a_conversation_once() -> None:
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.store()
     slow.store()
-    slow.driven.store.answer(OpenSession(1, "a", W1, records.Numbering.BYTES))
+    slow.driven.store.answer(OpenSession(1, "a", W1, records.Numbering.BYTES), Hears())
     with pytest.raises(ProtocolError):
         slow.answer()
     assert slow.answer() == b""
 
 
 def test_a_block_far_below_the_level_is_acknowledged_again() -> None:
-    driven = Driven(answer=lambda question: Opened("a", W1, b"s" * 16, 1 << 40))
+    driven = Driven(answer=lambda question: Opened(1 << 40))
     assert driven.hear(setup(), block(0, HELLO)) == replies(AppendSetup("a", W1, 1 << 40)) + level(1 << 40)

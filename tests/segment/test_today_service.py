@@ -110,7 +110,6 @@ async def test_another_connection_takes_the_writer_over(own_segments: KafkaSetti
         await first.setup("a", writer)
         await first.append(1, b"x", writer=writer)
         assert await second.setup("a", writer) == 1
-        assert await first.reply() == said.InvalidEventNumber(writer, REQUEST, "", 1)
         with pytest.raises(ClosedError):
             await first.reply()
         await second.append(2, b"y", writer=writer)

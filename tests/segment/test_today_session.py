@@ -6,11 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_common.operations.errors import ProtocolError
 from headrace_segment import questions as ask
+from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.session.limits import REPLIES, WAITING
-from headrace_segment.session.original import OriginalSession
-from headrace_segment.session.today import TodaySession
 from headrace_segment.store import records
 from headrace_segment.wire import messages as said
 from headrace_segment.wire import original
@@ -168,7 +166,7 @@ def test_levels_of_one_writer_are_told_together_as_they_come() -> None:
     for _ in range(2):
         slow.store()
     for question in slow.questions:
-        slow.session.answered(question.ticket, store.answer(question))
+        slow.session.answered(question.ticket, store.answer(question, slow.driven.caller))
     assert read_replies(slow.look(), said.MESSAGES) == [appended(3, NO_LEVEL, 27)]
 
 
@@ -246,19 +244,19 @@ def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
 # In order
 
 
-def test_what_changes_a_segment_waits_for_the_appends_before_it_and_appends_for_that() -> None:
+def test_what_is_about_a_segment_is_asked_behind_the_appends_before_it() -> None:
     _, slow = begun()
     slow.hear(append(1, b"x"), seal(), append(2, b"y"), read(), info(), KEEP_ALIVE)
-    assert len(slow.frames) == 1
+    assert len(slow.frames) == 2
     assert not slow.questions
     slow.store()
-    assert isinstance(slow.questions[0], ask.AppendBlock)
-    slow.answer()
-    assert [type(question) for question in slow.questions] == [ask.ChangeSegment]
-    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
+    assert [type(question) for question in slow.questions] == [ask.AppendBlock, ask.ChangeSegment]
     slow.store()
-    slow.answer()  # the block is refused, and then the reads go
-    assert [type(question) for question in slow.questions] == [ask.ReadBytes, ask.DescribeSegment]
+    kinds = [ask.AppendBlock, ask.ChangeSegment, ask.AppendBlock, ask.ReadBytes, ask.DescribeSegment]
+    assert [type(question) for question in slow.questions] == kinds
+    slow.answer()
+    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
+    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentIsSealed(REQUEST, "a", "", 2)]
 
 
 def test_create_append_read_and_delete_in_one_breath() -> None:
@@ -278,34 +276,18 @@ def test_create_append_read_and_delete_in_one_breath() -> None:
     assert talk.outcome.idle
 
 
-def test_a_read_is_asked_before_the_change_behind_it() -> None:
-    """Also if both have waited for a block."""
-    _, slow = begun()
-    slow.hear(append(1, b"x"), read(), delete())
-    slow.store()
-    slow.answer()
-    assert [type(question) for question in slow.questions] == [ask.ReadBytes, ask.ChangeSegment]
-
-
-def test_a_read_at_the_tail_keeps_nobody_waiting() -> None:
-    store, slow = begun()
-    slow.hear(read(), append(1, b"x"), seal())
-    tail = slow.questions.popleft()
-    slow.store()
-    slow.answer()
-    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
-    slow.session.answered(tail.ticket, store.answer(tail))
-    (found,) = read_replies(slow.look(), said.MESSAGES)
-    assert (found.data, found.end_of_segment) == (events(b"x"), True)
-    assert slow.session.status().idle
-
-
 def test_other_segments_do_not_wait() -> None:
     store, _ = created()
     store.append("b", records.Create())
     slow = Slow(store)
     slow.hear(HELLO, setup(), seal("b"), info())
-    assert [type(question) for question in slow.questions] == [ask.OpenSession, ask.ChangeSegment]
+    slow.answer()
+    slow.questions.clear()
+    slow.hear(append(1, b"x"), info(), seal("b"), info("b"))
+    assert [(type(question), question.segment) for question in slow.questions] == [
+        (ask.ChangeSegment, "b"),
+        (ask.DescribeSegment, "b"),
+    ]
     assert slow.session.status().waiting_bytes
     assert not slow.session.status().idle
 
@@ -314,20 +296,11 @@ def test_other_segments_do_not_wait() -> None:
 
 
 def test_a_writer_that_another_connection_has_set_up() -> None:
-    """By the store's word, and, for who has not heard it yet, by the refusal of its next block."""
     store, first = created()
-    second = Talk(store)
     first.hear(setup())
-    second.hear(setup())
-    assert first.says(append(1, b"x", request=OTHER)) == [said.InvalidEventNumber(W1, OTHER, "", 1)]
-    assert "another session" in str(first.outcome.error)
-    session = (2).to_bytes(16, "big")
-    second.session.told(ask.SessionLost(W1, b"another's".ljust(16)))
-    with pytest.raises(ProtocolError, match="set up the same"):
-        second.session.told(ask.SessionLost(W1, session))
-    assert read_replies(second.session.outgoing(), said.MESSAGES) == [
-        said.InvalidEventNumber(W1, REQUEST, "", NO_LEVEL)
-    ]
+    Talk(store).hear(setup())
+    assert first.says(append(1, b"x", request=OTHER)) == []
+    assert "another connection" in str(first.outcome.error)
 
 
 def test_a_writer_of_the_original_dialect() -> None:
@@ -429,7 +402,7 @@ def test_what_waits_for_a_block_that_is_refused_goes_on() -> None:
     """Its fault ends the conversation, but what has come behind it is done or not however the bytes came."""
     data = HELLO + create() + setup() + delete() + create() + append(0, b"") + setup(request=OTHER) + info()
     whole = both_ways(data)
-    assert "another session" in str(whole.error)
+    assert "another connection" in str(whole.error)
     assert whole.idle
     assert said.AppendSetup(OTHER, "a", W1, NO_LEVEL) in whole.said()
 
@@ -495,7 +468,7 @@ def test_an_end_before_the_dialect_is_known(size: int) -> None:
 
 
 def test_keep_alives_count_until_they_leave() -> None:
-    session = OriginalSession(PEER, LIMITS)
+    session = SegmentSession(PEER, LIMITS)
     sent = original.MESSAGES.encode(original.KeepAlive(bytes(4096))) * 100
     session.receive(sent, NOW_MS)
     assert session.status().waiting_bytes >= 100 * 4096
@@ -514,7 +487,7 @@ def test_keep_alives_count_until_they_leave() -> None:
 @pytest.mark.parametrize(("count", "least"), [(REPLIES - 1, 0), (3 * REPLIES, 2 * REPLIES * WAITING)])
 def test_replies_count_when_they_are_many(count: int, least: int) -> None:
     """Each is longer than what it answers, where the segment's name is long."""
-    session = TodaySession(PEER, LIMITS)
+    session = SegmentSession(PEER, LIMITS)
     session.receive(HELLO + raw(41, bytes(8)) * count, NOW_MS)
     while session.status().busy:
         session.receive(b"", NOW_MS)

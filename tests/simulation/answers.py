@@ -259,8 +259,6 @@ class Talk:
 
     def _set_up(self, answer: Any, asked: Asked, version: int) -> int | None:
         request = asked.request
-        if isinstance(answer, today.InvalidEventNumber):  # it has lost the writer meanwhile
-            return self._appended(answer, request.writer, version)
         refused = isinstance(answer, today.NoSuchSegment)
         if not refused and getattr(answer, "writer", b"") != request.writer:
             return None
@@ -282,8 +280,6 @@ class Talk:
         """The answer to a block."""
         name, since = self._opened.get(writer, ("", 0))
         states = self._log.between(name, since, version)
-        if isinstance(answer, today.InvalidEventNumber):
-            return self._known[name]  # its session may end without a record
         if isinstance(answer, today.SegmentIsSealed | original.SegmentIsSealed):
             return next((each.version for each in states if each.sealed), None)
         if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):

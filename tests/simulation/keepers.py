@@ -85,8 +85,6 @@ class Keeper(Client):
         """The last answer to these requests. Others may come behind what was sealed, or was sent a second time."""
         while True:
             answer = await client.reply()
-            if isinstance(answer, today.InvalidEventNumber):
-                raise ClosedError
             numbers.discard(getattr(answer, "request", 0))
             if not numbers or (self._old and not isinstance(answer, original.DataAppended)):
                 return answer

@@ -263,8 +263,6 @@ class TodayWriter(Client):
                     sent += count
                     client.say(speaking_today.append(sent - 1, *block, writer=writer))
                 answer = await client.reply()
-                if isinstance(answer, today.InvalidEventNumber):
-                    return  # its session has ended, and with it the conversation: it sets up again
                 assert isinstance(answer, today.DataAppended), answer
                 self._hears(answer.level + 1)
         finally:

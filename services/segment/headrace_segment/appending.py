@@ -19,14 +19,17 @@ from headrace_common.connection.backend import Caller
 
 from headrace_segment.questions import (
     AppendBlock,
+    Appended,
+    Changed,
     ChangeSegment,
     LimitExceeded,
+    Opened,
     OpenSession,
     OutcomeUnknown,
-    SessionLost,
+    Refusal,
+    Refused,
 )
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, Changed, Opened, Refusal, Refused
 from headrace_segment.store.records import Block, Claim, Create, Delete, Numbering, Record, Seal, Truncate
 
 Question = OpenSession | AppendBlock | ChangeSegment
@@ -43,7 +46,7 @@ class _Asked:
     caller: Caller | None = None
     question: Question | None = None
     record: Record | None = None
-    done: Changed | None = None
+    done: Changed | Refused | None = None
     """The answer to a change that there is nothing to do for."""
 
     def answer(self, answer: object) -> None:
@@ -54,9 +57,8 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """The connection that a writer has set up last. Blocks of its earlier ones are refused."""
+    """The connection that a writer has set up last. Blocks that come on others are refused."""
 
-    id: bytes
     caller: Caller
     numbering: Numbering
 
@@ -64,11 +66,8 @@ class _Session:
 class Appending:
     """Judges by `fold`, which changes here only. `exceeds`: the limit that a new segment, or a new writer of one, exceeds."""
 
-    def __init__(
-        self, fold: Fold, new_id: Callable[[], bytes], exceeds: Callable[[str, bytes | None], str | None]
-    ) -> None:
+    def __init__(self, fold: Fold, exceeds: Callable[[str, bytes | None], str | None]) -> None:
         self.fold = fold
-        self._new_id = new_id
         self._exceeds = exceeds
         self._waiting: deque[_Asked] = deque()
         self._under_way: list[_Asked] = []
@@ -126,16 +125,13 @@ class Appending:
         taken: list[tuple[str, Record]] = []
         for at, asked in enumerate(under_way):
             assert asked.record is not None
-            segment = self.fold.segments.get(asked.segment)
-            start, length = (0, 0) if segment is None else (segment.start, segment.length)
             self.fold.apply(first + at, asked.segment, asked.record, time_ms)
             taken.append((asked.segment, asked.record))
             question = asked.question
             if isinstance(question, AppendBlock):
                 answers.append((asked, self._appended(question)))
             elif isinstance(question, ChangeSegment):
-                done = asked.done or Changed(asked.segment, question.change, None, length, start)
-                answers.append((asked, done))
+                answers.append((asked, asked.done or Changed()))
             elif question is not None and asked.caller is not None:
                 answers.append((asked, self._opened(question, asked.caller)))
             if isinstance(asked.record, Delete):
@@ -199,13 +195,7 @@ class Appending:
         """Returns the record to store, or the answer if there is none. `levels`: of writers with blocks in the batch."""
         question = asked.question
         if isinstance(question, AppendBlock):
-            why = self._refusal(question, levels)
-            if why is Refusal.REPEAT:
-                return self._appended(question)
-            if why is not None:
-                return Refused(question.segment, question.writer, question.session, question.after, why)
-            levels[question.segment, question.writer] = question.after
-            return Block(question.writer, question.before, question.after, question.data)
+            return self._judged_block(question, asked.caller, levels)
         segment = self.fold.segments.get(asked.segment)
         if isinstance(question, OpenSession) and segment is None and question.numbering is Numbering.BYTES:
             exceeded = self._exceeds(asked.segment, None)
@@ -214,7 +204,7 @@ class Appending:
             return self.fold.claim
         if question is not None:
             found = self._changed(question)
-            if not isinstance(found, Changed):
+            if not isinstance(found, Changed | Refused):
                 return found
             asked.done = found
             return self.fold.claim
@@ -223,64 +213,63 @@ class Appending:
             return None
         return asked.record
 
-    def _refusal(self, block: AppendBlock, levels: dict[tuple[str, bytes], int]) -> Refusal | None:
-        """Returns why a block is not stored. A repeat comes first: stored blocks are stored, sealed or not."""
+    def _judged_block(
+        self, block: AppendBlock, caller: Caller | None, levels: dict[tuple[str, bytes], int]
+    ) -> Block | Appended | Refused:
+        """A repeat comes first: stored blocks are stored, sealed or not."""
         key = block.segment, block.writer
         segment, session = self.fold.segments.get(block.segment), self._sessions.get(key)
         if segment is None:
-            return Refusal.NO_SEGMENT
-        if session is None or session.id != block.session:
-            return Refusal.SESSION
+            return Refused(Refusal.NO_SEGMENT)
+        if session is None or session.caller is not caller:
+            return Refused(Refusal.SESSION)
         writer = segment.writers.get(block.writer)
         level = levels.get(key, writer.level if writer else session.numbering.first)
         if block.after <= level:
-            return Refusal.REPEAT
+            return self._appended(block)
         if segment.sealed:
-            return Refusal.SEALED
+            return Refused(Refusal.SEALED)
         if block.before != level:
-            return Refusal.GAP
+            return Refused(Refusal.GAP)
         in_bytes = session.numbering is Numbering.BYTES
         if not block.data or (in_bytes and block.after - block.before != len(block.data)):
-            return Refusal.NONSENSE
-        return None
+            return Refused(Refusal.NONSENSE)
+        levels[key] = block.after
+        return Block(block.writer, block.before, block.after, block.data)
 
     def _appended(self, block: AppendBlock) -> Appended:
-        length = self.fold.segments[block.segment].length
-        return Appended(block.segment, block.writer, block.session, block.after, length)
+        return Appended(block.after, self.fold.segments[block.segment].length)
 
     def _opened(self, question: OpenSession, caller: Caller) -> Opened | Refused | LimitExceeded:
-        """Ends the session that the writer has, and begins one at its level."""
+        """Begins the writer's session at its level. If another connection has set it up, that one ends."""
         name, segment = question.segment, self.fold.segments.get(question.segment)
-        session = _Session(self._new_id(), caller, question.numbering)
         if segment is None:
-            return Refused(name, question.writer, session.id, None, Refusal.NO_SEGMENT)
+            return Refused(Refusal.NO_SEGMENT)
         writer = segment.writers.get(question.writer)
         if writer is None and (exceeded := self._exceeds(name, question.writer)):
             return LimitExceeded(exceeded)
         if writer is not None and writer.numbering is not question.numbering:
-            return Refused(name, question.writer, session.id, None, Refusal.NUMBERING)
+            return Refused(Refusal.NUMBERING)
         key = name, question.writer
         before = self._forget(key)
-        self._sessions[key] = session
+        self._sessions[key] = _Session(caller, question.numbering)
         self._by_caller.setdefault(caller, set()).add(key)
-        if before is not None and before.caller is not session.caller:
-            before.caller.tell(SessionLost(question.writer, before.id))
-        level = writer.level if writer else question.numbering.first
-        return Opened(name, question.writer, session.id, level, segment.era)
+        if before is not None and before.caller is not caller:
+            before.caller.end("taken_over")
+        return Opened(writer.level if writer else question.numbering.first, segment.era)
 
-    def _changed(self, question: ChangeSegment) -> Record | Changed | LimitExceeded:
+    def _changed(self, question: ChangeSegment) -> Record | Changed | Refused | LimitExceeded:
         name, change = question.segment, question.change
         segment = self.fold.segments.get(name)
         if isinstance(change, Create):
             if segment is not None:
-                return Changed(name, change, Refusal.EXISTS, segment.length, segment.start)
+                return Refused(Refusal.EXISTS)
             exceeded = self._exceeds(name, None)
             return LimitExceeded(exceeded) if exceeded else change
         if segment is None:
-            return Changed(name, change, Refusal.NO_SEGMENT)
-        done = Changed(name, change, None, segment.length, segment.start)
+            return Refused(Refusal.NO_SEGMENT)
         if isinstance(change, Truncate):
             if not 0 <= change.offset <= segment.length:
-                return Changed(name, change, Refusal.NONSENSE, segment.length, segment.start)
-            return done if change.offset <= segment.start else change
-        return done if isinstance(change, Seal) and segment.sealed else change
+                return Refused(Refusal.TRUNCATED, segment.start)
+            return Changed() if change.offset <= segment.start else change
+        return Changed() if isinstance(change, Seal) and segment.sealed else change

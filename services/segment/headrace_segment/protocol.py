@@ -22,7 +22,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     from headrace_common.service.service import stream_listeners
 
     from headrace_segment.replica.segments import Segments
-    from headrace_segment.session.dialects import SegmentSession
+    from headrace_segment.session.conversation import SegmentSession
 
     settings, metrics = runtime.settings, SegmentMetrics(runtime.metrics)
     section = settings.segment

@@ -1,11 +1,9 @@
-"""The questions of a session to the store, and their answers. The two share these messages and know nothing else of each other.
-
-A question that becomes a record of the log is answered by the record's outcome (`headrace_segment.store.outcomes`).
-"""
+"""The questions of a session to the store, and their answers: all that the two know of each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar, Final
 
 from headrace_common.session.interface import Ticket
@@ -18,7 +16,7 @@ OVERHEAD: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class SegmentQuestion:
-    """The beginning of most questions."""
+    """The beginning of most questions. Any may be answered by `Refused`, or by `OutcomeUnknown`: the conversation ends."""
 
     ticket: Ticket
     segment: str
@@ -27,10 +25,10 @@ class SegmentQuestion:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession(SegmentQuestion):
-    """Asks whether this writer may append. Answered by `Opened`: blocks count from its level on, in its session and in no other;
-    by `Refused`, `LimitExceeded` or `OutcomeUnknown`.
+    """Asks whether this writer may append on this connection. Answered by `Opened` or `LimitExceeded`.
 
-    A writer that numbers bytes has no other way to create its segment: this creates it.
+    Blocks of the writer that come on other connections are refused from then on. A writer that numbers bytes has no other way to
+    create its segment: this creates it.
     """
 
     writer: bytes
@@ -39,14 +37,11 @@ class OpenSession(SegmentQuestion):
 
 @dataclass(slots=True)  # not frozen: one for each block
 class AppendBlock:
-    """Asks to append data whose events are stored. Answered by `Appended`, for a repeat with the level up to which all is stored
-    for ever; by `Refused` or `OutcomeUnknown`, in the order of asking within a session.
-    """
+    """Asks to append data whose events are stored. Answered by `Appended`, `Refused` or `OutcomeUnknown`, in order."""
 
     ticket: Ticket
     segment: str
     writer: bytes
-    session: bytes
     before: int
     after: int
     data: bytes
@@ -59,9 +54,8 @@ class AppendBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes(SegmentQuestion):
-    """Asks for bytes of a segment, up to `length`.
+    """Asks for bytes of a segment, up to `length`. Answered by `BytesRead`; at the tail that may take `SegmentSection.tail_wait`.
 
-    Answered by `BytesRead`, `Truncated`, `NoSegment` or `OutcomeUnknown`; at the tail that may take `SegmentSection.tail_wait`.
     A connection hears `BytesRead` with bytes again only after `RepliesLeft`.
     """
 
@@ -79,20 +73,62 @@ class RepliesLeft:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSegment(SegmentQuestion):
-    """Asks to create, seal, truncate or delete a segment. Answered by `Changed`, `LimitExceeded` or `OutcomeUnknown`."""
+    """Asks to create, seal, truncate or delete a segment. Answered by `Changed` or `LimitExceeded`."""
 
     change: Change
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeSegment(SegmentQuestion):
-    """Asks for the present state of a segment. Answered by `SegmentDescription`, `NoSegment` or `OutcomeUnknown`."""
+    """Asks for the present state of a segment. Answered by `SegmentDescription`."""
 
 
 AboutSegment = ReadBytes | ChangeSegment | DescribeSegment
 """A question about a segment, not about a writer."""
 
 StoreQuestion = OpenSession | AppendBlock | RepliesLeft | AboutSegment
+
+
+class Refusal(Enum):
+    """The reason why nothing is done."""
+
+    NO_SEGMENT = "there is no such segment"
+    EXISTS = "the segment is there already"
+    SESSION = "another connection has set up the writer"
+    NUMBERING = "the writer's levels count something else"
+    SEALED = "the segment is sealed"
+    TRUNCATED = "the segment does not have these bytes"
+    GAP = "it does not begin at its writer's level"
+    NONSENSE = "its numbers contradict each other"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing is done. `start`: that of the segment, if it does not have the bytes."""
+
+    why: Refusal
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The writer's blocks count from `level` on, which is final. `era`: see `headrace_segment.store.state.Segment`."""
+
+    level: int
+    era: int = 0
+
+
+@dataclass(slots=True)  # not frozen: one for each block
+class Appended:
+    """All up to `level` is stored for ever. `length`: the segment's, with it."""
+
+    level: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A segment was created, sealed, truncated or deleted, or there was nothing to do for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +138,6 @@ class BytesRead:
     data: bytes
     at_tail: bool
     end_of_segment: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Truncated:
-    """The bytes that were asked for lie before `start` and are gone."""
-
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
-class NoSegment:
-    """The segment does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +160,3 @@ class LimitExceeded:
 @dataclass(frozen=True, slots=True)
 class OutcomeUnknown:
     """It is unknown whether the record will count, or the store cannot be read now; the conversation ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLost:
-    """Told without a question: the writer has opened another session elsewhere."""
-
-    writer: bytes
-    session: bytes

@@ -15,7 +15,6 @@ _CONVERSATION: Final = "headrace_segment.session.conversation"
 _EVENTS: Final = "headrace_logjam.events"
 _FOLD: Final = "headrace_segment.store.fold"
 _GAPS: Final = "headrace_logjam.devices.gaps"
-_ORIGINAL: Final = "headrace_segment.session.original"
 _OWNER: Final = "headrace_segment.replica.owner"
 _PARTITION: Final = "headrace_segment.replica.partition"
 _PEERS: Final = "headrace_logjam.peers"
@@ -25,10 +24,9 @@ _READING: Final = "headrace_segment.store.reading"
 _READS: Final = "headrace_logjam.reading"
 _RECENT: Final = "headrace_segment.store.recent"
 _SUBSCRIPTION: Final = "headrace_logjam.devices.subscription"
-_TODAY: Final = "headrace_segment.session.today"
 
 SERVICES: Final = (
-    Mutant("a block of a session that has ended counts", _APPENDING, "if session is None or session.id != block.session:", "if session is None:", "segment"),
+    Mutant("a block of a session that has ended counts", _APPENDING, "if session is None or session.caller is not caller:", "if session is None:", "segment"),
     Mutant("a block is acknowledged before it is stored", _APPENDING, "                asked.record = found\n", "                asked.record = found\n                if isinstance(asked.question, AppendBlock):\n                    asked.answer(self._appended(asked.question))\n", "segment"),
     Mutant("a producer is answered when its message arrives", _PRODUCERS, "        self._questions.setdefault(route, deque()).append(question)\n        return question", "        self._questions.setdefault(route, deque()).append(question)\n        question.answer = ACCEPTED\n        self._due.append(route)\n        return question", "producers"),
     Mutant("a message that is no event is accepted", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "ACCEPTED", "producers"),
@@ -42,21 +40,21 @@ SERVICES: Final = (
     Mutant("a device that goes on has restarted", _GAPS, "        restarted = behind and (", "        restarted = (behind or device in self._may_restart) and (", "logjam"),
     Mutant("equal messages of a device share an id", _SUBSCRIPTION, "deterministic_id(PROTOCOL, *message.frames, *(", "deterministic_id(PROTOCOL, *message.frames[:3], *(", "logjam"),
     Mutant("devices without a number share ids", _SUBSCRIPTION, "numbered = message.meta is None or message.meta.device", "numbered = True", "logjam"),
-    Mutant("a change is answered before it is stored", _APPENDING, "                asked.record = found\n", "                asked.record = found\n                if isinstance(asked.question, ChangeSegment):\n                    asked.answer(Changed(asked.segment, asked.question.change))\n", "segment"),
+    Mutant("a change is answered before it is stored", _APPENDING, "                asked.record = found\n", "                asked.record = found\n                if isinstance(asked.question, ChangeSegment):\n                    asked.answer(Changed())\n", "segment"),
     Mutant("a level is told that no claim confirms", _APPENDING, "        if isinstance(question, OpenSession):\n            return self.fold.claim\n", "        if isinstance(question, OpenSession):\n            return self._opened(question, asked.caller)\n", "segment"),
-    Mutant("a refused block is acknowledged", _APPENDING, "            if why is Refusal.REPEAT:", "            if why is not None and question.segment in self.fold.segments:", "segment"),
-    Mutant("a block of a sealed segment is acknowledged", _APPENDING, "            if why is Refusal.REPEAT:", "            if why in (Refusal.REPEAT, Refusal.SEALED):", "segment"),
-    Mutant("what was in doubt counts as done", _APPENDING, "                each.answer(OutcomeUnknown())", "                each.answer(Changed(each.segment, each.question.change) if isinstance(each.question, ChangeSegment) else OutcomeUnknown())", "segment"),
-    Mutant("a sealed segment is appended to", _APPENDING, "        if segment.sealed:\n            return Refusal.SEALED\n", "", "segment"),
+    Mutant("a refused block is acknowledged", _APPENDING, "            return Refused(Refusal.SESSION)", "            return self._appended(block)", "segment"),
+    Mutant("a block of a sealed segment is acknowledged", _APPENDING, "            return Refused(Refusal.SEALED)", "            return self._appended(block)", "segment"),
+    Mutant("what was in doubt counts as done", _APPENDING, "                each.answer(OutcomeUnknown())", "                each.answer(Changed() if isinstance(each.question, ChangeSegment) else OutcomeUnknown())", "segment"),
+    Mutant("a sealed segment is appended to", _APPENDING, "        if segment.sealed:\n            return Refused(Refusal.SEALED)\n", "", "segment"),
     Mutant("a seal is forgotten", _FOLD, "            segment.sealed = True\n", "            pass\n", "segment"),
     Mutant("a truncation is forgotten", _FOLD, "            segment.truncate(record.offset)\n", "            pass\n", "segment"),
     Mutant("a deletion is forgotten", _FOLD, "            del self.segments[name]\n", "            pass\n", "segment"),
-    Mutant("a segment is made twice", _APPENDING, "            if segment is not None:\n                return Changed(name, change, Refusal.EXISTS", "            if False:\n                return Changed(name, change, Refusal.EXISTS", "segment"),
+    Mutant("a segment is made twice", _APPENDING, "            if segment is not None:\n                return Refused(Refusal.EXISTS)", "            if False:\n                return Refused(Refusal.EXISTS)", "segment"),
     Mutant("a new segment's events have the ids of a deleted one's", _FOLD, "            del self.segments[name]\n            self.era = self.next_offset\n", "            del self.segments[name]\n", "segment"),
     Mutant("a truncation beyond the end is done", _APPENDING, "if not 0 <= change.offset <= segment.length:", "if not 0 <= change.offset:", "segment"),
-    Mutant("a truncation goes back", _APPENDING, "return done if change.offset <= segment.start else change", "return change", "segment"),
-    Mutant("a writer that comes back begins again", _APPENDING, "level = writer.level if writer else question.numbering.first", "level = question.numbering.first", "segment"),
-    Mutant("a writer that comes back has no era", _APPENDING, "session.id, level, segment.era)", "session.id, level)", "segment"),
+    Mutant("a truncation goes back", _APPENDING, "return Changed() if change.offset <= segment.start else change", "return change", "segment"),
+    Mutant("a writer that comes back begins again", _APPENDING, "Opened(writer.level if writer else question.numbering.first,", "Opened(question.numbering.first,", "segment"),
+    Mutant("a writer that comes back has no era", _APPENDING, "question.numbering.first, segment.era)", "question.numbering.first)", "segment"),
     Mutant("a segment's length leaves a block out", _FOLD, "        segment.length += len(record.data)\n", "        segment.length += len(record.data) - (len(record.data) % 3 == 0)\n", "segment"),
     Mutant("a checkpoint forgets seals", _CHECKPOINT, "segment.length, segment.sealed, segment.modified,", "segment.length, False, segment.modified,", "segment"),
     Mutant("a checkpoint forgets truncations", _CHECKPOINT, "pack(_SEGMENT, name, segment.start,", "pack(_SEGMENT, name, 0,", "segment"),
@@ -69,9 +67,8 @@ SERVICES: Final = (
     Mutant("a read from memory begins at its block's beginning", _RECENT, "data[max(offset - start, 0) : end - start]", "data[0 : end - start]", "segment"),
     Mutant("a block is in memory backwards", _PARTITION, "ends[name], record.data)", "ends[name], record.data[::-1])", "segment"),
     Mutant("a segment has ended that goes on", _READERS, "BytesRead(b\"\", at_tail=True, end_of_segment=segment.sealed)", "BytesRead(b\"\", at_tail=True, end_of_segment=True)", "segment"),
-    Mutant("a block does not wait for its events", _CONVERSATION, "        if not whole:\n            return\n        while not self._abandoned and (oldest := writer.publishing.pop_whole())", "        if not whole:\n            return\n        while not self._abandoned and writer.publishing.entries and (oldest := writer.publishing.entries.popitem(last=False)[1])", "segment"),
-    Mutant("an answer of today's dialect has the level before", _TODAY, "said.DataAppended(writer.id, stored.level, previous, request, stored.length)", "said.DataAppended(writer.id, writer.sent, previous, request, stored.length)", "segment"),
-    Mutant("an answer of the original dialect has the level that is sent", _ORIGINAL, "        self._replies.append(DataAppended(writer.id, writer.level))", "        self._replies.append(DataAppended(writer.id, writer.sent))", "segment"),
+    Mutant("a block does not wait for its events", _CONVERSATION, "        self._frames[frame.ticket] = request, run\n", "        self._frames[frame.ticket] = request, run\n        request.question = AppendBlock(next(self._tickets), run.segment, run.writer, run.before, run.after, run.data)\n", "segment"),
+    Mutant("an acknowledgement has the level that is sent", _CONVERSATION, "writer=writer.id, level=level, previous=previous", "writer=writer.id, level=writer.sent, previous=previous", "segment"),
     Mutant("a claim is not read back", _PARTITION, "        await self.read()\n        if self.fold.claim != claim:\n            raise FencedError\n", "        self.fold.apply(self.fold.next_offset, \"\", claim, 0)\n", "segment"),
     Mutant("who has lost a race for a claim owns", _PARTITION, "        if self.fold.claim != claim:\n            raise FencedError\n", "", "segment"),
     Mutant("an owner claims the epoch that is there", _OWNER, "epoch=last.epoch + 1", "epoch=last.epoch", "segment"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -85,7 +84,7 @@ class Partition:
         self.appending = self._new_appending()
 
     def _new_appending(self) -> Appending:
-        return Appending(self.fold, lambda: uuid.uuid4().bytes, self._exceeds)
+        return Appending(self.fold, self._exceeds)
 
     # Reading
 

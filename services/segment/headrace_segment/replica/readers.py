@@ -20,12 +20,12 @@ from headrace_common.operations.log import Log
 from headrace_segment.questions import (
     BytesRead,
     DescribeSegment,
-    NoSegment,
     OutcomeUnknown,
     ReadBytes,
+    Refusal,
+    Refused,
     RepliesLeft,
     SegmentDescription,
-    Truncated,
 )
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
@@ -133,7 +133,7 @@ class Readers:
                 return await self._read(partition, question, connection)
             segment = _segment(partition, question.segment)
             if segment is None:
-                return NoSegment()
+                return Refused(Refusal.NO_SEGMENT)
             return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
         except NotServedError:
             caller.end("log")
@@ -153,9 +153,9 @@ class Readers:
         while True:
             segment = _segment(partition, name)
             if segment is None:
-                return NoSegment()
+                return Refused(Refusal.NO_SEGMENT)
             if offset < segment.start:
-                return Truncated(segment.start)
+                return Refused(Refusal.TRUNCATED, segment.start)
             if offset < segment.length:
                 data = b""
                 if question.length and not (data := await self._in_turn(partition, segment, question, connection)):

@@ -1,336 +1,392 @@
-"""The common part of the conversations of both dialects: the order of requests, and the conditions of answers.
+"""One client's conversation, in either dialect: the order of requests, and the conditions of answers. Pure.
 
 An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then the
-reply names its level. Writers do not wait for each other, and nothing waits for a read but the next read of the same segment.
+reply names its level. The requests of one connection about one segment are asked in the order in which they came, and the store
+does what changes a segment in the order of asking; nothing waits for the answer to a read. Segments do not wait for each other.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any, Generic
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.event import Envelope
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
-from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
-from headrace_segment.events import Run
+from headrace_segment.events import BlockFrame, Run, envelope
 from headrace_segment.questions import (
-    AboutSegment,
     AppendBlock,
+    Appended,
+    BytesRead,
+    Changed,
+    ChangeSegment,
     LimitExceeded,
+    Opened,
     OpenSession,
     OutcomeUnknown,
     ReadBytes,
+    Refusal,
+    Refused,
     RepliesLeft,
-    SessionLost,
+    SegmentDescription,
 )
-from headrace_segment.session.fifo import Fifo
+from headrace_segment.session.dialect import About, Block, Dialect, Request, Setup, Writer
 from headrace_segment.session.limits import READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
-from headrace_segment.session.order import SegmentOrder
-from headrace_segment.session.requests import CostlyReply, OpenQuestion, fault_of
-from headrace_segment.session.writers import B, Publishing, Setup, WaitingRequest, Writer
-from headrace_segment.store.outcomes import Appended, Opened, Refusal, Refused
-from headrace_segment.store.records import Numbering
-from headrace_segment.wire.layout import Table
-from headrace_segment.wire.parser import MessageParser
+from headrace_segment.session.original import OriginalDialect
+from headrace_segment.session.today import TodayDialect
+from headrace_segment.store.records import Create, Delete, Seal, Truncate
+from headrace_segment.wire.codes import Kind
+
+HELLO: Final = struct.pack(">i", Kind.HELLO)
+"""The beginning of today's dialect. The original one does not have this message."""
+
+_DONE: Final[dict[type, Kind]] = {
+    Create: Kind.SEGMENT_CREATED,
+    Seal: Kind.SEGMENT_SEALED,
+    Truncate: Kind.SEGMENT_TRUNCATED,
+    Delete: Kind.SEGMENT_DELETED,
+}
+_REFUSED: Final = {
+    Refusal.NO_SEGMENT: Kind.NO_SUCH_SEGMENT,
+    Refusal.EXISTS: Kind.SEGMENT_ALREADY_EXISTS,
+    Refusal.SEALED: Kind.SEGMENT_IS_SEALED,
+    Refusal.TRUNCATED: Kind.SEGMENT_IS_TRUNCATED,
+}
+"""What a client is told; any other refusal ends the conversation."""
 
 
-class Conversation(ByteSession, Generic[B]):
-    """See `headrace_common.session.interface.Session`. A dialect defines the meaning of messages, and the form of answers."""
+class SegmentSession(ByteSession):
+    """See `headrace_common.session.interface.Session`."""
 
     def __init__(
-        self, peer: Peer, limits: SessionLimits, decoder: MessageParser[Any], messages: Table, numbering: Numbering
+        self, peer: Peer, limits: SessionLimits, *, flags_in_bytes: bool = False, may_destroy: bool = False
     ) -> None:
+        """`flags_in_bytes`: see `OriginalDialect`; `may_destroy`: whether the client may seal, truncate and delete segments."""
         self._peer = peer
         self._limits = limits
-        self._decode = decoder
-        self._messages = messages
-        self._numbering = numbering
-        self._writers: dict[bytes, Writer[B]] = {}
-        self._orders: dict[str, SegmentOrder[B]] = {}
+        self._flags_in_bytes = flags_in_bytes
+        self._may_destroy = may_destroy
+        self._first = b""
+        self._known: Dialect | None = None
+        self._writers: dict[bytes, Writer] = {}
+        self._envelopes: dict[str, Envelope] = {}
+        self._queues: dict[str, deque[Request]] = {}
         self._waiting_bytes = 0
-        self._numbers = itertools.count()
         self._tickets = itertools.count()
-        self._publishing: Publishing[B] = Publishing(peer, limits)
-        self._question_tickets = itertools.count()
-        self._questions: Fifo[Question] = Fifo()
-        self._asked: dict[Ticket, OpenQuestion[B]] = {}
+        self._ready: list[BlockFrame] = []
+        self._frames: dict[Ticket, tuple[Request, Run]] = {}  # not stored
+        self._questions: list[Question] = []
+        self._asked: dict[Ticket, Request] = {}
         self._reads = 0  # without an answer
         self._leaving = False  # the transport has got a reply with bytes of a segment
-        self._replies: Fifo[Any] = Fifo()
+        self._replies: list[tuple[Any, int]] = []
         self._abandoned = False
         self._ending = False
 
-    # What decides that an acknowledgement may leave
+    @property
+    def _dialect(self) -> Dialect:
+        assert self._known is not None
+        return self._known
+
+    # Requests
 
     @override
-    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        writer = self._publishing.stored(ticket, stored, whole)
-        if not whole:
-            return
-        while not self._abandoned and (oldest := writer.publishing.pop_whole()) is not None:
-            note = oldest.note
-            self._ask(OpenQuestion(note.question(next(self._question_tickets)), note.number, note.request, writer))
-
-    @override
-    def abandon(self, ticket: Ticket) -> None:
-        """Stores and acknowledges nothing from here on."""
-        self._abandoned = True
-
-    @override
-    def answered(self, ticket: Ticket, answer: object) -> None:
-        asked = self._asked.pop(ticket, None)
-        if asked is None:  # `RepliesLeft`
-            return
-        if isinstance(asked.question, ReadBytes):
-            self._reads -= 1
-            self._orders[asked.question.segment].reading = False
-        if isinstance(answer, OutcomeUnknown):  # the service ends the conversation; nothing more of it is handed out
-            self._abandoned = True
-            return
-        fault = fault_of(self._hear, asked, answer)
-        for writer in self._may_go_on(asked):
-            fault = fault_of(self._go_on, writer) or fault
-        self._release(asked.question.segment)
-        if fault is not None and not self._ending:  # the next answers mostly say the same
-            self._ending = True
-            raise fault
-
-    def _hear(self, asked: OpenQuestion[B], answer: object) -> None:
-        """Takes an answer. Raises `ProtocolError`; requests that wait for the answer go on all the same."""
-        if asked.writer is None:
-            self._segment_answered(asked, answer)
-        else:
-            asked.writer.under_way -= 1
-            self._writer_answered(asked, asked.writer, answer)
-
-    def _may_go_on(self, asked: OpenQuestion[B]) -> list[Writer[B]]:
-        """Returns the writers that may have waited for this answer: its own; after a change of a segment, all."""
-        order = self._orders.get(asked.question.segment)
-        if order is not None and order.done(asked.number):
-            return list(self._writers.values())
-        return [] if asked.writer is None else [asked.writer]
-
-    def _writer_answered(self, asked: OpenQuestion[B], writer: Writer[B], answer: object) -> None:
-        question = asked.question
-        if isinstance(answer, Opened):
-            writer.opened(answer.session, answer.level, answer.era)
-            self._replies.append(self._append_setup(question.segment, asked.request, writer))
-        elif isinstance(answer, Appended):
-            self._acknowledge(writer, answer, asked.request)
-        elif isinstance(answer, LimitExceeded):
-            raise ProtocolError(f"SetupAppend exceeds {answer.setting}", limit=answer.setting)
-        else:
-            assert isinstance(answer, Refused), answer
-            self._not_done(asked, writer, answer.why)
-
-    def _not_done(self, asked: OpenQuestion[B], writer: Writer[B], why: Refusal) -> None:
-        question = asked.question
-        if why is Refusal.NO_SEGMENT:
-            writer.session = None
-            reply = self._no_such_segment(question.segment, asked.request)
-            if isinstance(question, OpenSession):
-                self._replies.append(reply)
+    def receive(self, data: bytes, now_ms: int) -> None:
+        if self._known is None:
+            self._first += data
+            if len(self._first) < len(HELLO):
+                return
+            data, self._first = self._first, b""
+            if data.startswith(HELLO):
+                self._known = TodayDialect(self._limits, self._tickets, may_destroy=self._may_destroy)
             else:
-                self._say_once(reply)
-        elif why is Refusal.SEALED:
-            assert isinstance(question, AppendBlock)
-            writer.sealed = True
-            self._say_once(self._is_sealed(question.segment, asked.request, question.after))
-        else:
-            self._refused(asked, writer, why)
+                self._known = OriginalDialect(self._limits, self._tickets, flags_in_bytes=self._flags_in_bytes)
+        dialect = self._dialect
+        for said in dialect.decoder.receive(data):
+            try:
+                self._arrives(dialect.heard(said, self._reply), now_ms)
+            except ProtocolError as error:
+                raise dialect.decoder.fault(str(error), error.limit) from None
 
-    @override
-    def told(self, word: object) -> None:
-        assert isinstance(word, SessionLost)
-        writer = self._writers.get(word.writer)
-        if writer is not None and writer.session == word.session and not self._ending:
-            self._ending = True
-            self._taken_over(writer)
+    def _arrives(self, asked: Setup | Block | About | None, now_ms: int) -> None:
+        if isinstance(asked, About):
+            self._about(asked)
+        elif asked is not None:
+            writer = self._writer(asked)
+            cost = WAITING + (0 if isinstance(asked, Setup) else len(asked.data))
+            request = Request(asked, writer.next_segment, asked.request, cost, now_ms, writer)
+            writer.waiting.append(request)
+            self._queue(request)
+            self._go_on(writer)
 
-    def _say_once(self, reply: object) -> None:
-        """Sends one refusal for successive blocks that are refused."""
-        if self._replies.newest != reply:
-            self._replies.append(reply)
-
-    @override
-    def outgoing(self) -> bytes:
-        if self._leaving:  # the transport asks again when that is written
-            self._questions.append(RepliesLeft(next(self._question_tickets)))
-            self._leaving = False
-        pieces: list[bytes] = []
-        size = 0
-        while self._replies and size < WRITE_BYTES:
-            reply = self._replies.popleft()
-            if isinstance(reply, CostlyReply):
-                self._leaving |= reply.read
-                self._waiting_bytes -= reply.echoed
-                reply = reply.message
-            pieces.append(self._messages.encode(reply))
-            size += len(pieces[-1])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    # What the dialects differ in
-
-    @abstractmethod
-    def _hand_out(self, writer: Writer[B], block: B, number: int, received_ms: int) -> None:
-        """Publishes a block that has its turn, is not faulty by itself, and has a writer that is set up, unless it has its answer
-        already. Raises `ProtocolError`.
-        """
-
-    @abstractmethod
-    def _not_set_up(self, writer: Writer[B], block: B, number: int) -> None:
-        """Answers a block that has its turn and whose writer has no session, or raises `ProtocolError`."""
-
-    @abstractmethod
-    def _segment_answered(self, asked: OpenQuestion[B], answer: object) -> None:
-        """Takes the answer to a question of no writer. Raises `ProtocolError`."""
-
-    @abstractmethod
-    def _refused(self, asked: OpenQuestion[B], writer: Writer[B], why: Refusal) -> None:
-        """Answers a block or a SetupAppend that is refused, or raises `ProtocolError`."""
-
-    @abstractmethod
-    def _taken_over(self, writer: Writer[B]) -> None:
-        """Raises `ProtocolError`: another connection has the writer."""
-
-    @abstractmethod
-    def _acknowledge(self, writer: Writer[B], stored: Appended, request: int) -> None:
-        """Acknowledges all up to a level. Successive levels of one writer make one reply."""
-
-    @abstractmethod
-    def _append_setup(self, segment: str, request: int, writer: Writer[B]) -> object:
-        """Returns the reply to a SetupAppend."""
-
-    @abstractmethod
-    def _no_such_segment(self, segment: str, request: int) -> object:
-        """Returns the reply for a missing segment."""
-
-    @abstractmethod
-    def _is_sealed(self, segment: str, request: int, level: int) -> object:
-        """Returns the reply to a block that would have brought a level."""
-
-    # Requests, in their order
-
-    def _arrives(self, asked: Setup | B, now_ms: int) -> None:
-        """Takes a SetupAppend or a block. Raises `ProtocolError`."""
+    def _writer(self, asked: Setup | Block) -> Writer:
         writer = self._writers.get(asked.writer)
         if isinstance(asked, Setup):
             self._check_name(asked.segment)
             if writer is None:
                 if len(self._writers) >= self._limits.writers:
-                    raise self._decode.fault(f"more than {self._limits.writers} writers on one connection")
-                writer = Writer(asked.writer, asked.segment, Ledger(self._tickets))
-                self._writers[asked.writer] = writer
+                    raise ProtocolError(f"more than {self._limits.writers} writers on one connection")
+                writer = self._writers[asked.writer] = Writer(asked.writer)
             writer.next_segment = asked.segment
         elif writer is None:
-            raise self._decode.fault("a block of a writer that is not set up")
-        number = next(self._numbers)
-        self._order(writer.next_segment).append(number)
-        waiting = WaitingRequest(asked, writer.next_segment, number, now_ms)
-        writer.waiting.append(waiting)
-        self._waiting_bytes += waiting.size
-        try:
-            self._go_on(writer)
-        except ProtocolError as error:
-            raise self._decode.fault(str(error)) from None
+            raise ProtocolError("a block of a writer that is not set up")
+        return writer
+
+    def _about(self, asked: About) -> None:
+        question = asked.question
+        self._check_name(question.segment)
+        if isinstance(question, ReadBytes):
+            if self._reads >= READS:
+                raise ProtocolError(f"more than {READS} reads without an answer")
+            self._reads += 1
+        self._queue(Request(asked, question.segment, asked.request, WAITING, question=question))
+        self._release(question.segment)
 
     def _check_name(self, segment: str) -> None:
         size = len(segment.encode())
         if not 0 < size <= self._limits.segment_bytes:
-            raise self._decode.fault(f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed")
+            raise ProtocolError(f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed")
 
-    def _order(self, segment: str) -> SegmentOrder[B]:
-        if segment not in self._orders:
-            self._orders[segment] = SegmentOrder()
-        return self._orders[segment]
+    def _queue(self, request: Request) -> None:
+        self._queues.setdefault(request.segment, deque()).append(request)
+        self._waiting_bytes += request.cost
 
-    def _go_on(self, writer: Writer[B]) -> None:
-        """Handles the waiting requests that may be done now."""
-        while (waiting := writer.waiting.oldest) is not None and self._has_its_turn(writer, waiting):
-            writer.waiting.popleft()
-            self._waiting_bytes -= waiting.size
-            writer.under_way += 1
-            asked = waiting.asked
-            if isinstance(asked, Setup):
-                writer.sets_up(asked, self._numbering.first)
-                ticket = next(self._question_tickets)
-                question = OpenSession(ticket, asked.segment, writer.id, self._numbering)
-                self._ask(OpenQuestion(question, waiting.number, asked.request, writer))
-            elif writer.session is None:
-                self._not_set_up(writer, asked, waiting.number)
-            else:
-                self._hand_out(writer, asked, waiting.number, waiting.received_ms)
+    def _has_its_turn(self, request: Request) -> None:
+        self._waiting_bytes -= request.cost
+        request.cost = 0
 
-    def _has_its_turn(self, writer: Writer[B], waiting: WaitingRequest[B]) -> bool:
-        if not self._orders[waiting.segment].may_append(waiting.number):
-            return False
-        # the level in the answer to a SetupAppend counts blocks that may still be stored
-        return not writer.under_way or not (writer.session is None or isinstance(waiting.asked, Setup))
+    def _go_on(self, writer: Writer) -> None:
+        """Takes the writer's requests that wait for no answer. Raises `ProtocolError`.
 
-    def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
-        """Hands out a run whose events must be stored first."""
-        writer.sent = run.after
-        self._publishing.add(writer, run, number, request, received_ms)
+        Blocks wait for that to its SetupAppend, which names the level; a SetupAppend for those to the blocks before it, since an
+        acknowledgement does not name its segment.
+        """
+        while waiting := writer.waiting:
+            if writer.pending and (not writer.is_open or isinstance(waiting[0].asked, Setup)):
+                break
+            request = waiting.pop(0)
+            self._has_its_turn(request)
+            try:
+                self._take(writer, request)
+            finally:
+                self._release(request.segment)
 
-    def _answered_here(self, writer: Writer[B], number: int) -> None:
-        """Ends a block that had its turn and waits for no answer."""
-        writer.under_way -= 1
-        if (order := self._orders.get(writer.segment)) is not None:
-            order.done(number)
-        self._release(writer.segment)
+    def _take(self, writer: Writer, request: Request) -> None:
+        asked = request.asked
+        assert not isinstance(asked, About)
+        if isinstance(asked, Setup):
+            numbering = self._dialect.numbering
+            writer.begins(asked.segment, numbering.first, is_open=False)
+            writer.pending += 1
+            request.question = OpenSession(next(self._tickets), asked.segment, writer.id, numbering)
+            return
+        request.done = True
+        run, sent = self._dialect.run(writer, asked, self._reply), writer.sent
+        writer.sent = max(sent, run.after)
+        if not writer.is_open:
+            self._refuse(Refusal.NO_SEGMENT, request, once=True)
+        elif run.after <= writer.level:  # what is under way is acknowledged when it is stored
+            self._acknowledge(writer, writer.level, request.number, 0)
+        elif writer.sealed:
+            self._refuse(Refusal.SEALED, request, run.after, once=True)
+        elif run.after > sent:
+            self._publish(writer, request, run)
 
-    def _about(self, question: AboutSegment, request: int) -> None:
-        """Takes a request of no writer. Raises `ProtocolError`."""
-        segment = question.segment
-        self._check_name(segment)
-        if isinstance(question, ReadBytes):
-            if self._reads >= READS:
-                raise self._decode.fault(f"more than {READS} reads without an answer")
-            self._reads += 1
-        self._order(segment).hold(OpenQuestion(question, next(self._numbers), request))
-        self._waiting_bytes += WAITING
-        self._release(segment)
+    def _publish(self, writer: Writer, request: Request, run: Run) -> None:
+        request.done = False
+        writer.pending += 1
+        frame = BlockFrame(run, request.received_ms, self._envelope(run.segment), self._limits.event_bytes)
+        frame.ticket = next(self._tickets)
+        self._frames[frame.ticket] = request, run
+        self._ready.append(frame)
 
     def _release(self, segment: str) -> None:
-        order = self._orders.get(segment)
-        if order is None:
-            return
-        for asked in order.released():
-            self._waiting_bytes -= WAITING
-            self._ask(asked)
-        if not order:
-            del self._orders[segment]
+        """Asks what waits for nothing before it."""
+        queue = self._queues.get(segment)
+        while queue and (queue[0].done or queue[0].question is not None):
+            request = queue.popleft()
+            if request.question is not None:
+                self._has_its_turn(request)
+                self._asked[request.question.ticket] = request
+                self._questions.append(request.question)
+        if not queue:
+            self._queues.pop(segment, None)
 
-    def _ask(self, asked: OpenQuestion[B]) -> None:
-        self._asked[asked.question.ticket] = asked
-        self._questions.append(asked.question)
+    def _envelope(self, segment: str) -> Envelope:
+        if segment not in self._envelopes:
+            if len(self._envelopes) >= self._limits.writers:
+                self._envelopes.clear()
+            self._envelopes[segment] = envelope(self._peer, segment)
+        return self._envelopes[segment]
+
+    # Answers
+
+    @override
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        if not whole:
+            return
+        request, run = self._frames.pop(ticket)
+        if not self._abandoned:
+            request.question = AppendBlock(
+                next(self._tickets), run.segment, run.writer, run.before, run.after, run.data
+            )
+            self._release(request.segment)
+
+    @override
+    def abandon(self, ticket: Ticket) -> None:
+        """Stores and acknowledges nothing from here on."""
+        self._abandoned = True
+        del self._frames[ticket]
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        request = self._asked.pop(ticket, None)
+        if request is None:  # `RepliesLeft`
+            return
+        if isinstance(request.question, ReadBytes):
+            self._reads -= 1
+        if isinstance(answer, OutcomeUnknown):  # the service ends the conversation; nothing more of it is handed out
+            self._abandoned = True
+            return
+        try:
+            self._first_fault(lambda: self._hear(request, answer))
+        finally:  # what has come behind it is done all the same
+            if (writer := request.writer) is not None:
+                writer.pending -= 1
+                self._first_fault(lambda: self._go_on(writer))
+
+    def _first_fault(self, work: Callable[[], None]) -> None:
+        """Raises the first `ProtocolError` of all answers: those behind it mostly say the same."""
+        try:
+            work()
+        except ProtocolError:
+            if not self._ending:
+                self._ending = True
+                raise
+
+    def _hear(self, request: Request, answer: object) -> None:
+        question, writer = request.question, request.writer
+        assert question is not None
+        if isinstance(answer, LimitExceeded):
+            raise ProtocolError(f"{type(question).__name__} exceeds {answer.setting}", limit=answer.setting)
+        if isinstance(answer, Opened):
+            assert writer is not None
+            writer.begins(question.segment, answer.level, answer.era, is_open=True)
+            self._say(Kind.APPEND_SETUP, request, writer=writer.id, level=answer.level)
+        elif isinstance(answer, Appended):
+            assert writer is not None
+            self._acknowledge(writer, answer.level, request.number, answer.length)
+        elif isinstance(answer, Refused):
+            self._hear_refusal(request, answer)
+        elif isinstance(answer, Changed):
+            assert isinstance(question, ChangeSegment)
+            self._say(_DONE[type(question.change)], request)
+        elif isinstance(answer, SegmentDescription):
+            self._say(
+                Kind.SEGMENT_INFO, request, exists=True, sealed=answer.sealed, deleted=False, modified=answer.modified,
+                length=answer.length, start=answer.start,
+            )  # fmt: skip
+        else:
+            assert isinstance(answer, BytesRead)
+            assert isinstance(question, ReadBytes)
+            self._reply(self._dialect.read(question, request.number, answer))
+
+    def _hear_refusal(self, request: Request, answer: Refused) -> None:
+        question, writer = request.question, request.writer
+        if writer is not None and answer.why is Refusal.NO_SEGMENT:
+            writer.is_open = False
+        elif writer is not None and answer.why is Refusal.SEALED:
+            writer.sealed = True
+        offset = question.offset if isinstance(question, ReadBytes) else -1
+        if isinstance(question, AppendBlock) and answer.why is Refusal.SEALED:
+            offset = question.after
+        elif answer.why is Refusal.TRUNCATED and isinstance(question, ChangeSegment):
+            assert isinstance(question.change, Truncate)
+            offset = question.change.offset
+        self._refuse(answer.why, request, offset, answer.start, once=isinstance(question, AppendBlock))
+
+    def _refuse(self, why: Refusal, request: Request, offset: int = -1, start: int = 0, *, once: bool) -> None:
+        """`once`: one reply for successive blocks that are refused."""
+        if why not in _REFUSED:
+            raise ProtocolError(f"an append is refused: {why.value}")
+        reply = self._made(_REFUSED[why], request, start=start, offset=offset)
+        if not once or not self._replies or self._replies[-1][0] != reply:
+            self._reply(reply)
+
+    def _acknowledge(self, writer: Writer, level: int, request: int, length: int) -> None:
+        """Successive levels of one writer make one reply."""
+        messages, previous, writer.level = self._dialect.messages, writer.level, level
+        last = self._replies[-1][0] if self._replies else None
+        if last is not None and messages.kind(last) == Kind.DATA_APPENDED and last.writer == writer.id:
+            previous = getattr(last, "previous", previous)
+            self._replies.pop()
+        self._reply(
+            messages.make(
+                Kind.DATA_APPENDED, writer=writer.id, level=level, previous=previous, request=request, length=length
+            )
+        )
+
+    def _say(self, kind: Kind, request: Request, **fields: Any) -> None:
+        self._reply(self._made(kind, request, **fields))
+
+    def _made(self, kind: Kind, request: Request, **fields: Any) -> Any:
+        return self._dialect.messages.make(kind, segment=request.segment, request=request.number, **fields)
+
+    def _reply(self, message: Any) -> None:
+        """A KeepAlive costs what it echoes until it leaves; what is read of segments, the service counts."""
+        echoes = self._dialect.messages.kind(message) == Kind.KEEP_ALIVE
+        cost = WAITING + len(getattr(message, "data", b"")) if echoes else 0
+        self._waiting_bytes += cost
+        self._replies.append((message, cost))
 
     # What the driver asks
 
     @override
+    def outgoing(self) -> bytes:
+        if self._leaving:  # the transport asks again when that is written
+            self._questions.append(RepliesLeft(next(self._tickets)))
+            self._leaving = False
+        pieces: list[bytes] = []
+        size = 0
+        for message, cost in self._replies:
+            if size >= WRITE_BYTES:
+                break
+            self._leaving |= self._dialect.messages.kind(message) == Kind.SEGMENT_READ and bool(message.data)
+            self._waiting_bytes -= cost
+            pieces.append(self._dialect.messages.encode(message))
+            size += len(pieces[-1])
+        del self._replies[: len(pieces)]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @override
     def frames(self) -> Iterator[Frame]:
-        return self._publishing.frames()
+        while self._ready:
+            yield self._ready.pop(0)
 
     @override
     def questions(self) -> Iterator[Question]:
-        return self._questions.drain()
+        while self._questions:
+            yield self._questions.pop(0)
 
     @override
     def eof(self) -> None:
-        if self._decode.partial_bytes():
-            raise self._decode.fault("the stream ends inside a message or a block")
+        if self._first:
+            raise ProtocolError("the stream ends inside its first message", offset=0, sample=self._first)
+        if self._known is not None and self._known.decoder.partial_bytes():
+            raise self._known.decoder.fault("the stream ends inside a message or a block")
 
     @override
     def status(self) -> Status:
-        waiting = self._asked or self._publishing or self._waiting_bytes
-        partial_bytes = self._decode.partial_bytes()
+        decoder = None if self._known is None else self._known.decoder
+        partial_bytes = len(self._first) if decoder is None else decoder.partial_bytes()
         return Status(
             partial_bytes=partial_bytes,
             waiting_bytes=self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
-            busy=self._decode.busy,
-            idle=not (waiting or partial_bytes),
+            busy=decoder is not None and decoder.busy,
+            idle=not (self._asked or self._frames or self._waiting_bytes or partial_bytes),
         )

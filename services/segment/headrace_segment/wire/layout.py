@@ -90,6 +90,15 @@ class Table:
     def __contains__(self, kind: int) -> bool:
         return kind in self._by_kind
 
+    def kind(self, value: Any) -> int:
+        """Returns a message's type."""
+        return self._kinds[type(value)]
+
+    def make(self, kind: int, **values: Any) -> Any:
+        """Returns a message with those of the values that the dialect has a field for."""
+        made, fields = self._by_kind[kind]
+        return made(**{name: value for name, value in values.items() if name in fields})
+
     def decode(self, kind: int, body: bytes) -> Any:
         """Returns a message of either side. Raises `ProtocolError`."""
         if kind not in self._by_kind:

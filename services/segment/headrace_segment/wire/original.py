@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.parser import Cost, Steps
@@ -69,6 +69,8 @@ class CompleteBlock:
     offset: int
     data: bytes
     events: int
+    request: ClassVar[int] = 0
+    """This dialect's requests have no numbers."""
 
 
 _PART: Final = {Kind.PARTIAL_MESSAGE, Kind.KEEP_ALIVE}
@@ -85,7 +87,7 @@ class _Parts:
 
 
 class OriginalDecoder(MessageParser[Any]):
-    """`frame_bytes` also bounds a message that came in parts. Yields requests, CompleteBlock, and BeginAppendBlock before it."""
+    """`frame_bytes` also bounds a message that came in parts. Yields requests, and CompleteBlock."""
 
     @override
     def messages(self) -> Steps:
@@ -125,7 +127,6 @@ class OriginalDecoder(MessageParser[Any]):
         if inside and inside != begin.capacity:
             raise ProtocolError(f"a BeginAppendBlock of {BEGIN_BYTES} + {inside} bytes for {begin.capacity}")
         self._fits(inside)
-        yield begin
         data, events, used, seen = bytearray(), 0, 0, 0
         parts: _Parts | None = None
         end: Any = None
