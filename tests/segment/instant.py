@@ -80,7 +80,7 @@ class InstantStore:
         self.log: list[tuple[bytes, records.Record]] = []
         self.appending = Appending(self.fold, lambda name, writer: None)
         self.caller = Hears()
-        """Who asks, if nobody else is named."""
+        """The caller of questions that name none."""
         self.append("", records.Claim(1, 0, bytes(16)))
 
     def append(self, segment: str, record: records.Record) -> None:

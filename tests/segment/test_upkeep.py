@@ -33,7 +33,7 @@ NOW = 1_700_000_000_000
 
 
 class Bench:
-    """A partition that is owned; the test stores what waits for it. Kafka tells the first record of a time."""
+    """A partition that is owned; the test stores what waits for it."""
 
     def __init__(self, **section: Any) -> None:
         settings, log = SegmentSettings.model_validate({"segment": section}), structlog.get_logger()
@@ -47,7 +47,7 @@ class Bench:
         )  # fmt: skip
         self.segments._partitions = [self.partition]
         self.partition._reader = cast("Any", self)
-        self.now, self.times = NOW, list[int]()
+        self.now = NOW
         self.upkeep = PartitionUpkeep(
             self.partition,
             KafkaSettings(),
@@ -58,13 +58,9 @@ class Bench:
         self.stores("", Claim(1, 0, W1))
         self.partition.live.set()
 
-    async def offset_at(self, partition: int, time_ms: int) -> int | None:
-        return next((offset for offset, at in enumerate(self.times) if at >= time_ms), None)
-
     def stores(self, segment: str, *records: Record) -> None:
         for record in records:
             self.partition.fold.apply(self.partition.fold.next_offset, segment, record, self.now)
-            self.times.append(self.now)
 
     def lands(self) -> list[Record]:
         """What waits, which is stored now."""
@@ -75,15 +71,13 @@ class Bench:
             return True
 
         while self.partition.appending.fill(add):
-            taken = self.partition.appending.stored(self.partition.fold.next_offset, self.now)
-            self.times += [self.now] * len(taken)
+            self.partition.appending.stored(self.partition.fold.next_offset, self.now)
         return found
 
-    async def ages(self) -> list[Record]:
-        """What is due a minute later."""
-        self.upkeep._ages_due = 0
-        await self.upkeep.age()
-        await self.upkeep.age()  # nothing piles up
+    def looks(self) -> list[Record]:
+        """What is due."""
+        self.upkeep.look()
+        self.upkeep.look()  # nothing piles up
         return self.lands()
 
 
@@ -98,8 +92,7 @@ async def test_bytes_above_the_retention_are_cut_once() -> None:
         bench.upkeep.look()
     assert bench.lands() == [Truncate(2 * MIB)]
     bench.stores("s", piece(3))
-    bench.upkeep.look()
-    assert bench.lands() == [Truncate(3 * MIB)]
+    assert bench.looks() == [Truncate(3 * MIB)]
 
 
 async def test_what_is_older_than_the_retention_is_let_go_in_whole_blocks() -> None:
@@ -108,12 +101,12 @@ async def test_what_is_older_than_the_retention_is_let_go_in_whole_blocks() -> N
     for at in range(4):
         bench.stores("s", piece(at))
         bench.now += HOUR // 4
-    assert await bench.ages() == []  # the first one is just old enough to stay
+    assert bench.looks() == []  # the first one is just old enough to stay
     bench.stores("s", piece(4))
     bench.now += HOUR // 2
-    assert await bench.ages() == []  # our clock says so, and the log does not yet
+    assert bench.looks() == []  # our clock says so, and the log does not yet
     bench.stores("s", piece(5))
-    assert await bench.ages() == [Truncate(2 * MIB)]
+    assert bench.looks() == [Truncate(MIB)]  # the next block is just young enough
 
 
 async def test_a_segment_to_which_nothing_comes_is_let_go_whole() -> None:
@@ -122,7 +115,7 @@ async def test_a_segment_to_which_nothing_comes_is_let_go_whole() -> None:
     bench.stores("s", Create(), piece(0), piece(1))
     bench.now += 2 * HOUR
     bench.stores("other", Create())
-    assert await bench.ages() == [Truncate(2 * MIB)]
+    assert bench.looks() == [Truncate(2 * MIB)]
     assert bench.partition.fold.needed_from() == bench.partition.fold.next_offset
 
 
@@ -132,7 +125,7 @@ async def test_what_is_due_at_once_is_appended_in_parts() -> None:
         bench.stores(f"{number}", Create(), piece(0))
     bench.now += 2 * HOUR
     bench.stores("young", Create())
-    assert [len(await bench.ages()), len(await bench.ages()), len(await bench.ages())] == [MOST, 1, 0]
+    assert [len(bench.looks()), len(bench.looks()), len(bench.looks())] == [MOST, 1, 0]
 
 
 async def test_writers_that_store_nothing_for_long_are_forgotten_unless_they_have_a_connection() -> None:

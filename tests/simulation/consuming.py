@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiokafka import errors
-from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from tests.simulation.kafka import Broker, Stored
 
@@ -73,15 +73,6 @@ class SimulatedConsumer:
         for where in partitions:
             await self._asked(where)
             found[where] = self._broker.starts.get(where, 0)
-        return found
-
-    async def offsets_for_times(
-        self, times: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
-        for where, time_ms in times.items():
-            young = [record for record in await self._asked(where) if record.timestamp >= time_ms]
-            found[where] = OffsetAndTimestamp(young[0].offset, young[0].timestamp) if young else None
         return found
 
     async def _asked(self, where: TopicPartition) -> list[Stored]:

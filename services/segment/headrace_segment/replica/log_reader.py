@@ -59,16 +59,6 @@ class LogReader:
         end = await self._asking.end_offsets([where])
         return int(first[where]), int(end[where])
 
-    async def offset_at(self, partition: int, time_ms: int) -> int | None:
-        """Returns the offset of the partition's first record of this time (Unix, ms) or later; None if there is none.
-
-        Raises `KafkaError`.
-        """
-        assert self._asking is not None
-        where = TopicPartition(self._topic, partition)
-        found = (await self._asking.offsets_for_times({where: time_ms}))[where]
-        return None if found is None else int(found.offset)
-
     async def gather(self, partition: int, gathering: Gathering) -> bytes:
         """Returns the bytes that `gathering` looks for, or their first part. Waits for its turn, and for Kafka without limit.
 

@@ -139,12 +139,6 @@ class Partition:
         self.start = max(self.start, start_of(record.value))
         return fold.next_offset >= end
 
-    async def offset_at(self, time_ms: int) -> int:
-        """Returns the offset of the first record at this time (Unix, ms) or later, or where it would be. Raises `KafkaError`."""
-        known = self.fold.next_offset
-        found = await self._reader.offset_at(self.number, time_ms)
-        return known if found is None else found
-
     # Owning
 
     async def claim(self, claim: Claim, producer: Producer) -> None:

@@ -18,21 +18,18 @@ from headrace_common.operations.settings import KafkaSettings
 
 from headrace_segment.replica.partition import Partition
 from headrace_segment.settings import SegmentSection
-from headrace_segment.store.records import Record, Truncate
+from headrace_segment.store.records import Truncate
 
-LOOK: Final = 2.0
+LOOK: Final = 10.0
 """Seconds between two looks at a partition."""
 
 CUT_LOOK: Final = 60.0
 """Seconds between two tries to cut the log."""
 
-AGE_LOOK: Final = 60.0
-"""Seconds between two looks for bytes that are too old."""
-
 WRITER_LOOKS: Final = 20
 """Looks for idle writers within their retention."""
 
-MOST: Final = 500
+MOST: Final = 2000
 """Truncations that one look appends. Hundreds of thousands may be due at once: those of a day are due in one moment."""
 
 
@@ -53,7 +50,6 @@ class PartitionUpkeep:
         self._now_ms = now_ms
         self._log = log
         self._writers_due = 0
-        self._ages_due = 0.0
         self._cut_at = 0
         self._cut_due = 0.0
 
@@ -66,7 +62,6 @@ class PartitionUpkeep:
             self.look()
             try:
                 await self.cut()
-                await self.age()
             except (KafkaError, OSError) as error:
                 self._log.warning("log not cut", partition=self._partition.number, problem=explain(error))
 
@@ -74,28 +69,24 @@ class PartitionUpkeep:
         """Does what is due now."""
         self._writers()
         if not self._partition.appending:  # else what was due before may wait still
-            self._retention()
+            for name, record in itertools.islice(self._due(), MOST):
+                self._partition.put(name, record)
 
-    async def age(self) -> None:
-        """Removes bytes that are too old, once a minute.
+    def _due(self) -> Iterator[tuple[str, Truncate]]:
+        """Yields what is above the retention: whole blocks at the beginning of segments.
 
-        They must be too old by the log's time, too: our clock alone could be wrong, and removed bytes are lost.
+        What is too old is so by the log's time, too: our clock alone could be wrong, and removed bytes are lost.
         """
-        partition, kept, clock = self._partition, self._settings.retention_time, time.monotonic()
-        if not kept or partition.appending or clock < self._ages_due:
-            return
-        self._ages_due = clock + AGE_LOOK
-        before = min(self._now_ms(), partition.fold.log_time) - int(kept * 1000)
-        young = await partition.offset_at(before)
-
-        def old() -> Iterator[tuple[str, Record]]:
-            for name, segment in partition.fold.segments.items():
-                found = segment.length if segment.modified < before else segment.index.find_log(young)
-                if found is not None and found > segment.start:
-                    yield name, Truncate(found)
-
-        if not self._put_some(old()):
-            self._ages_due = clock
+        fold, kept, kept_ms = self._partition.fold, self._settings.retention_bytes, self._settings.retention_time * 1000
+        before = min(self._now_ms(), fold.log_time) - int(kept_ms)
+        for name, segment in fold.segments.items():
+            due = 0
+            if kept and (found := segment.index.find(segment.length - kept)) is not None:
+                due = found[0]
+            if kept_ms:
+                due = max(due, segment.length if segment.modified < before else segment.index.older(before))
+            if due > segment.start:
+                yield name, Truncate(due)
 
     async def cut(self) -> None:
         """Removes records that no start and no reader needs any more, after each checkpoint. Raises `KafkaError`."""
@@ -125,25 +116,3 @@ class PartitionUpkeep:
             for writer in [writer for writer, state in segment.writers.items() if state.touched < before]:
                 if not self._partition.appending.holds(name, writer):
                     del segment.writers[writer]
-
-    def _retention(self) -> None:
-        """Removes whole blocks at the beginning of segments above the retention."""
-        kept = self._settings.retention_bytes
-
-        def large() -> Iterator[tuple[str, Record]]:
-            for name, segment in self._partition.fold.segments.items():
-                if segment.length - segment.start <= kept:
-                    continue
-                found = segment.index.find(segment.length - kept)
-                if found is not None and found[0] > segment.start:
-                    yield name, Truncate(found[0])
-
-        if kept:
-            self._put_some(large())
-
-    def _put_some(self, due: Iterator[tuple[str, Record]]) -> bool:
-        """Appends the first `MOST` records of `due`. Returns whether these were all; if not, another look brings more."""
-        some = list(itertools.islice(due, MOST))
-        for name, record in some:
-            self._partition.put(name, record)
-        return len(some) < MOST

@@ -54,7 +54,7 @@ def _rows(fold: Fold) -> Iterator[bytes]:
         index = segment.index
         for at in range(0, len(index.offsets), LONGS):
             piece = slice(at, at + LONGS)
-            yield pack(_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist())
+            yield pack(_INDEX, *(each[piece].tolist() for each in (index.offsets, index.log_offsets, index.times)))
 
 
 def restore(part: Checkpoint, fold: Fold) -> None:
@@ -73,5 +73,6 @@ def restore(part: Checkpoint, fold: Fold) -> None:
                 writer_id, level, numbering, touched = row
                 segment.writers[writer_id] = WriterState(level, Numbering(numbering), touched)
             else:
-                segment.index.offsets.extend(array("q", row[0]))
-                segment.index.log_offsets.extend(array("q", row[1]))
+                index = segment.index
+                for column, values in zip((index.offsets, index.log_offsets, index.times), row, strict=True):
+                    column.extend(array("q", values))

@@ -88,14 +88,13 @@ class Fold:
         ):
             self.claim = claim
 
-    @staticmethod
-    def _append(segment: Segment, record: Block, log_offset: int, time_ms: int) -> None:
+    def _append(self, segment: Segment, record: Block, log_offset: int, time_ms: int) -> None:
         writer = segment.writers.get(record.writer)
         if writer is None or record.before == writer.numbering.first:  # it is new, or was forgotten
             numbering = Numbering.of(record.before)
             writer = segment.writers[record.writer] = WriterState(numbering.first, numbering, time_ms)
         if record.before != writer.level or segment.sealed:
             raise LogError(f"the block at {log_offset} contradicts the log before it")
-        segment.index.add(segment.length, log_offset)
+        segment.index.add(segment.length, log_offset, self.log_time)
         segment.length += len(record.data)
         writer.level, writer.touched = record.after, time_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,13 +20,15 @@ def _longs() -> array[int]:
 
 @dataclass(slots=True)
 class Index:
-    """The places of some blocks of a segment in the log; both rise."""
+    """The places of some blocks of a segment in the log, and their times; all rise."""
 
     offsets: array[int] = field(default_factory=_longs)
     """Their offsets in the segment."""
     log_offsets: array[int] = field(default_factory=_longs)
+    times: array[int] = field(default_factory=_longs)
+    """The log's (Unix, ms)."""
 
-    def add(self, offset: int, log_offset: int) -> None:
+    def add(self, offset: int, log_offset: int, time_ms: int) -> None:
         """Adds a block that counts and begins at `offset`."""
         if (
             not self.offsets
@@ -35,6 +37,7 @@ class Index:
         ):
             self.offsets.append(offset)
             self.log_offsets.append(log_offset)
+            self.times.append(time_ms)
 
     def find(self, offset: int) -> tuple[int, int] | None:
         """Returns the last known block at or before `offset`, as the segment and the log have it. None: the segment is
@@ -43,16 +46,16 @@ class Index:
         at = bisect_right(self.offsets, offset) - 1
         return (self.offsets[at], self.log_offsets[at]) if at >= 0 else None
 
-    def find_log(self, log_offset: int) -> int | None:
-        """Returns the segment's offset of the last known block at or before `log_offset` of the log; None if there is none."""
-        at = bisect_right(self.log_offsets, log_offset) - 1
-        return self.offsets[at] if at >= 0 else None
+    def older(self, time_ms: int) -> int:
+        """Returns the highest known offset before which all blocks are older."""
+        at = bisect_left(self.times, time_ms) - 1
+        return self.offsets[at] if at >= 0 else 0
 
     def cut(self, offset: int) -> None:
         """Forgets blocks before `offset`, which are read no more."""
         at = bisect_right(self.offsets, offset) - 1
         if at > 0:
-            del self.offsets[:at], self.log_offsets[:at]
+            del self.offsets[:at], self.log_offsets[:at], self.times[:at]
 
 
 @dataclass(slots=True)
