@@ -57,10 +57,6 @@ class Connection:
     def say(self, data: bytes) -> None:
         self._writer.write(data)
 
-    def finish(self) -> None:
-        """Says no more, and listens."""
-        self._writer.write_eof()
-
     async def drain(self) -> None:
         try:
             await self._writer.drain()
@@ -77,13 +73,6 @@ class Connection:
             if isinstance(error, TimeoutError):
                 raise
             raise ClosedError from error
-
-    async def hears_nothing(self, seconds: float) -> None:
-        try:
-            heard = await self.reply(seconds)
-        except TimeoutError:
-            return
-        raise AssertionError(f"it said {heard}")
 
     async def sees_end(self) -> None:
         """Whatever is said before it."""

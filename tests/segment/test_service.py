@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -16,19 +15,14 @@ from headrace_common.kafka.record_batch import KeyedBatch
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing.partitions import partition_of
 from headrace_segment.wire.original import (
-    DataAppended,
-    KeepAlive,
-    NoSuchSegment,
     SegmentIsTruncated,
 )
 
-from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver, Receivers
-from tests.contract.stopping import stopped
 from tests.contract.topic import produce
 from tests.contract.waiting import until
 from tests.segment.client import Client, ClosedError, log_start, new_writer, restart
-from tests.segment.speaking import block, keep_alive, read, setup
+from tests.segment.speaking import block, read, setup
 from tests.segment.speaking import events as framed
 from tests.system.cluster import admin, altered
 from tests.tiers import sized
@@ -60,26 +54,6 @@ async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, star
         for segment, data in content.items():
             assert await client.content(segment) == data
             assert (await client.read(segment, 777, 1234)).data == data[777 : 777 + 1234]
-
-
-async def test_while_kafka_stands_still_nothing_is_acknowledged_and_what_is_stored_is_read(
-    service: Receiver, kafka: EmbeddedKafka, name: str
-) -> None:
-    writer = new_writer()
-    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
-        await client.setup(name, writer)
-        await client.append(0, HELLO, writer)
-        with stopped(kafka.pid):
-            client.say(keep_alive(b"x") + block(len(HELLO), WORLD, writer))
-            assert await client.reply() == KeepAlive(b"x")
-            reader.say(read(name))
-            answer = await reader.reply()
-            assert (answer.flags, answer.data) == (0, HELLO)
-            reader.say(read("nowhere"))
-            assert await reader.reply() == NoSuchSegment("nowhere")
-            await client.hears_nothing(3)
-        assert await client.reply() == DataAppended(writer, len(HELLO + WORLD))
-        assert await reader.content(name) == HELLO + WORLD
 
 
 async def test_a_block_that_is_refused_ends_the_sessions_of_its_partition_and_nothing_is_stored_twice(
@@ -225,35 +199,6 @@ async def test_readers_that_do_not_read_share_a_bounded_memory(own_segments: Kaf
             assert (answer.offset, answer.data) == (number, content[number : number + 8])
 
 
-@pytest.mark.long
-async def test_an_idle_writer_is_forgotten_and_a_connected_one_is_not(
-    own_segments: KafkaSettings, start: Receivers
-) -> None:
-    service = await start(own_segments, segment={"writer_retention": 10})
-    gone, quiet, busy = new_writer(), new_writer(), new_writer()
-    async with await Client.connect(service.address) as connected, await Client.connect(service.address) as other:
-        async with await Client.connect(service.address) as client:
-            await client.setup("a", gone)
-            await client.append(0, HELLO, gone)
-        await connected.setup("a", quiet)
-        await connected.append(0, HELLO, quiet)
-        await other.setup("a", busy)
-        level = 0
-
-        async def forgotten() -> bool:
-            nonlocal level
-            level = await other.append(level, HELLO, busy)
-            await asyncio.sleep(0.2)
-            return await service.metric("segment_writers") == 2
-
-        await until(forgotten, "the writer that has gone is forgotten")
-        for _ in range(50):  # for longer than the retention
-            await forgotten()
-            await asyncio.sleep(0.2)
-        assert await connected.append(len(HELLO), WORLD, quiet) == len(HELLO + WORLD)
-        assert await other.setup("a", gone) == 0
-
-
 async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
     own_segments: KafkaSettings, start: Receivers
 ) -> None:
@@ -283,28 +228,3 @@ async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
 async def _unready(service: Receiver, text: str) -> bool:
     status, page = await service.get("/readyz")
     return status == 503 and text in page
-
-
-@pytest.mark.long
-async def test_many_writers_on_100_connections(own_segments: KafkaSettings, start: Receivers) -> None:
-    each = WRITERS // 100
-    service = await start(own_segments, segment={"connection_writers": each}, limits={"frame_time": 3600})
-    content = framed(b"x" * 20)
-
-    async def one(number: int) -> int:
-        writers = [new_writer() for _ in range(each)]
-        async with await Client.connect(service.address) as client:
-            for writer in writers:
-                client.say(setup(f"s{number % 7}", writer) + block(0, content, writer))
-            levels: dict[bytes, int] = {}
-            while len(levels) < len(writers):
-                answer = await client.reply()
-                if isinstance(answer, DataAppended):
-                    levels[answer.writer] = answer.level
-            return sum(levels.values())
-
-    stored = await asyncio.gather(*(one(number) for number in range(100)))
-    assert sum(stored) == WRITERS * len(content)
-    await service.shows(WRITERS, "segment_writers")
-    await service.shows(0, "segment_sessions")
-    assert await service.metric("segment_stored_bytes") == WRITERS * len(content)

@@ -10,7 +10,7 @@ from headrace_segment.wire import messages as said
 
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import events
-from tests.segment.client import ClosedError, TodayClient, new_writer, restart
+from tests.segment.client import ClosedError, TodayClient, new_writer
 from tests.segment.speaking import events as framed
 from tests.segment.speaking_today import (
     NO_LEVEL,
@@ -82,22 +82,6 @@ async def test_readers_at_the_end_of_many_segments_over_one_connection(service: 
                     assert heard == said.SegmentRead(segment, 0, False, False, framed(segment.encode()), REQUEST)
                     break
                 over.add(heard.segment)  # its time at the end
-
-
-async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Receivers) -> None:
-    service = await start(own_segments)
-    writer = new_writer()
-    async with await TodayClient.connect(service.address) as client:
-        await client.ask(create("a"))
-        await client.setup("a", writer)
-        await client.append(5, b"x", writer=writer)
-        service.kill()
-    await restart(service)
-    async with await TodayClient.connect(service.address) as client:
-        assert await client.setup("a", writer) == 5
-        assert (await client.append(6, b"y", writer=writer)).previous == 5
-        assert await client.content("a") == framed(b"x", b"y")
-    assert [record.value for record in await events(own_segments)] == [b"x", b"y"]
 
 
 async def test_another_connection_takes_the_writer_over(own_segments: KafkaSettings, start: Receivers) -> None:

@@ -398,22 +398,6 @@ def test_numbers_rise_also_where_blocks_are_refused(change: bytes, levels: tuple
     assert (whole.error is not None) == (list(levels) != sorted(set(levels)))
 
 
-def test_what_waits_for_a_block_that_is_refused_goes_on() -> None:
-    """Its fault ends the conversation, but what has come behind it is done or not however the bytes came."""
-    data = HELLO + create() + setup() + delete() + create() + append(0, b"") + setup(request=OTHER) + info()
-    whole = both_ways(data)
-    assert "another connection" in str(whole.error)
-    assert whole.idle
-    assert said.AppendSetup(OTHER, "a", W1, NO_LEVEL) in whole.said()
-
-
-def test_numbers_rise_also_where_no_segment_was_found() -> None:
-    data = HELLO + setup() + append(5, b"") + append(5, b"")
-    whole = both_ways(data)
-    assert "does not rise" in str(whole.error)
-    assert drive([HELLO + create() + setup() + append(5, b"") + delete() + setup() + append(5, b"")]).error is None
-
-
 small = st.binary(max_size=12)
 levels = st.integers(-2, 12)
 of_one_writer = st.one_of(
@@ -438,13 +422,6 @@ def test_a_conversation_means_the_same_however_it_is_split(data: bytes, chance: 
         split = drive(pieces)
         assert str(split.error) == str(whole.error) or (split.error and "does not rise" in str(whole.error))
         assert split.error or split.comparable() == whole.comparable()
-
-
-def test_the_first_fault_is_the_one_that_shows_in_its_turn() -> None:
-    data = HELLO + create() + setup() + append(0, b"x") + info()
-    data += append(0, b"x") + append(-1, b"x") + setup() + append(0, b"x")
-    for pieces in (iter([data]), one_by_one(data)):
-        assert str(drive(pieces).error) == "event number 0 does not rise above 0"
 
 
 def test_hello_belongs_to_the_beginning() -> None:
