@@ -64,10 +64,6 @@ class Scripted(ByteSession):
         self._do("answered", ticket, answer)
 
     @override
-    def told(self, word: object) -> None:
-        self._do("told", word)
-
-    @override
     def tick(self, now: float) -> None:
         self._do("tick")
 
@@ -273,7 +269,6 @@ async def test_an_answer_to_one_who_has_gone_gives_its_bytes_back_and_says_nothi
     bench.driver.leave()
     assert bench.budget.used == 300
     bench.driver.answered(0, "late")
-    bench.driver.tell("late")
     bench.driver.tick(1.0)
     assert bench.budget.used == 0
     assert bench.session.heard == []
@@ -306,7 +301,7 @@ async def test_an_answer_may_end_the_conversation(bench: Bench) -> None:
     assert bench.budget.used == 0
 
 
-@pytest.mark.parametrize("method", ["stored", "abandon", "answered", "told", "tick"])
+@pytest.mark.parametrize("method", ["stored", "abandon", "answered", "tick"])
 async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Bench, method: str) -> None:
     """Raised into a pump it would have ended that, and with it everybody's frames."""
     bench.session.ready.append(FakeFrame([], ticket=0))
@@ -317,12 +312,10 @@ async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Be
         "stored": lambda: bench.driver.stored(0, 1, True),
         "abandon": lambda: bench.driver.abandoned(0, DeliveryError("late", DeliveryPolicy.RETRY)),
         "answered": lambda: bench.driver.answered(0, None),
-        "told": lambda: bench.driver.tell("x"),
         "tick": lambda: bench.driver.tick(1.0),
     }[method]()
     assert bench.driver.is_broken
     bench.driver.stored(0, 1, False)  # nothing of that session is called again
-    bench.driver.tell("x")
     bench.driver.tick(2.0)
     assert bench.transport.said.count(("close", "internal", End.AT_ONCE)) == 1
     assert bench.budget.used == 300 * (method != "answered") + 100 * (method not in ("stored", "abandon"))

@@ -20,10 +20,6 @@ class Caller(ABC):
         """Answers a question; call it once for each. The question's bytes leave the budgets now."""
 
     @abstractmethod
-    def tell(self, word: object) -> None:
-        """Passes an unsolicited message to `Session.told`."""
-
-    @abstractmethod
     def end(self, why: str) -> None:
         """Ends the conversation; pending frames are still acknowledged. `why` is the metric's label."""
 

@@ -244,11 +244,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     @override
     def answered(self, ticket: Ticket, answer: object) -> None:
         self._receiver.budget.release(self, self._questions.pop(ticket))
-        self._hear(lambda: self.session.answered(ticket, answer))
-
-    @override
-    def tell(self, word: object) -> None:
-        self._hear(lambda: self.session.told(word))
+        if self.session is not self._closed:
+            self.guard(lambda: self.take(lambda: self.session.answered(ticket, answer), self._clock()))
+            self.guard(self._transport.speak)
 
     @override
     def end(self, why: str) -> None:
@@ -259,11 +257,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         """Tells the session the time; it may then hand out frames."""
         if self.session is not self._closed:
             self.guard(lambda: self.take(lambda: self.session.tick(now), self._clock()))
-
-    def _hear(self, word: Callable[[], None]) -> None:
-        if self.session is not self._closed:
-            self.guard(lambda: self.take(word, self._clock()))
-            self.guard(self._transport.speak)
 
     # Scheduler and budgets
 

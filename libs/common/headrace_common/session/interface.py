@@ -160,7 +160,7 @@ class Question(Protocol):
 class Status(msgspec.Struct, frozen=True, gc=False):
     """The state of a session: the bytes it holds, and whether ending its conversation now would lose anything.
 
-    Only an input (`receive`, `tick`, `answered`, `told`) changes more of it than `waiting_bytes` and `idle`: a driver asks once
+    Only an input (`receive`, `tick`, `answered`) changes more of it than `waiting_bytes` and `idle`: a driver asks once
     after each. A Struct, because making one costs a quarter of a NamedTuple.
     """
 
@@ -189,8 +189,8 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 class Session(ABC):
     """One client's conversation. The peer and every limit are constructor arguments.
 
-    The driver calls `frames` and `questions` after each input, including `tick`, `answered` and `told`: time alone may
-    complete a frame. It calls `questions` also after a frame is stored as a whole, and after each write. Frames and questions
+    The driver calls `frames` and `questions` after each input, including `tick` and `answered`: time alone may complete a
+    frame. It calls `questions` also after a frame is stored as a whole, and after each write. Frames and questions
     have separate tickets.
     """
 
@@ -220,10 +220,6 @@ class Session(ABC):
     def answered(self, ticket: Ticket, answer: object) -> None:
         """Takes the service's answer to a question. Raises `ProtocolError` if the answer ends the conversation."""
         raise AssertionError(f"question {ticket}: this session asks nothing")
-
-    def told(self, word: object) -> None:
-        """Takes an unsolicited message from the service. Raises `ProtocolError` if it ends the conversation."""
-        raise AssertionError("this session expects no unsolicited message")
 
     def deadline(self) -> float | None:
         """Returns the monotonic time in seconds of the next `tick`; None: never."""
