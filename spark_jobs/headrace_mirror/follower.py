@@ -17,8 +17,8 @@ from typing_extensions import override
 from headrace_mirror.catalog import opened
 from headrace_mirror.metrics import MirrorMetrics
 from headrace_mirror.settings import MirrorSettings
-from headrace_mirror.source import DeltaSource, Tables
-from headrace_mirror.target import COMMIT, IDENTITY, PATH, IcebergTarget
+from headrace_mirror.source import IDENTITY, Source, newest
+from headrace_mirror.target import IcebergTarget
 
 _BATCHES: Final = "batches"
 _TABLES: Final = ("events", "quarantine", "duplicates", "gaps", "erasures")
@@ -30,7 +30,8 @@ class Follower(Health):
     def __init__(self, settings: MirrorSettings, metrics: MirrorMetrics, log: Log) -> None:
         self._properties = {name: value.get_secret_value() for name, value in settings.catalog.items()}
         self._namespace = Catalog.identifier_to_tuple(self._properties.pop("namespace", "headrace"))
-        self._tables = Tables(location(settings.lake))
+        lake = location(settings.lake)
+        self._lake = f"s3{lake.removeprefix('s3a')}" if lake.startswith("s3a://") else lake
         self._every = settings.every
         self._metrics = metrics
         self._log = log
@@ -62,46 +63,43 @@ class Follower(Health):
 
         `batches` is read first and written last, so that a reader of one of its lines finds the line's rows.
         """
+        found = {
+            name: source for name in (_BATCHES, *_TABLES) if (source := newest(f"{self._lake}/{name}")) is not None
+        }
+        if _BATCHES not in found:
+            raise FileNotFoundError(f"there are no tables in {self._lake} yet")
+        for name, source in found.items():  # before the catalog is asked, which may be away
+            if (target := self._targets.get(name)) is not None:
+                self._metrics.lag.labels(name).set(max(0, source.version - target.version))
         catalog = self._catalog
-        batches = self._tables.newest(_BATCHES)
-        there = [name for name in (_BATCHES, *_TABLES) if name == _BATCHES or self._tables.newest(name)]
-        if batches is None:
-            raise FileNotFoundError(f"there are no tables in {self._tables.lake} yet")
-        for name in there:
-            if (target := self._targets.get(name)) is not None:  # before the catalog is asked, which may be away
-                self._metrics.lag.labels(name).set(max(0, self._tables.opened(name).version() - target.version))
         if not catalog.namespace_exists(self._namespace):
             catalog.create_namespace_if_not_exists(self._namespace)
-        for source in reversed([source for name in there if (source := self._behind(name)) is not None]):
-            self._mirror(source)
+        for name in reversed([name for name, source in found.items() if self._is_behind(name, source)]):
+            self._mirror(name, found[name])
         self._metrics.current.set_to_current_time()
         self._trouble = ""
 
-    def _behind(self, name: str) -> DeltaSource | None:
-        """Reads the Delta table, if its Iceberg table shows another version. Raises `ConfigError` if it shows another table."""
-        table = self._tables.opened(name)
+    def _is_behind(self, name: str, source: Source) -> bool:
+        """Returns whether the Iceberg table shows another version. Raises `ConfigError` if it shows another table."""
         target = self._targets.setdefault(name, IcebergTarget(self._catalog, (*self._namespace, name)))
-        shown = target.mirrored()
-        if shown.get(IDENTITY) not in (None, str(table.metadata().id)):
+        shown = target.shown()
+        if shown.get(IDENTITY) not in (None, source.stamp[IDENTITY]):
             raise ConfigError(
-                f"{'.'.join(self._namespace)}.{name} shows another Delta table than {self._tables.path(name)}: give another"
+                f"{'.'.join(self._namespace)}.{name} shows another Delta table than {source.path}: give another"
                 " `namespace` in MIRROR__CATALOG, or drop the Iceberg table if the Delta table was created again"
             )
-        behind = table.version() - target.version
-        self._metrics.lag.labels(name).set(max(0, behind))
-        same = (shown.get(PATH), shown.get(COMMIT)) == (self._tables.path(name), self._tables.commit(name))
-        return self._tables.source(name) if behind or not same else None
+        self._metrics.lag.labels(name).set(max(0, source.version - target.version))
+        return any(shown.get(key) != value for key, value in source.stamp.items())
 
-    def _mirror(self, source: DeltaSource) -> None:
-        added, removed = self._targets[source.name].write(source, self._tables.lake)
-        self._metrics.files_added.labels(source.name).inc(added)
-        self._metrics.files_removed.labels(source.name).inc(removed)
-        self._metrics.lag.labels(source.name).set(0)
-        self._log.info("mirrored", table=source.name, version=source.version, added=added, removed=removed)
+    def _mirror(self, name: str, source: Source) -> None:
+        added, removed = self._targets[name].write(source, self._lake)
+        self._metrics.files_added.labels(name).inc(added)
+        self._metrics.files_removed.labels(name).inc(removed)
+        self._metrics.lag.labels(name).set(0)
+        self._log.info("mirrored", table=name, version=source.version, added=added, removed=removed)
 
     def _failed(self, error: Exception) -> None:
         self._metrics.failures.inc()
-        self._tables.forget()
         if self._trouble != (trouble := f"{type(error).__name__}: {error}"):
             self._log.warning("mirror failed", reason=trouble)
         self._trouble = trouble

@@ -14,21 +14,24 @@ from deltalake.exceptions import TableNotFoundError
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import strange_features
 
+VERSION: Final = "headrace.delta-version"
+"""Property of a snapshot: the version of the Delta table whose files it lists."""
+IDENTITY: Final = "headrace.delta-id"
+"""Property of a snapshot: Delta's id of that table: one that is created again at the same place has another."""
+_PATH: Final = "headrace.delta-path"
+"""Property of a snapshot: where that table was."""
+_COMMIT: Final = "headrace.delta-commit"
+"""Property of a snapshot: a digest of what the log says of that version: after a backup was put back, another commit has the same
+number.
+"""
 _OPTIONS: Final = {"max_retries": "3", "retry_timeout": "30s", "connect_timeout": "10s"}
 """How long deltalake tries a store that does not answer. All else it takes from the environment: AWS_…, AZURE_…, GOOGLE_…"""
 
 
 @dataclass(frozen=True)
 class DeltaSource:
-    """A Delta table at one version."""
+    """The content of a Delta table at one version."""
 
-    name: str
-    path: str
-    identity: str
-    """Delta's id of the table: a table that is created again at the same place has another."""
-    version: int
-    commit: str
-    """A digest of what the log says of the commit `version`: after a backup was put back, another commit has the same number."""
     columns: Mapping[str, Any]
     """Name -> type, as in Delta's JSON."""
     partitioned_by: tuple[str, ...]
@@ -38,46 +41,25 @@ class DeltaSource:
     """Path -> values of `partitioned_by`; a date as days since 1970."""
 
 
-class Tables:
-    """Follows the Delta tables of a lake. Every call reads the store and may raise what deltalake does."""
+class Source:
+    """The newest version of the Delta table at the folder or URL `path`. Reads the store, and may raise what deltalake does."""
 
-    def __init__(self, lake: str) -> None:
-        self.lake = f"s3{lake.removeprefix('s3a')}" if lake.startswith("s3a://") else lake
-        self._open: dict[str, DeltaTable] = {}
-        self._commits: dict[str, str] = {}  # of the tables in `_open`, as they were found
+    def __init__(self, path: str, table: DeltaTable) -> None:
+        self.path = path
+        self._table = table
+        self.version: Final = table.version()
+        said = json.dumps(table.history(1), sort_keys=True, default=str)
+        self.stamp: Final = {
+            VERSION: str(self.version),
+            IDENTITY: str(table.metadata().id),
+            _PATH: path,
+            _COMMIT: sha256(said.encode()).hexdigest(),
+        }
+        """The properties of the snapshot that shows it."""
 
-    def path(self, name: str) -> str:
-        """Returns the folder or URL of the table `name`."""
-        return f"{self.lake}/{name}"
-
-    def newest(self, name: str) -> DeltaTable | None:
-        """Returns the table `name` at its newest version; None if it is missing."""
-        table = self._open.get(name)
-        if table is not None and _commit(table) == self._commits[name]:
-            table.update_incremental()
-        else:  # also where a backup was put back: what comes next does not follow what was read
-            try:
-                table = DeltaTable(self.path(name), storage_options=_OPTIONS if "://" in self.lake else None)
-            except TableNotFoundError:
-                return None
-        self._open[name], self._commits[name] = table, _commit(table)
-        return table
-
-    def opened(self, name: str) -> DeltaTable:
-        """Returns the table `name` as `newest` last found it."""
-        return self._open[name]
-
-    def commit(self, name: str) -> str:
-        """Returns `DeltaSource.commit` of the table `name`, as `newest` last found it."""
-        return self._commits[name]
-
-    def source(self, name: str) -> DeltaSource:
-        """Returns the content of the table `name`, as `newest` last found it. Raises `HaltError` if its files hold other rows
-        than its log says, and `ConfigError` if Iceberg has no such columns.
-        """
-        table = self._open[name]
-        protocol, about = table.protocol(), table.metadata()
-        path = self.path(name)
+    def content(self) -> DeltaSource:
+        """Returns the content. Raises `HaltError` if the files hold other rows than the log says."""
+        protocol, about = self._table.protocol(), self._table.metadata()
         if strange := strange_features(
             {
                 "minReaderVersion": protocol.min_reader_version,
@@ -85,29 +67,30 @@ class Tables:
                 "writerFeatures": protocol.writer_features,
             }
         ):
-            raise HaltError(f"the table {path} has the feature {', '.join(strange)}, which the mirror does not know")
-        columns = {each["name"]: each["type"] for each in json.loads(table.schema().to_json())["fields"]}
+            raise HaltError(
+                f"the table {self.path} has the feature {', '.join(strange)}, which the mirror does not know"
+            )
+        columns = {each["name"]: each["type"] for each in json.loads(self._table.schema().to_json())["fields"]}
         keys = tuple(about.partition_columns)
-        listed = table.get_add_actions(flatten=True)
+        listed = self._table.get_add_actions(flatten=True)
         paths = listed.column("path").to_pylist()
         if foreign := next((each for each in paths if "://" in each or each.startswith(("/", "file:"))), None):
-            raise HaltError(f"the table {path} is a clone, whose files belong to another table ({foreign})")
+            raise HaltError(f"the table {self.path} is a clone, whose files belong to another table ({foreign})")
         values = [[_plain(each) for each in listed.column(f"partition.{key}").to_pylist()] for key in keys]
         partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)
-        counted = about.configuration.get("delta.dataSkippingStatsColumns", "")
-        return DeltaSource(
-            name, path, str(about.id), table.version(), self._commits[name], columns, keys,
-            tuple(part.strip("` ") for part in counted.split(",") if part.strip("` ")),
-            {f"{path}/{each}": values for each, values in zip(paths, partitions, strict=True)},
-        )  # fmt: skip
-
-    def forget(self) -> None:
-        """Makes the next call open every table again."""
-        self._open.clear()
+        counted = [
+            part.strip("` ") for part in about.configuration.get("delta.dataSkippingStatsColumns", "").split(",")
+        ]
+        files = {f"{self.path}/{each}": values for each, values in zip(paths, partitions, strict=True)}
+        return DeltaSource(columns, keys, tuple(filter(None, counted)), files)
 
 
-def _commit(table: DeltaTable) -> str:
-    return sha256(json.dumps(table.history(1), sort_keys=True, default=str).encode()).hexdigest()
+def newest(path: str) -> Source | None:
+    """Returns the Delta table at `path`; None if it is missing."""
+    try:
+        return Source(path, DeltaTable(path, storage_options=_OPTIONS if "://" in path else None))
+    except TableNotFoundError:
+        return None
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
@@ -39,16 +38,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from headrace_mirror.source import DeltaSource
+from headrace_mirror.source import VERSION, DeltaSource, Source
 
-VERSION: Final = "headrace.delta-version"
-"""Property of a snapshot: the version of the Delta table whose files it lists."""
-IDENTITY: Final = "headrace.delta-id"
-"""Property of a snapshot: Delta's id of that table."""
-COMMIT: Final = "headrace.delta-commit"
-"""Property of a snapshot: see `DeltaSource.commit`."""
-PATH: Final = "headrace.delta-path"
-"""Property of a snapshot: where that table was."""
 KEEP: Final = 100
 """Snapshots that stay, beside the current one. Older ones lead to files that Delta has vacuumed, sooner or later."""
 
@@ -87,37 +78,35 @@ class IcebergTarget:
         self._identifier = identifier
         self.version = -1
         """The version of the Delta table that the Iceberg table showed when last looked."""
-        self._snapshot: int | None = None
-        self._files: dict[str, DataFile] = {}  # of `_snapshot`
 
-    def mirrored(self) -> Mapping[str, str]:
-        """Sets `version`; returns the properties of the current snapshot, with `IDENTITY`, `PATH` and `COMMIT`, or none."""
+    def shown(self) -> Mapping[str, str]:
+        """Sets `version`; returns the properties of the current snapshot, with those of `Source.stamp`, or none."""
         try:
             snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         except NoSuchTableError:
             snapshot = None
-        said = _said(snapshot)
+        said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
         self.version = int(said.get(VERSION) or -1)
         return said
 
-    def write(self, source: DeltaSource, lake: str) -> tuple[int, int]:
+    def write(self, source: Source, lake: str) -> tuple[int, int]:
         """Commits a snapshot that lists the files of `source`; returns how many it added and removed.
 
-        Raises `ConfigError` if the catalog puts the table into the folder `lake`: there Delta's vacuum would delete it.
+        Raises `ConfigError` if the catalog puts the table into the folder `lake`, where Delta's vacuum would delete it, or if
+        Iceberg has no such columns.
         """
-        table = self._table(source)
+        content = source.content()
+        table = self._table(content)
         if within(table.location(), lake):
             if table.current_snapshot() is None:
                 self._catalog.drop_table(self._identifier)
             raise ConfigError(f"the Iceberg table {table.location()} is inside LAKE__PATH, which Delta's vacuum sweeps")
-        before = self._listed(table)
+        before = _listed(table)
         with table.transaction() as transaction:
-            _describe(transaction, source)
-            added = _data_files(table, transaction, {p: v for p, v in source.files.items() if p not in before})
-            removed = [file for path, file in before.items() if path not in source.files]
-            update = transaction.update_snapshot(
-                {VERSION: str(source.version), IDENTITY: source.identity, PATH: source.path, COMMIT: source.commit}
-            )
+            _describe(transaction, content)
+            added = _data_files(table, transaction, {p: v for p, v in content.files.items() if p not in before})
+            removed = [file for path, file in before.items() if path not in content.files]
+            update = transaction.update_snapshot(source.stamp)
             with update.overwrite() if removed else update.merge_append() as producer:
                 for file in added:
                     producer.append_data_file(file)
@@ -128,9 +117,7 @@ class IcebergTarget:
                 ExpireSnapshots(transaction).by_ids(old).commit()
         for path in waste:
             table.io.delete(path)
-        self._snapshot, self.version = producer.snapshot_id, source.version
-        self._files = {path: file for path, file in before.items() if path in source.files}
-        self._files |= {file.file_path: _bare(file) for file in added}
+        self.version = source.version
         return len(added), len(removed)
 
     def _table(self, source: DeltaSource) -> Table:
@@ -146,23 +133,15 @@ class IcebergTarget:
             )
             return self._catalog.create_table(self._identifier, schema, partition_spec=spec, properties=_PROPERTIES)
 
-    def _listed(self, table: Table) -> dict[str, DataFile]:
-        """Returns the files of the current snapshot, by path."""
-        snapshot = table.current_snapshot()
-        if snapshot is None:
-            return {}
-        if snapshot.snapshot_id != self._snapshot:
-            self._files = {
-                entry.data_file.file_path: _bare(entry.data_file)
-                for manifest in snapshot.manifests(table.io)
-                for entry in manifest.fetch_manifest_entry(table.io)
-            }
-            self._snapshot = snapshot.snapshot_id
-        return self._files
 
-
-def _said(snapshot: Snapshot | None) -> Mapping[str, str]:
-    return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+def _listed(table: Table) -> dict[str, DataFile]:
+    """Returns the files of the current snapshot, by path."""
+    snapshot = table.current_snapshot()
+    return {
+        entry.data_file.file_path: entry.data_file
+        for manifest in (snapshot.manifests(table.io) if snapshot is not None else ())
+        for entry in manifest.fetch_manifest_entry(table.io)
+    }
 
 
 def _describe(transaction: Transaction, source: DeltaSource) -> None:
@@ -183,18 +162,18 @@ def _describe(transaction: Transaction, source: DeltaSource) -> None:
 def _schema(source: DeltaSource) -> Schema:
     fields: list[NestedField] = []
     for number, (name, kind) in enumerate(source.columns.items()):
-        fields.append(NestedField(2 * number + 1, name, _type(source, name, kind, 2 * number + 2), required=False))
+        fields.append(NestedField(2 * number + 1, name, _type(name, kind, 2 * number + 2), required=False))
     return Schema(*fields)
 
 
-def _type(source: DeltaSource, name: str, kind: Any, element: int) -> IcebergType:
+def _type(name: str, kind: Any, element: int) -> IcebergType:
     if isinstance(kind, dict) and kind.get("type") == "array":
-        return ListType(element, _type(source, name, kind["elementType"], 0), element_required=False)
+        return ListType(element, _type(name, kind["elementType"], 0), element_required=False)
     if isinstance(kind, str) and kind.startswith("decimal"):
         precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
         return DecimalType(int(precision), int(scale))
     if not isinstance(kind, str) or kind not in _TYPES:
-        raise ConfigError(f"the column {name} of {source.name} has the type {kind}, which has no mirror in Iceberg")
+        raise ConfigError(f"the column {name} has the type {kind}, which has no mirror in Iceberg")
     return _TYPES[kind]
 
 
@@ -219,16 +198,6 @@ def _data_files(table: Table, transaction: Transaction, files: Mapping[str, tupl
 
     with ThreadPoolExecutor(_READERS) as threads:
         return list(threads.map(described, files))
-
-
-def _bare(file: DataFile) -> DataFile:
-    """Returns `file` without its statistics: there may be hundreds of thousands."""
-    made = DataFile.from_args(
-        content=file.content, file_path=file.file_path, file_format=file.file_format, partition=file.partition,
-        record_count=file.record_count, file_size_in_bytes=file.file_size_in_bytes,
-    )  # fmt: skip
-    made.spec_id = file.spec_id
-    return made
 
 
 def _expired(table: Table) -> tuple[list[int], Iterable[str]]:

@@ -29,6 +29,7 @@ from headrace_mirror import __main__, target
 from headrace_mirror.follower import Follower
 from headrace_mirror.metrics import MirrorMetrics
 from headrace_mirror.settings import MirrorSettings
+from headrace_mirror.source import VERSION
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -136,7 +137,7 @@ class Lake:
             snapshot = mirrored.current_snapshot()
             if snapshot is None and not newest:
                 continue
-            version = int(snapshot.summary.additional_properties[target.VERSION])
+            version = int(snapshot.summary.additional_properties[VERSION])
             delta = DeltaTable(self.path / name, version=version)
             if newest:
                 assert version == self.delta(name).version()
