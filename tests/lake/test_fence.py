@@ -220,27 +220,6 @@ def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path, claime
 
 
 @pytest.mark.spark
-def test_rows_of_two_days_become_two_files_with_statistics_of_their_own(
-    spark: SparkSession, lake: Path, claimed: Fence
-) -> None:
-    own = {
-        "offset": "id",
-        "landed_at": "timestamp'2026-01-01 00:00:00Z' + make_dt_interval(id % 2)",
-        "day": "date'2026-01-01' + int(id % 2)",
-    }
-    kinds = {field.name: field.dataType.simpleString() for field in SCHEMAS[EVENTS].fields}
-    columns = [f"cast({own.get(name, 'null')} as {kind}) as `{name}`" for name, kind in kinds.items()]
-    claimed.write(EVENTS, spark.range(0, 11, 1, 1).selectExpr(*columns), transaction(1, 0))
-    (log,) = sorted((lake / EVENTS / "_delta_log").glob("*.json"))[-1:]
-    found = [action["add"] for action in map(json.loads, log.read_text().splitlines()) if "add" in action]
-    stats = {file["partitionValues"]["day"]: json.loads(file["stats"]) for file in found}
-    assert len(found) == len(stats) == 2
-    for day, rows, last in (("2026-01-01", 6, 10), ("2026-01-02", 5, 9)):
-        said = stats[day]
-        assert (said["numRecords"], said["minValues"]["offset"], said["maxValues"]["offset"]) == (rows, 10 - last, last)
-
-
-@pytest.mark.spark
 def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
     Fence(Tables(spark, str(lake))).claim()
     DeltaTable(str(lake / BATCHES)).create_checkpoint()
