@@ -35,8 +35,7 @@ def throw_away(
     topics = decode.Topics(kafka.events_topic, kafka.quarantine_topic, {kafka.events_topic: "x"})
 
     def act(records: DataFrame) -> None:
-        rows = decode.events(records, topics, datetime.now(UTC)).where(f"{decode.FAULT} is null")
-        rows = rows.drop(decode.FAULT, decode.LOOKED_UP)
+        rows = decode.events(records, topics, datetime.now(UTC)).where(f"{decode.FAULT} is null").drop(decode.FAULT)
         rows.write.format("noop").mode("append").save()
 
     in_batches(spark, kafka, arguments.batch, here / "noop", meter, act)

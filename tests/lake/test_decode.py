@@ -132,7 +132,6 @@ def test_an_event_has_every_column(spark: SparkSession) -> None:
     # datetimes come back in the test's own zone; as instants they are the same
     assert row == {
         decode.FAULT: None,
-        decode.LOOKED_UP: False,
         "event_id": "d.00112233445566778899aabbccddeeff",
         "protocol": "forward",
         "source": "/forward/web-1.example.org",
@@ -190,8 +189,6 @@ def test_a_sound_record_lands_as_an_event(sound: dict[str, dict[str, Any]], name
     assert (row["body"], row["payload"]) == ((value.decode(), None) if is_json else (None, value))
     assert row["stream"] == there(headers["ce_subject"]).decode()
     assert row["attributes"] == (there(headers["ce_attributes"]).decode() if "ce_attributes" in headers else None)
-    in_order = [key for key, _ in there(record.headers)] in (list(HEADERS), list(REQUIRED_HEADERS))
-    assert row[decode.LOOKED_UP] is not in_order
 
 
 def test_a_time_that_cannot_be_held_is_null_and_its_text_is_kept(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from headrace_lake.landing import on_spark
 from headrace_lake.landing.freshness import Ages, ages
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.left_out import LeftOut
-from headrace_lake.rows.decode import FAULT, LOOKED_UP
+from headrace_lake.rows.decode import FAULT
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
@@ -53,8 +53,7 @@ def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
         " landed_at timestamp, age double"
     )
     observation = Observation()
-    frame = spark.createDataFrame(rows, names).withColumn(LOOKED_UP, sf.expr("offset % 5 = 0"))
-    frame = frame.selectExpr("*", "'id' as topic_id", "concat('d.', offset) as event_id")
+    frame = spark.createDataFrame(rows, names).selectExpr("*", "'id' as topic_id", "concat('d.', offset) as event_id")
     frame = frame.selectExpr("*", on_spark._AGED)
     frame = frame.observe(observation, *on_spark._measures(erased=False))
     frame.write.format("noop").mode("append").save()
@@ -71,7 +70,6 @@ def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
     for age, count in wanted_ages.items():
         expected[edges[min(bisect_left(edges, age), len(edges) - 1)]] += count
     assert {end: count for _, end, count in ages(found.ages, 0).spans if count} == expected
-    assert found.looked_up == 180
     assert found.newest == round((landed - timedelta(seconds=min(seconds))).timestamp() * 1000)
 
 
@@ -88,7 +86,7 @@ def test_a_batch_is_counted_in_the_metrics() -> None:
     metrics = LakeMetrics()
     health = LakeHealth(metrics)
     result = BatchResult(
-        batch=3, records=12, events=7, quarantined=3, looked_up=1, seconds=2.0, ends={("t", 0): 12},
+        batch=3, records=12, events=7, quarantined=3, seconds=2.0, ends={("t", 0): 12},
         ages=Ages([(1, 3, 8), (100, 200, 1)]), duplicates={"forward": 2}, reasons={"bad_json": 2},
     )  # fmt: skip
     health.landed(result)

@@ -32,8 +32,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from structlog.testing import CapturingLogger
 
-from tests.contract.waiting import before
-
 pytestmark = [pytest.mark.spark]
 
 PER_BATCH = 20  # events of each of two partitions
@@ -166,7 +164,6 @@ def test_the_inventory_is_what_delta_says(full: Lake) -> None:
             path.stat().st_size for path in map(Path, DeltaTable(full.path(EVENTS)).file_uris())
         )
         assert found.properties["delta.enableDeletionVectors"] == "false"
-    assert (followed.added, followed.removed, found.added) == (11, 10, 0)  # `found` has them from the checkpoint
 
 
 def streams_of(lake: Lake, rows: int) -> None:
@@ -251,33 +248,17 @@ def test_what_arrow_would_not_give_back_is_merged_as_it_is(lake: Lake, monkeypat
 def test_a_run_merges_what_is_due_and_says_so(lake: Lake) -> None:
     lake.land()
     job = lake.maintenance()
-    job.begin()
     for _ in range(3):
         lake.land()
     job.run_due()
     assert {name: files(lake.inventory(name)) for name in (EVENTS, BATCHES)} == {EVENTS: 1, BATCHES: 1}
     assert lake.proof() == []
     assert lake.value("maintenance_runs_total", task="compact") == 2
-    assert lake.value("maintenance_files_removed_total", task="compact") == 12
-    assert lake.value("maintenance_files_added_total", task="compact") == 2
-    assert lake.value("maintenance_bytes_total", task="compact") > 1000
     assert lake.value("maintenance_seconds_total", task="compact") > 0
-    assert lake.value("maintenance_last_success_timestamp_seconds", task="compact") > 1.7e9
     assert lake.value("files", table=EVENTS) == 1
-    assert lake.value("files_written_total", table=EVENTS) == 6
     lake.land()  # the fence is not confused by commits that are not ours
     lake.fence.check(transaction(1, lake.landed - 1))
     assert lake.proof() == []
-
-
-def test_nothing_is_done_without_a_share_or_after_sigterm(full: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    full.maintenance(maintenance_share=0).run_due()
-    assert full.value("small_files", table=EVENTS) == 8, "the metrics are there all the same"
-    assert full.value("maintenance_runs_total", task="compact") == 0
-    merged: list[object] = []
-    monkeypatch.setattr(compaction, "merge", before(lambda *piece: merged.append(piece), lambda *_: 0))
-    full.maintenance(stopping=lambda: bool(merged)).run_due()
-    assert len(merged) == 1, "the piece that was under way, and no other: it was asked to stop meanwhile"
 
 
 def test_a_failure_stops_nothing_and_is_tried_again_later(full: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +297,6 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
     (row,) = query.run("select count(*) as n from batches", lake.folder)
     assert row["n"] == 2 * len(days), "what was landed stays known"
     assert lake.value("maintenance_runs_total", task="retain") == 1  # quarantine has no rows
-    assert lake.value("maintenance_files_removed_total", task="retain") == 4
     lake.maintenance(retention_days=2).run_due()
     assert lake.value("maintenance_runs_total", task="retain") == 1, "nothing was due"
     retention.drop(lake.tables, EVENTS, lake.inventory(EVENTS), today - timedelta(days=3))
@@ -344,7 +324,6 @@ def test_vacuum_deletes_what_is_old_enough_only(full: Lake) -> None:
     retention.vacuum(full.tables, EVENTS, 0, lambda: False)
     assert full.on_disk(EVENTS) == 1
     table.latest()
-    assert table.vacuumed == 9
     assert full.proof() == []
 
 

@@ -31,12 +31,12 @@ def table(latest: int = transaction(1, 5), /, **properties: str) -> SimpleNamesp
 def maintenance(monkeypatch: pytest.MonkeyPatch, *, agree: bool = True, **tables: SimpleNamespace) -> Any:
     made: Any = Maintenance.__new__(Maintenance)
     gauge = SimpleNamespace(labels=lambda _: SimpleNamespace(inc=lambda _: None, set=lambda _: None))
-    metrics = SimpleNamespace(files_written=gauge, files=gauge, small_files=gauge, table_bytes=gauge)
+    metrics = SimpleNamespace(files=gauge, small_files=gauge, table_bytes=gauge)
     settings = SimpleNamespace(retention_days=30, file_bytes=1, vacuum_every=DAY, vacuum_age=DAY)
     made._tables = {BATCHES: table(), EVENTS: table(), **tables}
     for name, value in {
         "_lake": None, "_epoch": 1, "_agree": lambda: agree, "_settings": settings, "_metrics": metrics,
-        "_counted": dict.fromkeys(made._tables, 0), "_not_before": {},
+        "_not_before": {},
         "_cleaners": {EVENTS: SimpleNamespace(due=lambda: True, clean=lambda _: None)}, "_stopping": lambda: False,
         "_shrinkage": dict.fromkeys(made._tables, SimpleNamespace(ratio=1.0)),
     }.items():  # fmt: skip

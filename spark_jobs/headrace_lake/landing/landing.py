@@ -36,7 +36,6 @@ class BatchResult:
     records: int
     events: int
     quarantined: int
-    looked_up: int
     seconds: float
     ends: Mapping[TopicPartition, int]
     """One past the last landed offset, by partition of the batch."""
@@ -133,7 +132,7 @@ class Landing:
         took = time.monotonic() - began
         self._on_landed(
             BatchResult(
-                batch, counts.total(), found.events, sum(quarantined.reasons.values()), found.looked_up, took,
+                batch, counts.total(), found.events, sum(quarantined.reasons.values()), took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
                 newest=found.newest,

@@ -18,7 +18,7 @@ from headrace_lake.landing.left_out import listed, read
 from headrace_lake.landing.plan import DedupStatus, EventCounts, Execution, Plan, QuarantineCounts
 from headrace_lake.landing.quarantine import RECORDS, Quarantine
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import FAULT, LOOKED_UP, Topics
+from headrace_lake.rows.decode import FAULT, Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts_sql
 from headrace_lake.spark.jvm import selected
 from headrace_lake.tables.erasures import ERASED, ErasedIds
@@ -115,7 +115,6 @@ def _measures(*, erased: bool) -> list[Column]:
         "records": keyed_counts_sql("partition"),
         "ages": keyed_counts_sql(f"`{_AGE}`"),
         "faulty": f"count_if(not ({_SOUND}))",
-        "looked_up": f"count_if({LOOKED_UP})",
         **({"erased": f"count_if({ERASED} and {_SOUND})"} if erased else {}),
         "newest": f"max({lookup.TIME})",
     }
@@ -127,6 +126,6 @@ def _measured(seen: Mapping[str, Any]) -> EventCounts:
     """Returns the counts in the values of `_measures`."""
     ages = counts(seen["ages"])
     return EventCounts(
-        counts(seen["records"]), ages.total(), seen["faulty"], read(seen), seen["looked_up"], seen["newest"], ages,
+        counts(seen["records"]), ages.total(), seen["faulty"], read(seen), seen["newest"], ages,
         seen.get("erased", 0),
     )  # fmt: skip

@@ -48,7 +48,6 @@ class EventCounts:
     """Records that are no events: they go to quarantine."""
     left_out: Sequence[LeftOut] = ()
     """Resends, and events that were erased before."""
-    looked_up: int = 0
     newest: int | None = None
     """The latest Kafka timestamp of the records, in ms."""
     ages: Mapping[int, int] = field(default_factory=dict)

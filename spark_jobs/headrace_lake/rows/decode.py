@@ -35,9 +35,6 @@ from headrace_lake.tables.layout import DAY
 FAULT: Final = f"{OURS}fault"
 """Column of decoded rows: a `RecordFault`; null if the record is sound."""
 
-LOOKED_UP: Final = f"{OURS}looked_up"
-"""Column of decoded rows: the headers were in another order, or not alone, and were searched by name."""
-
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _TEXT: Final = "if(json, string(value), null)"
 _CALENDAR: Final = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
@@ -54,14 +51,13 @@ class Topics:
 
 
 def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
-    """Returns the rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT` and `LOOKED_UP`.
+    """Returns the rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT`.
 
     A row with a fault is not an event: `faults` turns its record into a row for the quarantine table.
     """
     return selected(
         _event_texts(records, topics),
         f"{_fault(_EVENT_RULES)} as {FAULT}",
-        LOOKED_UP,
         "ce_id as event_id",
         f"{_PROTOCOL} as protocol",
         "ce_source as source",
@@ -91,7 +87,7 @@ def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFram
     """Returns the rows for the quarantine table from the quarantine topic: every record of it, sound or not."""
     frame = _headers(records.where(f"topic = {quoted(topics.quarantine)}"), QUARANTINE_HEADERS, QUARANTINE_HEADERS)
     frame = selected(
-        frame, *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
+        frame, *_RECORD, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
         "try_cast(substring_index(string(part), '/', 1) as int) as part_number",
         "try_cast(substring_index(string(part), '/', -1) as int) as parts",
     ).withColumn(FAULT, sf.expr(_fault(_REJECT_RULES)))  # fmt: skip
@@ -106,7 +102,7 @@ def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFram
 def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
     frame = _headers(records.where(f"topic = {quoted(topics.events)}"), HEADERS, REQUIRED_HEADERS)
     return selected(
-        frame, *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
+        frame, *_RECORD, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
         "try_cast(string(ce_time) as timestamp) as time",
         f"`content-type` = X'{JSON.hex()}' as json",
     )  # fmt: skip
@@ -165,14 +161,13 @@ def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) 
     frame = selected(
         frame,
         *_RECORD,
-        f"not in_order as {LOOKED_UP}",
         *(f"if(in_order, {index}, {position[name]}) as {_name('at_' + name)}" for index, name in enumerate(names)),
         f"if(in_order, null, {_listed((name, f'{position[name]} < 0') for name in required)}) as missing",
         f"if(in_order, null, {_listed(repeats.items())}) as repeated",
     )
     optional = [name for name in names if name not in required]
     return selected(
-        frame, *_RECORD, LOOKED_UP, "missing", "repeated",
+        frame, *_RECORD, "missing", "repeated",
         *(f"get(headers, {_name('at_' + name)}).value as {_name(name)}" for name in names),
         *(f"{_name('at_' + name)} between 0 and {size} - 1 as {_name('has_' + name)}" for name in optional),
     )  # fmt: skip

@@ -42,13 +42,6 @@ class Inventory(TransactionLog):
         self._file_bytes: Final = file_bytes
         self.days: dict[str, DayFiles] = {}
         """Day as text -> its files; the key is empty in a table without days."""
-        self.removed = 0
-        """Files removed since the first look."""
-        self.removed_bytes = 0
-        self.added = 0
-        """Files added since the first look."""
-        self.vacuumed = 0
-        """Files deleted by vacuums since the first look, as their commits say."""
         self.commits: deque[tuple[int, float]] = deque(maxlen=_COMMITS)
         """(version, Unix time) of the commits seen, oldest first; time 0 for the checkpoint's."""
 
@@ -72,22 +65,17 @@ class Inventory(TransactionLog):
         super()._take(version, action)
         match action:
             case {"add": {"path": str(path), "size": int(size)}}:
-                fresh = self._add(path, size, int(action["add"].get("modificationTime", 0)))
-                self.added += fresh and version == self._next  # not one of a checkpoint
+                self._add(path, size, int(action["add"].get("modificationTime", 0)))
             case {"remove": {"path": str(path), **rest}}:
-                size = int(rest.get("size") or 0)
-                if self._remove(path, size):
-                    self.removed += 1
-                    self.removed_bytes += size
+                self._remove(path, int(rest.get("size") or 0))
             case {"commitInfo": info}:
                 self.commits.append((version, info.get("timestamp", 0) / 1000))
-                self.vacuumed += int(info.get("operationMetrics", {}).get("numDeletedFiles", 0))
 
-    def _add(self, path: str, size: int, modified: int) -> bool:
-        """Counts a file in; returns False if it is there: a computation of statistics adds all files again. `modified`: in ms."""
+    def _add(self, path: str, size: int, modified: int) -> None:
+        """Counts a file in, unless it is there: a computation of statistics adds all files again. `modified`: in ms."""
         day_files = self.days.setdefault(_day(path), DayFiles())
         if path in day_files.small or hash(path) in day_files.others:
-            return False
+            return
         day_files.files += 1
         day_files.size += size
         day_files.newest = max(day_files.newest, modified / 1000)
@@ -95,20 +83,18 @@ class Inventory(TransactionLog):
             day_files.small[path] = size
         else:
             day_files.others.add(hash(path))
-        return True
 
-    def _remove(self, path: str, size: int) -> bool:
-        """Counts a file out; returns False if it is not there."""
+    def _remove(self, path: str, size: int) -> None:
+        """Counts a file out, if it is there."""
         day_files = self.days.get(day := _day(path))
         if day_files is None or (path not in day_files.small and hash(path) not in day_files.others):
-            return False
+            return
         day_files.files -= 1
         day_files.size -= size
         day_files.small.pop(path, None)
         day_files.others.discard(hash(path))
         if not day_files.files:
             del self.days[day]
-        return True
 
 
 def _day(path: str) -> str:

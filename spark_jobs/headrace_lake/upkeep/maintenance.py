@@ -48,7 +48,7 @@ _SESSION: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # tasks that list a table's files
 }
 
-MaintenancePiece = tuple[str, str, Callable[[], int | None]]  # task, table, act; it returns how many files it added
+MaintenancePiece = tuple[str, str, Callable[[], object]]  # task, table, act
 
 _FAILURES: Final = (Py4JError, PySparkException, ArrowException, OSError, ValueError)
 """The errors with which a piece may fail: landing goes on."""
@@ -103,26 +103,15 @@ class Maintenance:
         self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
         self._tables: dict[str, Inventory] = {}
         self._cleaners: dict[str, retention.LogCleaner] = {}
-        self._counted: dict[str, int] = {}  # files of each table that were added so far
         for name in SCHEMAS:
             path = tables.path(name)
             table = self._tables[name] = Inventory(tables.storage, path, settings.file_bytes)
             self._cleaners[name] = retention.LogCleaner(tables.storage, path, table, settings.log_age)
-            self._counted[name] = 0
         for name, value in _SESSION.items():
             tables.spark.conf.set(name, value)
 
     def _dropped_by_day(self) -> list[str]:
         return [name for name in self._tables if name not in (BATCHES, GAPS)]
-
-    def begin(self) -> None:
-        """Reads the logs for the first time, so that files landed from now on can be told from earlier ones. Blocks."""
-        try:
-            for name, table in self._tables.items():
-                table.latest()
-                self._counted[name] = table.added
-        except (Py4JError, PySparkException) as error:
-            self._log.warning("table logs unreadable", reason=root_cause(error))
 
     def run_due(self, *, at_once: bool = False) -> None:
         """Does the pieces that are due, as long as the budget lasts; unless `at_once`, only some seconds after the last time.
@@ -152,8 +141,6 @@ class Maintenance:
                     f"another job has taken over: it claimed epoch {latest} of the tables, this job holds epoch "
                     f"{self._epoch} and stops"
                 )
-            self._metrics.files_written.labels(name).inc(table.added - self._counted[name])
-            self._counted[name] = table.added
             self._metrics.files.labels(name).set(sum(day_files.files for day_files in table.days.values()))
             self._metrics.small_files.labels(name).set(table.small_files())
             self._metrics.table_bytes.labels(name).set(sum(day_files.size for day_files in table.days.values()))
@@ -186,30 +173,26 @@ class Maintenance:
             if agree and retention.vacuum_due(table, settings.vacuum_every):
                 yield "vacuum", name, partial(retention.vacuum, self._lake, name, settings.vacuum_age, self._stopping)
 
-    def _merge(self, piece: choice.Piece) -> int:
-        """Returns how many files it has added."""
+    def _merge(self, piece: choice.Piece) -> None:
         table = self._tables[piece.table]
         try:
             size = compaction.merge(
                 self._lake.spark, self._lake.path(piece.table), piece, table, lambda: not self._stopping()
             )
         except InterruptedMergeError:
-            return 0
+            return
         if size and piece.final:
             self._shrinkage[piece.table].learn(piece.size, size)
-        return int(size > 0)
 
     def _may(self, task: str, table: str) -> bool:
         return time.monotonic() >= self._not_before.get((task, table), (0.0, 0.0))[0]
 
-    def _do(self, task: str, name: str, act: Callable[[], int | None]) -> None:
-        table = self._tables[name]
-        before = (table.removed, table.removed_bytes, table.vacuumed)
+    def _do(self, task: str, name: str, act: Callable[[], object]) -> None:
         began = time.monotonic()
         self._log.debug("maintenance begins", task=task, table=name)
         try:
-            made = act() or 0
-            table.latest()
+            act()
+            self._tables[name].latest()
         except _FAILURES as error:
             _, pause = self._not_before.get((task, name), (0.0, _RETRY / 2))
             pause = min(_RETRY_MOST, pause * 2)
@@ -222,15 +205,5 @@ class Maintenance:
             self._budget.spend(took)
             self._metrics.maintenance_seconds.labels(task).inc(took)
         self._not_before.pop((task, name), None)
-        self._counted[name] += made  # landing wrote none of them
-        after = (table.removed, table.removed_bytes, table.vacuumed)
-        removed, size, vacuumed = (b - a for a, b in zip(before, after, strict=True))
         self._metrics.maintenance_runs.labels(task).inc()
-        self._metrics.maintenance_removed.labels(task).inc(removed + vacuumed)
-        self._metrics.maintenance_added.labels(task).inc(made)
-        self._metrics.maintenance_bytes.labels(task).inc(size)
-        self._metrics.maintenance_last.labels(task).set_to_current_time()
-        self._log.info(
-            "maintained", task=task, table=name, files_removed=removed + vacuumed, files_added=made,
-            seconds=round(took, 2),
-        )  # fmt: skip
+        self._log.info("maintained", task=task, table=name, seconds=round(took, 2))

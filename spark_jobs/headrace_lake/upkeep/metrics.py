@@ -47,10 +47,6 @@ class LakeMetrics(Catalogue):
             ("reason",),
             (*REASONS, OTHER),
         )
-        self.records_looked_up = self.counter(
-            "lake_headers_looked_up",
-            "Records whose headers are in another order, or not alone. They cost more: who else writes to the topic?",
-        )
         self.batch_seconds = self.histogram("lake_batch_seconds", "Time to land a batch.", BATCH_BUCKETS)
         self.step_seconds = self.gauge(
             "lake_step_seconds",
@@ -89,9 +85,6 @@ class LakeMetrics(Catalogue):
             "lake_small_files", "Data files of the table that compaction may still merge.", ("table",)
         )
         self.table_bytes = self.gauge("lake_table_bytes", "Size of the table's data files.", ("table",))
-        self.files_written = self.counter(
-            "lake_files_written", "Data files that landing has written to the table.", ("table",)
-        )
         self.maintenance_runs = self.counter(
             "lake_maintenance_runs",
             "Pieces of maintenance done, by task: compact, retain, vacuum, clean_log.",
@@ -106,24 +99,6 @@ class LakeMetrics(Catalogue):
             "Pieces of maintenance that failed, by task. The job tries them again later; the log says why.",
             ("task",),
             TASKS,
-        )
-        self.maintenance_removed = self.counter(
-            "lake_maintenance_files_removed",
-            "Data files that maintenance removed from the tables, by task; vacuum: files deleted.",
-            ("task",),
-            TASKS,
-        )
-        self.maintenance_added = self.counter(
-            "lake_maintenance_files_added", "Data files that maintenance added instead, by task.", ("task",), TASKS
-        )
-        self.maintenance_bytes = self.counter(
-            "lake_maintenance_bytes",
-            "Size of the files that maintenance removed from the tables, by task.",
-            ("task",),
-            TASKS,
-        )
-        self.maintenance_last = self.gauge(
-            "lake_maintenance_last_success_timestamp_seconds", "Unix time of the task's last success.", ("task",)
         )
         self.clock_ahead = self.gauge(
             "lake_clock_ahead_seconds",

@@ -67,7 +67,6 @@ class LakeHealth(Health):
                 metrics.freshness.observe((start + end) / 2, count)
         for share in _SHARES:
             metrics.freshness_quantile.labels(str(share)).set(result.ages.quantile(share))
-        metrics.records_looked_up.inc(result.looked_up)
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()
         if result.dedup_status is not None:

@@ -58,7 +58,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._maintenance.begin()
         reports = ProgressListener(self._spark, self._on_report)
         self._spark.streams.addListener(reports)
         self._open.callback(self._group_reporter.finish)

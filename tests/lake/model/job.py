@@ -241,7 +241,6 @@ class Run:
             self._tables, settings, epoch=epoch, metrics=IGNORED, log=IGNORED, stopping=lambda: False,
             agree=self._guard.agree,
         )  # fmt: skip
-        upkeep.begin()
         upkeep.run_due(at_once=True)
 
     def _ids(self, found: Position, topics: Mapping[str, TopicInfo]) -> Ids:
