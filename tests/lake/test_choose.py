@@ -97,7 +97,7 @@ def test_memory_that_ran_out_is_said_and_counted_while_it_is_ready() -> None:
 
     def landed(state: IndexState, span: float, *, short: bool) -> None:
         batch = BatchResult(
-            1, 10, 7, 0, 1.0, ends={}, ages=Ages([]), duplicates={"forward": 3},
+            1, 10, 7, 1.0, ends={}, ages=Ages([]), duplicates={"forward": 3},
             dedup_status=DedupStatus(state, span, short),
         )  # fmt: skip
         health.landed(batch)

@@ -86,8 +86,8 @@ def test_a_batch_is_counted_in_the_metrics() -> None:
     metrics = LakeMetrics()
     health = LakeHealth(metrics)
     result = BatchResult(
-        batch=3, records=12, events=7, quarantined=3, seconds=2.0, ends={("t", 0): 12},
-        ages=Ages([(1, 3, 8), (100, 200, 1)]), duplicates={"forward": 2}, reasons={"bad_json": 2},
+        batch=3, records=12, events=7, seconds=2.0, ends={("t", 0): 12},
+        ages=Ages([(1, 3, 8), (100, 200, 1)]), duplicates={"forward": 2}, reasons={"bad_json": 2, "other": 1},
     )  # fmt: skip
     health.landed(result)
     text = metrics.exposition().decode()

@@ -35,7 +35,6 @@ class BatchResult:
     batch: int
     records: int
     events: int
-    quarantined: int
     seconds: float
     ends: Mapping[TopicPartition, int]
     """One past the last landed offset, by partition of the batch."""
@@ -132,7 +131,7 @@ class Landing:
         took = time.monotonic() - began
         self._on_landed(
             BatchResult(
-                batch, counts.total(), found.events, sum(quarantined.reasons.values()), took,
+                batch, counts.total(), found.events, took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
                 newest=found.newest,

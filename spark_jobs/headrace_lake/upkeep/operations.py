@@ -13,7 +13,6 @@ from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override
 
-from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.plan import DedupStatus
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -54,14 +53,10 @@ class LakeHealth(Health):
         metrics.erased_again.inc(result.erased)
         for counter, counts in (
             (metrics.duplicates, result.duplicates),
-            (
-                metrics.records_quarantined,
-                {OTHER: result.quarantined - sum(result.reasons.values()), **result.reasons},
-            ),
+            (metrics.records_quarantined, result.reasons),
         ):
             for label, count in counts.items():
-                if count:
-                    counter.labels(label).inc(count)
+                counter.labels(label).inc(count)
         for start, end, count in result.ages.spans:
             if count:
                 metrics.freshness.observe((start + end) / 2, count)

@@ -80,8 +80,8 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             batch=result.batch,
             records=result.records,
             events=result.events,
-            quarantined=result.quarantined,
-            **_totals(duplicates=result.duplicates),
+            quarantined=sum(result.reasons.values()),
+            duplicates=sum(result.duplicates.values()),
             seconds=round(result.seconds, 2),
         )
 
@@ -123,7 +123,3 @@ def _give_way() -> None:
     """Lowers the priority of this thread, where the system has one for each thread: landing goes first."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
-
-
-def _totals(**counts: Mapping[str, int]) -> dict[str, int]:
-    return {name: sum(by.values()) for name, by in counts.items() if by}
