@@ -14,7 +14,7 @@ import pytest
 import structlog
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.settings import OpsSettings, ServiceSettings
-from headrace_common.operations.tasks import Tasks, full_name, own_name
+from headrace_common.operations.tasks import Tasks, own_name
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.service import service
 from headrace_common.service.parts import Parts, Runtime
@@ -117,7 +117,6 @@ def test_a_machine_may_have_a_name_that_no_resolver_takes(monkeypatch: pytest.Mo
     """Linux takes 64 letters, or any bytes: nothing started there."""
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     assert own_name().encode()
-    full_name()
 
 
 STALLS = """

@@ -23,7 +23,7 @@ from headrace_common.session.inflate import zstd
 from headrace_common.session.interface import ByteSession, Frame, Message, MessageSession
 from headrace_courier.wire import PING, evnt, jdat
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
-from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.wire.codes import Kind
 
 from tests.courier import driving as courier

@@ -18,7 +18,7 @@ from tests.logjam.driving import event
 from tests.logjam.test_vectors import by_the_rule
 from tests.tiers import sized
 
-LIMITS = BodyLimits(1500, 3000, 1000, 5)
+LIMITS = BodyLimits(1500, 1000, 5)
 CREATED = 1_700_000_000_123
 START = {"start": NOW_MS, "restarts": 0}
 

@@ -20,7 +20,7 @@ from headrace_logjam.wire import BodyLimits, Meta, encode_meta
 from tests.logjam.losses import Row, losses
 from tests.tiers import sized
 
-LIMITS = BodyLimits(1500, 3000, 1000, 5)
+LIMITS = BodyLimits(1500, 1000, 5)
 HISTORIES = sized(30, 300, 5000)
 STEPS = 80
 Number = tuple[int, int]

@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import pytest
 import zmq
+import zmq.asyncio
 from headrace_common.operations.settings import KIB, MIB, LimitSettings
 from headrace_common.session.interface import Message
 from headrace_logjam import peers
 from headrace_logjam.access import DOMAIN, Access, Context, CurvePair
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import AMPLIFIED, CONNECTION, Bounds, Door, Doors, Peer
-from headrace_logjam.reading import ReadSocket
+from headrace_logjam.reading import ALIVE, SILENCE_MS, ReadSocket
 
 from tests.common.kafkaless import FakePublisher, receiver_state
 from tests.contract.logjam import COMMAND, GREETING, MORE, READY, message, zmtp
@@ -328,3 +329,26 @@ async def test_a_refusal_counts_also_if_its_end_is_read_later() -> None:
                     changed(door)
                 await asyncio.sleep(0.005)
         door.events = events
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [(zmq.PULL, zmq.PUSH), pytest.param((zmq.ROUTER, zmq.DEALER), marks=pytest.mark.long)],
+    ids=["pull", "router"],
+)
+async def test_a_peer_that_is_not_read_is_not_taken_for_dead(
+    context: zmq.asyncio.Context, kinds: tuple[int, int]
+) -> None:
+    """Questions ten times as fast as ours, and a receiver that stands still for several of them."""
+    server, client = map(context.socket, kinds)
+    for option, value in ALIVE.items():
+        server.setsockopt(option, max(value // 10, 1))
+    server.setsockopt(zmq.RCVHWM, 4)
+    client.setsockopt(zmq.SNDHWM, 0)
+    client.connect(f"tcp://{HOST}:{server.bind_to_random_port(f'tcp://{HOST}')}")
+    for number in range(3_000):  # more than the kernel holds
+        await client.send(b"%d " % number + bytes(2_000))
+    await asyncio.sleep(1.5 * SILENCE_MS / 10 / 1000)
+    for number in range(3_000):
+        parts = await asyncio.wait_for(server.recv_multipart(), PATIENCE)
+        assert int(parts[-1].split()[0]) == number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import uuid
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import zmq.asyncio
 from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
 from headrace_logjam.publication import Publication
-from headrace_logjam.sockets import host_name
 from headrace_logjam.wire import Meta, decode_meta
 
 from tests.contract.embedded import EmbeddedKafka
@@ -37,16 +35,6 @@ def test_all_but_meta_is_untouched_and_numbered() -> None:
     beat = publication.heartbeat(NOW_MS)
     assert beat[:3] == [b"heartbeat", b"tcp://here:9606", b"{}"]
     assert decode_meta(beat[3]) == Meta(0, DEVICE, NOW_MS, 3)
-
-
-@pytest.mark.parametrize(
-    ("full", "said"),
-    [("web-1.example.org", "web-1.example.org"), ("localhost", "web-1"), ("localhost.localdomain", "web-1")],
-)
-def test_a_host_is_never_called_localhost(monkeypatch: pytest.MonkeyPatch, full: str, said: str) -> None:
-    monkeypatch.setattr(socket, "getfqdn", lambda: full)
-    monkeypatch.setattr(socket, "gethostname", lambda: "web-1")
-    assert host_name() == said
 
 
 def test_what_is_stored_is_published_once_and_what_is_refused_is_not() -> None:

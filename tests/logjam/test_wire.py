@@ -29,7 +29,7 @@ from headrace_logjam.wire import (
     read_unanswered,
 )
 
-LIMITS = BodyLimits(event=1000, inflated=2000, ratio=1000, depth=64)
+LIMITS = BodyLimits(event=1000, ratio=1000, depth=64)
 
 
 def inflated(method: int, body: bytes, limits: BodyLimits) -> bytes:

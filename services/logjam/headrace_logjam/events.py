@@ -29,7 +29,7 @@ from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket, p
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Meta, Request, decode_meta, inflate, joined
+from headrace_logjam.wire import BodyLimits, Meta, Request, decode_meta, inflate, joined
 
 PROTOCOL: Final = "logjam"
 OVERHEAD: Final = 512
@@ -132,8 +132,7 @@ class RecordMaker(ABC, Generic[Item]):
         try:
             raw = yield from paused(inflate(meta.compression, body, limits))
         except ProtocolError as error:
-            larger = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
-            return Fault(larger if error.limit else Reason.COMPRESSION, str(error))
+            return Fault(Reason.OVERSIZED if error.limit else Reason.COMPRESSION, str(error))
         fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
         if isinstance(fields, Fault):
             mended = yield from paused(json.mend(raw, fields, limits.event))
@@ -141,7 +140,7 @@ class RecordMaker(ABC, Generic[Item]):
         return BodyContent(raw, fields, MendedJson(raw, b""))
 
 
-PASSING: Final = frozenset((Reason.INFLATED_LIMIT, Reason.OVERSIZED, Reason.TOO_DEEP))
+PASSING: Final = frozenset((Reason.OVERSIZED, Reason.TOO_DEEP))
 """Reasons for which a sound message is no event: with other settings it would be one."""
 
 

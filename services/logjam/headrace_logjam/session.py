@@ -60,7 +60,7 @@ class _Question:
 
 @dataclass(slots=True, eq=False)
 class _Gathered:
-    """Messages that make one frame. `due`: when their senders stop waiting (monotonic). `heard`: how many have an answer."""
+    """Messages that make one frame. `due`: when their senders stop waiting (monotonic). `stored`: how many are stored."""
 
     key: bytes
     asked: bool
@@ -68,15 +68,14 @@ class _Gathered:
     messages: list[ProducerMessage] = field(default_factory=list)
     questions: list[_Question] = field(default_factory=list)
     size: int = 0
-    heard: int = 0
-    published: int = 0
+    stored: int = 0
     due: float = 0.0
     frame: MessagesFrame[ProducerMessage] | None = None
 
 
 def limits_of(limits: LogjamLimits) -> BodyLimits:
     """Returns the limits of an event, by the settings."""
-    return BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio, limits.depth)
+    return BodyLimits(min(limits.event_bytes, limits.inflated_bytes), limits.ratio, limits.depth)
 
 
 class ProducerSession(MessageSession):
@@ -131,18 +130,15 @@ class ProducerSession(MessageSession):
         if whole:
             del self._pending[ticket]
             stored = len(frame.items)
-        refused = frame.refused
-        if self._publish is not None:
-            for index in range(gathered.published, stored):
-                request = frame.items[index].request
-                if index not in refused and not request.problem:
-                    self._publish(request.frames, gathered.now_ms)
-            gathered.published = stored
-        for index in range(gathered.heard, min(stored, len(gathered.questions))):
-            question = gathered.questions[index]
-            question.answer = REFUSED if index in refused else ACCEPTED
-            self._due.append(question.route)
-        gathered.heard = max(gathered.heard, stored)
+        for index in range(gathered.stored, stored):
+            request, refused = frame.items[index].request, index in frame.refused
+            if self._publish is not None and not refused and not request.problem:
+                self._publish(request.frames, gathered.now_ms)
+            if gathered.asked:
+                question = gathered.questions[index]
+                question.answer = REFUSED if refused else ACCEPTED
+                self._due.append(question.route)
+        gathered.stored = max(gathered.stored, stored)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
@@ -166,12 +162,11 @@ class ProducerSession(MessageSession):
         return None
 
     def _leave_unanswered(self, gathered: _Gathered) -> None:
-        for question in gathered.questions[gathered.heard :]:
+        for question in gathered.questions[gathered.stored :]:
             if not question.over:  # else its route has begun again
                 for other in self._questions.pop(question.route, ()):
                     other.over = True
                     self._said(LATE)
-        gathered.heard = len(gathered.questions)
 
     # Messages to frames
 
@@ -218,7 +213,7 @@ class ProducerSession(MessageSession):
         """Returns now once something is gathered: messages read in one turn of the event loop belong together."""
         if self._gathered:
             return self._now
-        while self._waiting and self._waiting[0].heard >= len(self._waiting[0].questions):
+        while self._waiting and self._waiting[0].stored >= len(self._waiting[0].questions):
             self._waiting.popleft()
         return self._waiting[0].due if self._waiting else None
 

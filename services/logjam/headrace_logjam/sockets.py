@@ -15,7 +15,7 @@ from headrace_common.connection.messages import MessageConnection
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.sockets import address_of, bound_socket
-from headrace_common.operations.tasks import full_name, own_name
+from headrace_common.operations.tasks import own_name
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Peer
 from typing_extensions import override
@@ -43,8 +43,6 @@ AHEAD: Final = 384 << 10
 """Bytes of messages that one socket of producers hands on before Kafka has stored them: of small ones about 500. ZeroMQ takes the
 clients in turn, and read messages wait in one line. So about this much of others' goes before a client's.
 """
-
-_NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
 QUIET: Final = 1.0
 """Seconds without a message after which a stopping service reads no more."""
@@ -125,12 +123,6 @@ class BoundSocket(Endpoint):
         """Closes the socket. Messages that were sent still leave."""
 
 
-def host_name() -> str:
-    """Returns the host's full name; its short one where the resolver calls it localhost, as in a pod."""
-    name = full_name()
-    return own_name() if name.partition(".")[0] in _NO_NAMES else name
-
-
 class PubSocket(BoundSocket):
     """A socket for subscribers, which get what is stored."""
 
@@ -139,7 +131,7 @@ class PubSocket(BoundSocket):
     def __init__(self, around: SharedState) -> None:
         settings = around.settings.logjam
         super().__init__(around, settings.pub_port, "LOGJAM__PUB_PORT")
-        address = settings.pub_address or f"tcp://{host_name()}:{settings.pub_port}"
+        address = settings.pub_address or f"tcp://{own_name()}:{settings.pub_port}"
         self._publication = Publication(settings.device, address.encode())
         self._socket: zmq.Socket[bytes] | None = None
 

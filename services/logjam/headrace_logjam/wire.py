@@ -55,9 +55,6 @@ SNAPPY_RATIO: Final = 64 / 3
 LZ4_RATIO: Final = 255
 """A block inflates to at most its own length times this: a copy of 64 bytes takes 3, and 255 bytes at least 1."""
 
-INFLATED_BYTES: Final = "LIMITS__INFLATED_BYTES"
-EVENT_BYTES: Final = "LIMITS__EVENT_BYTES"
-
 _LENGTH: Final = struct.Struct(">I")
 _VISIBLE: Final = bytes(range(32, 128))
 _LZ4Error: Final = cast("type[Exception]", lz4.block.LZ4BlockError)
@@ -132,10 +129,9 @@ def compress(method: int, body: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Limits of a decoded body: LIMITS__EVENT_BYTES, LIMITS__INFLATED_BYTES, and the ratio and depth of `LimitSettings`."""
+    """Limits of a decoded body: its bytes, the less of LIMITS__EVENT_BYTES and LIMITS__INFLATED_BYTES, its ratio and depth."""
 
     event: int
-    inflated: int
     ratio: float
     depth: int
 
@@ -143,8 +139,8 @@ class BodyLimits:
 def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
     """Returns the JSON of a body; yields between steps. A length that it announces is judged before anything is allocated.
 
-    Raises `ProtocolError`: with `limit` set when it is larger than that setting allows, and then it may be sound; without
-    when it cannot be read.
+    Raises `ProtocolError`: with `limit` set when it is larger than allowed, and then it may be sound; without when it cannot be
+    read.
     """
     if method == _NONE:
         _fits(len(body), limits)
@@ -159,25 +155,16 @@ def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[None, Non
 
 
 def _fits(size: int, limits: BodyLimits) -> None:
-    if size > limits.inflated:
-        raise ProtocolError(f"a body of {size} bytes, LIMITS__INFLATED_BYTES {limits.inflated}", limit=INFLATED_BYTES)
     if size > limits.event:
-        raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit=EVENT_BYTES)
+        raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit="LIMITS__EVENT_BYTES")
 
 
 def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
-    """Inflates no more than an event may have, so the whole size stays unknown."""
-    most = min(limits.event, limits.inflated)
     pieces: list[bytes] = []
-    try:
-        for piece in inflate_stream(body, InflateLimits(most, limits.ratio)):
-            if pieces:
-                yield
-            pieces.append(piece)
-    except ProtocolError as error:
-        if error.limit == INFLATED_BYTES and most == limits.event:
-            raise ProtocolError(f"inflates beyond LIMITS__EVENT_BYTES ({most})", limit=EVENT_BYTES) from error
-        raise
+    for piece in inflate_stream(body, InflateLimits(limits.event, limits.ratio)):
+        if pieces:
+            yield
+        pieces.append(piece)
     return b"".join(pieces)
 
 

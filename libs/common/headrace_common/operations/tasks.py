@@ -78,11 +78,3 @@ def stops() -> Iterator[signal.Signals]:
 def own_name() -> str:
     """Returns the name of this machine as text that can be encoded; ``localhost`` where it has none."""
     return os.fsencode(socket.gethostname()).decode(errors="replace") or "localhost"
-
-
-def full_name() -> str:
-    """Returns its name with its domain, if the resolver knows that. May wait for the resolver."""
-    try:
-        return socket.getfqdn()
-    except UnicodeError:  # a name that the resolver does not take, such as one of 64 letters, which Linux does
-        return own_name()
