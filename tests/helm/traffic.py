@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace_cli.wire.connections import Tally
 from headrace_cli.wire.sending import run
-from headrace_cli.wire.source import ShopSource
+from headrace_cli.wire.source import ShopSource, shop_event
 from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.session.client import Answer
 from headrace_segment.wire import original as segment
@@ -29,7 +29,7 @@ PATIENCE = 20.0
 
 
 def shop(first: int, count: int) -> list[Any]:
-    return [ShopSource(count, first).event(number) for number in range(count)]
+    return [shop_event(number) for number in range(first, first + count)]
 
 
 class Stream:
@@ -96,11 +96,12 @@ class Request(ShopSource):
     """One event that is the same bytes however often it is sent, as a device's is. By its id it is known again."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(1, number)
-        self._own = {"request_id": str(number), "started_ms": time.time_ns() // 1_000_000}
+        super().__init__(1)
+        own = {"request_id": str(number), "started_ms": time.time_ns() // 1_000_000}
+        self._event = {**shop_event(number), **own}
 
-    def event(self, number: int) -> dict[str, Any]:
-        return {**super().event(number), **self._own}
+    async def take(self, most: int) -> list[Any]:
+        return [self._event for _ in self._next(1 - self.taken)]
 
 
 class Messages:

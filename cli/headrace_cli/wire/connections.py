@@ -26,7 +26,7 @@ _LOOK: Final = 0.1
 
 @dataclass
 class Tally:
-    """The outcome of a run. Times in seconds; `open`: frames that were sent and not acknowledged, by their numbers."""
+    """The outcome of a run. Times in seconds."""
 
     began: float = field(default_factory=time.monotonic)
     sent: int = 0
@@ -34,7 +34,6 @@ class Tally:
     frames: int = 0
     size: int = 0
     times: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
-    open: list[range] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
     took: float = 0.0
     complete: bool = False
@@ -64,10 +63,10 @@ class Tally:
 
 @dataclass
 class SentFrame:
-    """A frame that is not acknowledged as a whole: its events' numbers, when it was sent, and how far it is acknowledged."""
+    """A frame that is not acknowledged as a whole: its events, when it was sent, and how far it is acknowledged."""
 
     data: bytes
-    numbers: range
+    events: int
     at: float
     count: int = 0
 
@@ -98,7 +97,6 @@ class Connection:
         """Send until the source ends or `stop`, and wait for the answers. A failure is noted in the tally."""
         while await self._converse(stop):
             pass
-        self._tally.open += [each.numbers for each in self._waiting.values()]
 
     async def _converse(self, stop: asyncio.Event) -> bool:
         """Connect and talk. Return whether to do so again."""
@@ -134,16 +132,16 @@ class Connection:
         await channel.drain()
         while True:
             await self._room.acquire()
-            numbers = await self._source.take(self._batch)
-            if not numbers:
+            events = await self._source.take(self._batch)
+            if not events:
                 self._tally.complete = True
                 return
             name = self._client.made
-            frame = self._client.frame([self._source.event(number) for number in numbers])
+            frame = self._client.frame(events)
             if not self._waiting:
                 self._progress = time.monotonic()
-            self._waiting[name] = SentFrame(frame, numbers, time.monotonic())
-            self._tally.count(len(numbers), frame)
+            self._waiting[name] = SentFrame(frame, len(events), time.monotonic())
+            self._tally.count(len(events), frame)
             channel.write(frame)
             await channel.drain()
 
@@ -186,7 +184,7 @@ class Connection:
             frame.count, self._progress = answer.count, now
         if answer.whole:
             del self._waiting[answer.frame]
-            self._tally.acknowledged += len(frame.numbers)
+            self._tally.acknowledged += frame.events
             self._tally.times.append(now - frame.at)
             self._room.release()
 

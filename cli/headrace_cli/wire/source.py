@@ -23,6 +23,9 @@ _READ: Final = 64 << 10
 _TICK: Final = 0.02
 
 
+Event = Mapping[str, Any]
+
+
 class EventSource(ABC):
     """Events, numbered from 0. Each has ``{"headrace": {"run": …, "n": …}}``, by which it is found again."""
 
@@ -35,14 +38,10 @@ class EventSource(ABC):
         """Why it ended early; empty if it did not."""
 
     @abstractmethod
-    async def take(self, most: int) -> range:
-        """Return the numbers of the next events, at most `most`; waits for the first. Empty after the last."""
+    async def take(self, most: int) -> list[Event]:
+        """Return the next events, at most `most`; waits for the first. Empty after the last."""
 
-    @abstractmethod
-    def event(self, number: int) -> Mapping[str, Any]:
-        """Return the event of a number that was taken. It is asked for once."""
-
-    def _mark(self, number: int) -> Mapping[str, Any]:
+    def _mark(self, number: int) -> Event:
         return {"headrace": {"run": self.run, "n": number}}
 
     def _next(self, count: int) -> range:
@@ -61,18 +60,18 @@ class RateSource(EventSource):
         self._began: float | None = None
         self._lock = asyncio.Lock()
 
-    async def take(self, most: int) -> range:
+    async def take(self, most: int) -> list[Event]:
         async with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
             while self.taken < self._total:
                 due = min(self._total, 1 + int((time.monotonic() - self._began) * self._rate))
                 if due > self.taken:
-                    return self._next(min(most, due - self.taken))
+                    return [self._event(number) for number in self._next(min(most, due - self.taken))]
                 await asyncio.sleep(max(_TICK, self._began + self.taken / self._rate - time.monotonic()))
-            return range(0)
+            return []
 
-    def event(self, number: int) -> Mapping[str, Any]:
+    def _event(self, number: int) -> Event:
         text = f"event {number} "
         plain = {"message": text, **self._mark(number)}
         return {**plain, "message": text + "x" * (self._size - len(orjson.dumps(plain)))}
@@ -82,26 +81,27 @@ _LEVELS: Final = ("info", "info", "info", "warn", "error")
 _PATHS: Final = ("/", "/login", "/cart", "/checkout", "/search", "/api/v1/orders")
 
 
+def shop_event(number: int) -> dict[str, Any]:
+    """Return an event of a web shop's log. It has no mark."""
+    return {
+        "n": number,
+        "level": _LEVELS[number % len(_LEVELS)],
+        "path": _PATHS[number % len(_PATHS)],
+        "ms": number * 7919 % 1000,
+        "message": f"request {number} served",
+    }
+
+
 class ShopSource(EventSource):
-    """The log of a web shop: `total` events, as fast as they are taken, numbered from `first`. They have no mark."""
+    """The log of a web shop: `total` events, as fast as they are taken, numbered from `first`."""
 
     def __init__(self, total: int, first: int = 0) -> None:
         super().__init__()
         self._total = total
         self._first = first
 
-    async def take(self, most: int) -> range:
-        return self._next(min(most, self._total - self.taken))
-
-    def event(self, number: int) -> Mapping[str, Any]:
-        n = self._first + number
-        return {
-            "n": n,
-            "level": _LEVELS[n % len(_LEVELS)],
-            "path": _PATHS[n % len(_PATHS)],
-            "ms": n * 7919 % 1000,
-            "message": f"request {n} served",
-        }
+    async def take(self, most: int) -> list[Event]:
+        return [shop_event(self._first + number) for number in self._next(min(most, self._total - self.taken))]
 
 
 class LineSource(EventSource):
@@ -113,7 +113,6 @@ class LineSource(EventSource):
         self._stream = stream
         self._pieces: asyncio.Queue[list[bytes] | None] = asyncio.Queue(QUEUED)
         self._ready: deque[bytes] = deque()
-        self._kept: dict[int, bytes] = {}
         self._lock = asyncio.Lock()
         self._reading: threading.Thread | None = None
         self._over = False
@@ -131,7 +130,7 @@ class LineSource(EventSource):
         except (RuntimeError, asyncio.CancelledError):  # the loop has ended
             return
 
-    async def take(self, most: int) -> range:
+    async def take(self, most: int) -> list[Event]:
         async with self._lock:
             if self._reading is None:
                 loop = asyncio.get_running_loop()
@@ -142,19 +141,15 @@ class LineSource(EventSource):
                 self._over = piece is None
                 self._ready += piece or ()
             numbers = self._next(min(most, len(self._ready)))
-            for number in numbers:
-                self._kept[number] = self._ready.popleft()
-            return numbers
+            return [{**_event(self._ready.popleft()), **self._mark(number)} for number in numbers]
 
-    def event(self, number: int) -> Mapping[str, Any]:
-        line = self._kept.pop(number)
-        try:
-            given = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            given = None
-        if not isinstance(given, dict):
-            given = {"message": line.decode("utf-8", "replace")}
-        return {**given, **self._mark(number)}
+
+def _event(line: bytes) -> Event:
+    try:
+        given = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        given = None
+    return given if isinstance(given, dict) else {"message": line.decode("utf-8", "replace")}
 
 
 def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
