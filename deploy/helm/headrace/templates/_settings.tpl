@@ -20,33 +20,12 @@
 {{- if and $kafka.enabled (or $settings.bootstrap_servers (include "headrace.kafka.secrets" .) (ne $protocol "PLAINTEXT")) -}}
 {{- fail "kafka.enabled is true: the development broker has no login and no TLS. Set kafka.enabled to false to use your own brokers." -}}
 {{- end -}}
-{{- range $name := list "certificate" "ca" -}}
-{{- if and (get $kafka $name).existingSecret (not (hasSuffix "SSL" $protocol)) -}}
-{{- fail (printf "kafka.%s.existingSecret needs kafka.settings.security_protocol SSL or SASL_SSL, not %s." $name $protocol) -}}
-{{- end -}}
-{{- end -}}
-{{- if and $kafka.sasl.existingSecret (not (hasPrefix "SASL" $protocol)) -}}
-{{- fail (printf "kafka.sasl.existingSecret needs kafka.settings.security_protocol SASL_SSL or SASL_PLAINTEXT, not %s." $protocol) -}}
-{{- end -}}
 {{- if and (not $kafka.enabled) (not $settings.bootstrap_servers) -}}
 {{- fail "kafka.settings.bootstrap_servers is missing: with kafka.enabled false, say where your own brokers are." -}}
 {{- end -}}
-{{- range splitList "," (default "k:1" $settings.bootstrap_servers) -}}
-{{- if not (regexMatch "^[^:]+:[0-9]+$|^\\[.+\\]:[0-9]+$" (trim .)) }}{{ fail (printf "kafka.settings.bootstrap_servers: %s is not HOST:PORT." .) }}{{ end -}}
-{{- end -}}
 {{- $byToken := and (hasPrefix "SASL" $protocol) (eq (default "" $settings.sasl_mechanism) "OAUTHBEARER") -}}
-{{- if and $byToken (not (and $kafka.oauth.existingSecret $settings.oauth_endpoint)) -}}
-{{- fail "OAUTHBEARER needs kafka.oauth.existingSecret (client id and client secret) and kafka.settings.oauth_endpoint." -}}
-{{- end -}}
 {{- if and (or $kafka.oauth.existingSecret $kafka.oauth.ca.existingSecret) (not $byToken) -}}
 {{- fail "kafka.oauth needs kafka.settings: a SASL security_protocol and sasl_mechanism OAUTHBEARER." -}}
-{{- end -}}
-{{- $byIam := and (hasPrefix "SASL" $protocol) (eq (default "" $settings.sasl_mechanism) "AWS_MSK_IAM") -}}
-{{- if and $byIam (ne $protocol "SASL_SSL") -}}
-{{- fail (printf "AWS_MSK_IAM needs kafka.settings.security_protocol SASL_SSL, not %s." $protocol) -}}
-{{- end -}}
-{{- if and (hasPrefix "SASL" $protocol) (not $byToken) (not $byIam) (not $kafka.sasl.existingSecret) -}}
-{{- fail (printf "kafka.sasl.existingSecret is missing: security_protocol %s needs a user name and a password." $protocol) -}}
 {{- end -}}
 {{- if $kafka.enabled -}}
 {{- $_ := set $settings "bootstrap_servers" (printf "%s-kafka:9092" (include "headrace.fullname" .)) -}}
