@@ -16,8 +16,8 @@ import typer
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import Topic, describe
 from headrace_common.kafka.producer import Producer
-from headrace_common.kafka.record_batch import BatchBuilder, builder_of
-from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.kafka.record_batch import builder_of
+from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 from headrace_common.record.contract import EventHeader, Reason, RecordFault
@@ -197,31 +197,19 @@ async def _publish(
     refused: Counter[str] = Counter()
     deadline, now_ms = asyncio.get_running_loop().time() + settings.ack_deadline, time.time_ns() // 1_000_000
 
-    async def store(where: TopicPartition, waiting: Sequence[PublishedEvent], batch: BatchBuilder) -> None:
-        """Stores events; one by one where Kafka refuses them together."""
-        try:
-            await producer.store(where, batch, deadline)
-        except DeliveryError as error:
-            if error.policy is not DeliveryPolicy.POISON or len(waiting) == 1:
-                refused[str(error)] += len(waiting)
-                return
-            for event in waiting:
-                await store(where, [event], builder_of([(encode(event.value, event.headers), now_ms)]))
-
-    async def store_all(partition: int, waiting: Sequence[PublishedEvent]) -> None:
-        """Stores the events of a partition in order, in batches that its topic takes."""
-        first, batch = 0, BatchBuilder()
-        for at, event in enumerate(waiting):
-            record = encode(event.value, event.headers)
-            if not batch.add(record, now_ms, topic.batch_bytes(settings.batch_bytes)):
-                await store(TopicPartition(topic.name, partition), waiting[first:at], batch)
-                first, batch = at, builder_of([(record, now_ms)])
-        await store(TopicPartition(topic.name, partition), waiting[first:], batch)
+    async def store(partition: int, waiting: Sequence[PublishedEvent]) -> None:
+        """Stores events in order, each by itself, so that one which Kafka refuses harms no other."""
+        for event in waiting:
+            batch = builder_of([(encode(event.value, event.headers), now_ms)])
+            try:
+                await producer.store(TopicPartition(topic.name, partition), batch, deadline)
+            except DeliveryError as error:
+                refused[str(error)] += 1
 
     by_partition: defaultdict[int, list[PublishedEvent]] = defaultdict(list)
     for event in events:
         by_partition[crc32(dict(event.headers)[_SOURCE]) % topic.partitions].append(event)
-    await asyncio.gather(*(store_all(partition, found) for partition, found in by_partition.items()))
+    await asyncio.gather(*(store(partition, found) for partition, found in by_partition.items()))
     return refused
 
 
