@@ -65,7 +65,7 @@ def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> N
 
 @pytest.mark.parametrize("rate", RATES)
 def test_the_bounds_hold_in_a_simulated_day(rate: int) -> None:
-    """Of docs/lake-operate.md. Thirty days are in benchmarks/results/merging.md."""
+    """Of docs/lake-operate.md."""
     days = Days(rate)
     days.run()
     assert days.written / days.landed <= 2.2
