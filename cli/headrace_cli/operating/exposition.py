@@ -20,8 +20,6 @@ from headrace_cli.stack.state import StateFolder
 SECONDS: Final = 3.0
 """Time that a part has for each answer."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-READY_EVERY: Final = 6
-"""Only each sixth look asks `/readyz`, too, while the answer is that it is ready: it costs a third of `/metrics`."""
 MOST: Final = 500
 """Most processes."""
 _DNS: Final = re.compile(r"dns://([A-Za-z0-9.-]+):([0-9]{1,5})")
@@ -129,8 +127,6 @@ class Scraper:
         self._session: aiohttp.ClientSession | None = None
         self._latest: dict[str, Scrape] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._ready: dict[str, Answer] = {}
-        self._count = 0
 
     async def look(self, parts: Parts, seconds: float) -> list[Scrape]:
         """Ask all of them, for at most `seconds`."""
@@ -140,7 +136,6 @@ class Scraper:
                 connector=aiohttp.TCPConnector(limit=0),
                 trust_env=False,  # a proxy reaches neither this machine nor a cluster
             )
-        self._count += 1
         for service, url in parts:
             if url not in self._asking:
                 task = asyncio.create_task(self._ask(service, url))
@@ -150,20 +145,12 @@ class Scraper:
         if waited_for:
             await asyncio.wait(waited_for, timeout=seconds)
         urls = {url for _, url in parts}
-        for known in (self._latest, self._ready):
-            for url in [url for url in known if url not in urls]:
-                del known[url]
+        self._latest = {url: known for url, known in self._latest.items() if url in urls}
         return [self._latest[url] for url in dict.fromkeys(url for _, url in parts) if url in self._latest]
 
     async def _ask(self, service: str, url: str) -> None:
-        metrics = await self._get(f"{url}/metrics")
-        at = monotonic()
-        ready = self._ready.get(url, (0, ""))
-        if metrics[0] == 200 and (ready[0] != 200 or self._count % READY_EVERY == 0):
-            ready = self._ready[url] = await self._get(f"{url}/readyz")
-        elif metrics[0] != 200:
-            self._ready.pop(url, None)
-        self._latest[url] = read(service, url, at, metrics, ready)
+        metrics, ready = await asyncio.gather(self._get(f"{url}/metrics"), self._get(f"{url}/readyz"))
+        self._latest[url] = read(service, url, monotonic(), metrics, ready)
 
     async def _get(self, url: str) -> Answer:
         assert self._session is not None
