@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-import orjson
 import pytest
 from headrace_common.operations.errors import ProtocolError
 
-from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, pack, session
+from tests.forward.driving import NOW_MS, TIME, Seen, ack, every_way, pack, session
 from tests.fuzz.chance import flat
 from tests.fuzz.subjects import made
 from tests.tiers import sized
@@ -95,7 +94,6 @@ def test_a_chunk_that_names_nothing_goes_to_quarantine_unanswered(chunk: bytes) 
     "value", [NO_TIMESTAMP, deep(70), nested_keys(40), pack("\udcff"), b"\xcb\x7f\xf8\0\0\0\0\0\0"]
 )
 def test_an_entry_is_quarantined_whatever_else_the_option_holds(value: bytes) -> None:
-    """The option goes along as JSON: where it has none, the entry still goes."""
     option = b"\x82\xa5chunk\xa1c\xa1x" + value
     outcome = every_way(b"\x94" + pack("t") + pack(TIME) + pack("no map") + option)
     (reject,) = outcome.rejects
@@ -133,16 +131,6 @@ def test_a_time_that_is_none_is_quarantined_with_its_entry(time: bytes, record: 
     assert reject.raw == bad
     assert reject.reason.value in ("bad_time", "bad_record")
     assert outcome.replies == [ack("c")]
-
-
-@pytest.mark.parametrize(("filler", "told"), [(100, 3), (10_000, 0)])
-def test_a_long_option_goes_with_no_reject(filler: int, told: int) -> None:
-    option = {"chunk": "c", "filler": "x" * filler}
-    rejects = drive([pack(["t", [1, 2, 3], option])]).rejects
-    found = [orjson.loads(reject.attributes) for reject in rejects]
-    assert [each["index"] for each in found] == [0, 1, 2]
-    assert [each.get("option") for each in found] == [option] * told + [None] * (3 - told)
-    assert all(each["tag"] == "t" and each["chunk"] == "c" for each in found)
 
 
 def test_every_frame_can_be_spoiled_and_comes_back_whole() -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import math
-import struct
 from typing import Any
 
 import pytest
 from headrace_common.record.transcoding import MOST_KEYS, Transcoder
 from headrace_forward.entries.values import write_ext
 
-from tests.forward.driving import NOW_MS, TIME, Seen, every_way, message, pack, parts_of, session
-
-NAN = struct.pack(">d", math.nan)
+from tests.forward.driving import NOW_MS, Seen, every_way, message, pack, parts_of, session
 
 
 def event_of(record: bytes, **limits: Any) -> Seen:
@@ -24,33 +19,6 @@ def event_of(record: bytes, **limits: Any) -> Seen:
 
 def entry(key: bytes, value: bytes) -> bytes:
     return b"\x81" + key + value
-
-
-ODD = {
-    "nan": (entry(b"\xa1a", b"\xcb" + NAN), '{"a":"NaN"}', "numbers"),
-    "nan of 32 bits": (entry(b"\xa1a", b"\xca" + struct.pack(">f", math.nan)), '{"a":"NaN"}', "numbers"),
-    "infinity": (entry(b"\xa1a", b"\xcb" + struct.pack(">d", math.inf)), '{"a":"Infinity"}', "numbers"),
-    "minus infinity": (entry(b"\xa1a", b"\xcb" + struct.pack(">d", -math.inf)), '{"a":"-Infinity"}', "numbers"),
-    "integer key": (entry(b"\x07", b"\x01"), '{"7":1}', "other_keys"),
-    "binary key": (entry(b"\xc4\x01\xff", b"\x01"), '{"$bin:/w==":1}', "other_keys"),
-    "nil as a key": (entry(b"\xc0", b"\x01"), '{"null":1}', "other_keys"),
-    "float as a key": (entry(b"\xcb" + struct.pack(">d", 1.5), b"\x01"), '{"1.5":1}', "other_keys"),
-    "ext as a key": (entry(b"\xd4\x05a", b"\x01"), '{"{\\"$ext\\":[5,\\"YQ==\\"]}":1}', "other_keys"),
-    "repeated key": (b"\x83\xa1a\x01\xa1b\x02\xc4\x01a\x03", '{"a":1,"b":2,"a":3}', "repeated_keys"),
-    "Latin-1": (entry(b"\xa1\xe9", b"\xa1\xff"), '{"é":"ÿ"}', "invalid_utf8"),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("within", [False, True])
-def test_what_json_cannot_hold_is_kept_as_it_came(name: str, within: bool) -> None:
-    record, text, note = ODD[name]
-    if within:
-        record, text = entry(b"\xa1x", b"\x91" + record), f'{{"x":[{text}]}}'
-    event = event_of(record)
-    assert event.value.decode() == text
-    assert event.attributes["notes"] == [note]
-    assert base64.b64decode(event.attributes["raw"]) == b"\x92" + pack(TIME) + record
 
 
 def test_of_many_keys_none_are_compared() -> None:

@@ -24,13 +24,14 @@ from typing_extensions import override
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import EntryBuilder
-from headrace_forward.entries.option import DEPTH, Option
+from headrace_forward.entries.option import Option
 from headrace_forward.events.message import MessageFrame
 
 FIRST: Final = b"[{"
 """First bytes of a connection that speaks JSON. No msgpack message begins with them."""
 PIECE: Final = 4 << 10  # bytes that are searched for the end of a message at once
 DEEPEST: Final = 512  # open brackets that the decoder follows; a JSON reader follows as many
+OPTION_DEPTH: Final = 64  # nesting of an option
 STEPS: Final = 1024  # brackets, commas and texts between two pauses: about half a millisecond
 
 _BETWEEN: Final = re.compile(rb"(?:[ \t\r\n]++|null)*+")
@@ -136,12 +137,12 @@ def read_option(message: JsonMessage, most: int) -> Option:
     raw = bytes(message.elements[2 if message.listed else 3])
     if raw in (b"", b"null"):
         return Option()
-    asked = Fault(Reason.OVERSIZED, "too large") if len(raw) > most else JsonObject(_Map, DEPTH).read(raw)
+    asked = Fault(Reason.OVERSIZED, "too large") if len(raw) > most else JsonObject(_Map, OPTION_DEPTH).read(raw)
     if isinstance(asked, Fault):
         return Option(problem=f"the option: {asked.detail}")
     if asked.chunk is None:
-        return Option(text=raw)
-    return Option(chunk=str(asked.chunk).encode(), reply=b'{"ack":%b}' % msgspec.json.encode(asked.chunk), text=raw)
+        return Option()
+    return Option(chunk=str(asked.chunk).encode(), reply=b'{"ack":%b}' % msgspec.json.encode(asked.chunk))
 
 
 class JsonFrame(MessageFrame):

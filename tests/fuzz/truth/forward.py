@@ -180,11 +180,10 @@ def message(
     about = {} if chunk is None else {"chunk": plain(rendered("17" if chunk == 17 else chunk, set()))}
     about |= {} if tag else {"tag": ""}
     content = chunk if isinstance(chunk, bytes) else str(chunk).encode()
-    kept = plain(rendered(as_pairs(option), set()))
     ids = named(b"forward", tag.encode(), content, body)[:26]
     for index, (raw, body_, notes, time, whole, reason) in enumerate(entries):
         own = RANDOM if not names or (is_hash and whole and not reason) else f"{ids}{index:08x}"
-        noted = about | ({"tag": tag, "option": kept, "index": index} if reason else notes)
+        noted = about | ({"tag": tag, "index": index} if reason else notes)
         stored = "" if reason else time
         found.parts.append(Part(raw if reason else body_, own, tag or "-", source("forward"), stored, noted, reason))
 
@@ -214,7 +213,7 @@ def in_json(s: Chance) -> Told:
         for index, (record, _, stored, whole, notes) in enumerate(entries):
             reason = record.reason or ("" if stored else "bad_time")
             own = RANDOM if chunk is None or (whole and len(chunk) == 32 and not reason) else f"{ids}{index:08x}"
-            noted = about | ({"tag": "é", "option": about, "index": index} if reason else notes | record.note)
+            noted = about | ({"tag": "é", "index": index} if reason else notes | record.note)
             body_, time = (texts[index], "") if reason else (record.body, stored)
             found.parts.append(Part(body_, own, "é", source("forward"), time, noted, reason))
     return found

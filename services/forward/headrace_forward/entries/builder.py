@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,7 +67,7 @@ _EMPTY_MAPS: Final = (b"\x80", b"\xde\0\0", b"\xdf\0\0\0\0")
 class EntryBuilder:
     """Builds the parts of one message's entries.
 
-    `attributes`: the message's own, as JSON, or empty; `about` makes those that go with an entry's raw bytes, so that it can be
+    `attributes`: the message's own, as JSON, or empty; `about`: those that go with an entry's raw bytes, so that it can be
     decoded again.
     """
 
@@ -75,7 +75,7 @@ class EntryBuilder:
     ids: MessageIds
     received_ms: int
     attributes: bytes
-    about: Callable[[], dict[str, Any]]
+    about: dict[str, Any]
     event_bytes: int
     depth: int
 
@@ -145,7 +145,7 @@ class EntryBuilder:
 
     def tail(self, raw: Bytes, index: int, reason: Reason, detail: str) -> Part:
         """Returns the entries from `index` on, as one reject."""
-        attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
+        attributes = orjson.dumps({**self.about, Attribute.INDEX.value: index})
         return self.envelope.reject(reason, detail, bytes(raw), self.ids.of(index), attributes)
 
     def _carefully(self, raw: memoryview, index: int) -> Generator[Pause, None, Part]:

@@ -6,14 +6,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace_forward.entries.values import to_json, unpack
+from headrace_forward.entries.values import unpack
 from headrace_forward.kinds import KINDS, MAP, NIL, TEXTS, MsgpackKind, content
 from headrace_forward.wire import ACK_KEY, ForwardMessage
 
 NOTHING: Final = b"\x80"
-
-DEPTH: Final = 64
-"""Deepest nesting of an option that is kept with a reject."""
 
 
 class _Asked(msgspec.Struct):
@@ -33,8 +30,8 @@ class Option(NamedTuple):
 
     `chunk`: the chunk's content; `reply`: its acknowledgement, in which the chunk is encoded as received (both None: the client
     asks for none);
-    `metadata`: in Message mode the event's, encoded, unless it is empty (Fluent Bit has no other place for it there); `raw`:
-    the whole map; `problem`: why the option is invalid; `text`: the whole map of a message that is JSON.
+    `metadata`: in Message mode the event's, encoded, unless it is empty (Fluent Bit has no other place for it there);
+    `problem`: why the option is invalid.
     """
 
     chunk: bytes | None = None
@@ -42,16 +39,7 @@ class Option(NamedTuple):
     compressed: str | None = None
     signal: int = 0
     metadata: bytes | None = None
-    raw: bytes = NOTHING
     problem: str | None = None
-    text: bytes = b""
-
-    def json(self) -> bytes:
-        """Returns the whole map as JSON; ``null`` if it is nested too deep."""
-        try:
-            return self.text or to_json(self.raw, DEPTH)
-        except ValueError:
-            return b"null"
 
 
 NONE: Final = Option()
@@ -65,14 +53,14 @@ def read(message: ForwardMessage) -> Option:
     try:
         asked = _decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Option(raw=raw, problem="the option is not a map, or a key of it is no text")
+        return Option(problem="the option is not a map, or a key of it is no text")
     reply, chunk = bytes(asked.chunk), None
     if KINDS[reply[0]] in TEXTS:
         chunk = content(reply)
     elif (number := _integer(reply)) is not None:
         chunk = b"%d" % number
     elif KINDS[reply[0]] is not NIL:
-        return Option(raw=raw, problem="the chunk is neither a str, a bin nor an integer")
+        return Option(problem="the chunk is neither a str, a bin nor an integer")
     claim = bytes(asked.compressed)
     compressed = None if claim == b"\xc0" else content(claim).decode("utf-8", "replace")
     metadata = bytes(asked.metadata)
@@ -83,7 +71,6 @@ def read(message: ForwardMessage) -> Option:
         compressed,
         _integer(bytes(asked.fluent_signal)) or 0,
         kept,
-        raw,
     )
 
 

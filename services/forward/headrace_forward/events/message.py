@@ -24,9 +24,6 @@ from headrace_forward.events.origin import Origin
 from headrace_forward.kinds import ARRAY, KINDS, Bytes, content
 from headrace_forward.wire import ForwardMessage
 
-LONGEST_OPTION: Final = 256
-"""Longest option that goes with each reject of its message: there may be a hundred thousand of them."""
-
 OVERHEAD: Final = 512
 """Bytes of memory that a message takes beyond its own."""
 
@@ -131,18 +128,12 @@ class MessageFrame(Frame):
         attributes = self._with_chunk(attributes)
         encoded = bytes(memoryview(orjson.dumps(attributes))) if attributes else b""  # what orjson returns takes 4 KB
 
-        def about() -> dict[str, Any]:
-            option: dict[str, Any] = {}
-            if len(self._option.text or self._option.raw) <= LONGEST_OPTION:
-                option[ForwardAttribute.OPTION.value] = orjson.Fragment(self._option.json())
-            return {ForwardAttribute.TAG.value: tag, **attributes, **option}
-
         return EntryBuilder(
             self._origin.envelope(tag),
             ids,
             self.received_ms,
             encoded,
-            about,
+            {ForwardAttribute.TAG.value: tag, **attributes},
             self._limits.event_bytes,
             self._limits.depth,
         )

@@ -1,65 +1,20 @@
-"""What TCP receivers share, tested with Forward: LIMITS__CONNECTIONS, and several processes on one port."""
+"""Several processes of one receiver on one port, which all TCP receivers share, tested with Forward."""
 
 from __future__ import annotations
 
-import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgpack
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.receiver import Receiver, Receivers
+from tests.contract.receiver import Receiver
 from tests.contract.topic import events
-from tests.contract.waiting import PATIENCE
 from tests.forward.speaking import send
 
 pytestmark = pytest.mark.kafka
-
-MOST = 3
-
-
-@contextmanager
-def from_address(receiver: Receiver, address: str, head: bytes = b"") -> Iterator[socket.socket]:
-    """A connection from an address of this machine's own network, 127.0.0.0/8."""
-    with socket.create_connection(receiver.address, PATIENCE, source_address=(address, 0)) as client:
-        client.sendall(head)
-        yield client
-
-
-def acknowledged(client: socket.socket) -> bool:
-    """Whether it is served; False: it was closed."""
-    try:
-        client.sendall(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
-        return bool(client.recv(100))
-    except ConnectionError:
-        return False
-
-
-async def hit(receiver: Receiver, limit: str, times: int) -> None:
-    await receiver.shows(times, "limit_hits_total", limit=limit)
-
-
-async def test_a_crowd_makes_way(start: Receivers) -> None:
-    receiver = await start(limits={"connections": MOST})
-    with from_address(receiver, "127.0.0.2") as client, ExitStack() as crowd:
-        assert acknowledged(client)
-        silent = [crowd.enter_context(from_address(receiver, "127.0.0.2")) for _ in range(4 * MOST)]
-        await receiver.shows(3 * MOST + 1, "limit_hits_total", limit="LIMITS__CONNECTIONS")  # for each other
-        with from_address(receiver, "127.0.0.2") as newcomer:
-            assert acknowledged(newcomer)
-        assert silent[0].recv(1) == b""
-    await receiver.shows(0, "connections")
-    receiver.signal(signal.SIGTERM)
-    assert await receiver.ended() == 0
-    assert not receiver.lines("connections cut")
-
-
-# Several processes of one receiver on one port
 
 BOTH = 500
 """Connections until both processes have one: the kernel deals them out by a hash of the client's port. That all go to one is
