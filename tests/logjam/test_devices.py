@@ -93,9 +93,6 @@ class Device:
         while await self._socket.poll(0):
             await self.comes()
 
-    def skip(self, count: int = 1) -> None:
-        self.sequence += count
-
     async def send(self, count: int = 1, size: int = 0, **more: Any) -> None:
         for _ in range(count):
             self.sequence += 1
@@ -103,10 +100,6 @@ class Device:
             body = {"mark": self.mark, "n": self.sequence, "text": "x" * size, **more}
             meta: dict[str, Any] = {"device": self._number, "sequence": self.sequence, "created_ms": self.clock}
             await self._socket.send_multipart(event(body, **meta))
-
-    async def say(self, frames: list[bytes]) -> None:
-        """What it likes."""
-        await self._socket.send_multipart(frames)
 
     async def beat(self) -> None:
         self.sequence += 1
@@ -155,36 +148,6 @@ async def reaches(topics: KafkaSettings, last: int, device: int = 7, made: int =
         return records if last in numbers and set(range(first, last + 1)) <= numbers | gone else None
 
     return await until(there, f"device {device}: number {last} is there")
-
-
-@pytest.mark.long
-async def test_losses_are_the_same_through_stops_and_kills(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
-) -> None:
-    """Each number is stored or said to be lost, and not both: with two processes more."""
-    device = Device(context)
-    device.skip(1000)
-    for ends in ("drains", "kill", "drains"):
-        receiver = consumer(topics, next(folders), {"one": device})
-        await receiver.start()
-        try:
-            await device.joined()
-            await device.send(200)
-            await until(lambda receiver=receiver: receiver.metric("events_stored_total"), "they come")
-            await device.send(20)
-            if ends == "drains":
-                await reaches(topics, device.sequence)
-                await receiver.drains()
-        finally:
-            receiver.kill()
-        await device.left()
-        await device.send(30)  # to nobody
-    records = await events(topics)
-    there, gone = stored(records), {number for start, end in lost(records) for number in range(start, end)}
-    assert min(there) == 1001, "what was before us is no loss"
-    assert there | gone == set(range(1001, max(there) + 1))
-    assert not there & gone
-    assert {*range(1221, 1251), *range(1471, 1501)} <= gone
 
 
 OUTAGE = sized(2, 6, 20)

@@ -20,7 +20,7 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     from headrace_common.service.parts import Parts
 
     from headrace_logjam.access import Access, Context, CurvePair
-    from headrace_logjam.devices.endpoints import Subscriptions
+    from headrace_logjam.devices.endpoints import Subscription
     from headrace_logjam.peers import Doors
     from headrace_logjam.sockets import BoundSocket, ProducerSocket, PubSocket, SharedState, Sockets
 
@@ -36,7 +36,9 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
         sockets.append(ProducerSocket(around, logjam.pull_port, pub, answers=False))
     if pub is not None:
         sockets.append(pub)
-    return Parts(sockets, Sockets(around, sockets, Subscriptions(runtime, metrics, context, keys)))
+    endpoints = logjam.endpoints.items()
+    subscriptions = [Subscription(runtime, metrics, context, keys, *each) for each in endpoints]
+    return Parts(sockets, Sockets(around, sockets, subscriptions))
 
 
 PROTOCOL: Final = Protocol(

@@ -21,7 +21,7 @@ from headrace_common.session.interface import Peer
 from typing_extensions import override
 
 from headrace_logjam.access import DOMAIN, Access, Context, CurvePair
-from headrace_logjam.devices.endpoints import Subscriptions
+from headrace_logjam.devices.endpoints import Subscription
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
@@ -227,7 +227,9 @@ class ProducerSocket(BoundSocket):
 class Sockets(OwnParts):
     """Opens access, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store."""
 
-    def __init__(self, around: SharedState, sockets: Sequence[BoundSocket], subscriptions: Subscriptions) -> None:
+    def __init__(
+        self, around: SharedState, sockets: Sequence[BoundSocket], subscriptions: Sequence[Subscription]
+    ) -> None:
         self._around = around
         self._sockets = sockets
         self._subscriptions = subscriptions
@@ -241,13 +243,15 @@ class Sockets(OwnParts):
             )
         self._around.access.start()
         self._around.runtime.tasks.start(self._around.doors.watch(), "peers")
-        self._subscriptions.start()
+        for each in self._subscriptions:
+            each.start()
 
     @override
     async def stop(self) -> None:
-        for each in self._sockets:
-            each.end()
-        self._subscriptions.stop()
+        for bound in self._sockets:
+            bound.end()
+        for subscription in self._subscriptions:
+            subscription.end()
         self._around.doors.close()
         self._around.access.stop()
         await asyncio.to_thread(self._around.context.term)

@@ -50,9 +50,9 @@ class Subscription:
         self.name = name
         self._address = address
         self._read = ReadSocket(routed=False, reads=self._reads)
-        self._session: ConsumerSession | None = None
-        self._connection: MessageConnection | None = None
-        self._monitor: zmq.Socket[bytes] | None = None
+        self._session: ConsumerSession  # from `start` on, as the others
+        self._connection: MessageConnection
+        self._monitor: zmq.Socket[bytes]
 
     def _connect(self) -> zmq.Socket[bytes]:
         settings = self._runtime.settings
@@ -83,42 +83,36 @@ class Subscription:
         runtime, settings, made = self._runtime, self._runtime.settings, self._connect()
         lost = self._metrics.lost_messages.labels(self.name)
         consumer = settings.logjam.consumer or own_name()
-        self._session = session = ConsumerSession(
-            self.name, consumer, limits_of(settings.limits), lost.inc, self._is_doubled
-        )
-        self._connection = connection = MessageConnection(
-            runtime.receiver, Peer(self._address, 0, self.name), session, self._read
-        )
-        self._read.open(made, connection)
-        runtime.tasks.start(self._watch(connection), f"endpoint {self.name}")
+        self._session = ConsumerSession(self.name, consumer, limits_of(settings.limits), lost.inc, self._is_doubled)
+        peer = Peer(self._address, 0, self.name)
+        self._connection = MessageConnection(runtime.receiver, peer, self._session, self._read)
+        self._read.open(made, self._connection)
+        runtime.tasks.start(self._watch(), f"endpoint {self.name}")
 
     def end(self) -> None:
-        """Closes the socket."""
-        if self._monitor is not None:
-            self._monitor.close()
-            self._monitor = None
+        """Closes the socket: nothing is pending."""
         self._read.end()
+        self._monitor.close()
 
     def _reads(self, messages: int) -> None:
-        session, connection = self._session, self._connection
-        if session is not None and connection is not None:
-            session.read(ended=self._disconnected(), empty=not messages and not connection.is_behind())
+        self._session.read(ended=self._disconnected(), empty=not messages and not self._connection.is_behind())
 
     def _disconnected(self) -> bool:
         """Returns whether a connection has ended since the last call."""
         ended = False
         with contextlib.suppress(zmq.Again):
-            while self._monitor is not None:
+            while True:
                 self._monitor.recv_multipart(zmq.NOBLOCK)
                 ended = True
         return ended
 
-    async def _watch(self, connection: MessageConnection) -> None:
+    async def _watch(self) -> None:
         """Says so while nothing comes, until the connection has ended."""
-        while not connection.closed.is_set():
+        closed = self._connection.closed
+        while not closed.is_set():
             began = asyncio.get_running_loop().time()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(connection.closed.wait(), SILENCE)
+                await asyncio.wait_for(closed.wait(), SILENCE)
             if self._read.reading and self._read.last < began:
                 self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self.name, address=self._address)
 
@@ -126,23 +120,3 @@ class Subscription:
         self._runtime.receiver.limited.warning(
             "a device's heartbeats name another address: do two use one number?", endpoint=self.name, device=device
         )
-
-
-class Subscriptions:
-    """All endpoints."""
-
-    def __init__(
-        self, runtime: Runtime[LogjamSettings], metrics: LogjamMetrics, context: Context, keys: CurvePair
-    ) -> None:
-        endpoints = runtime.settings.logjam.endpoints.items()
-        self._all = [Subscription(runtime, metrics, context, keys, *endpoint) for endpoint in endpoints]
-
-    def start(self) -> None:
-        """Connects to all. Raises `ConfigError`."""
-        for each in self._all:
-            each.start()
-
-    def stop(self) -> None:
-        """Closes the sockets: nothing is pending."""
-        for each in self._all:
-            each.end()
