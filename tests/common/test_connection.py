@@ -13,7 +13,7 @@ import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD, Driver, End
-from headrace_common.connection.flow import RECHECK
+from headrace_common.connection.lifetime import RECHECK
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import Scheduler
@@ -465,7 +465,7 @@ class TestIdleAndAge:
         connection.data_received(data("a")[:5])
         made.clock.advance(10)
         connection.data_received(data("a")[5:] + b"".join(data(f"b{n}") for n in range(500)))
-        assert connection.incoming.is_behind()
+        assert connection.is_behind()
         connection.data_received(data("c"))
         made.clock.rest()
         for _ in range(502):
@@ -625,7 +625,7 @@ class TestTurns:
             made.clock.rest()
         connection, transport = made.connect()
         connection.data_received(self.TINY * 8_000)
-        assert connection.incoming.is_behind()
+        assert connection.is_behind()
         connection.data_received(self.TINY * 8_000)
         assert not transport.reading  # it holds more than a little
 
@@ -699,7 +699,7 @@ class TestTurns:
         session, status = connection.driver.session, connection.driver.session.status
         monkeypatch.setattr(session, "status", lambda: replace(status(), unacknowledgeable=False))
         made.clock.turn()
-        assert connection.incoming.is_behind()
+        assert connection.is_behind()
         connection.stop()
         while made.publisher.submitted:
             made.stored()
@@ -715,9 +715,9 @@ class TestTurns:
         made, connection, _ = bench.one()
         connection.data_received(data() * 1000)
         connection.data_received(data() * 1000)
-        assert len(connection.incoming.unseen) > 0
+        assert len(connection.unseen) > 0
         connection.stop()
-        assert len(connection.incoming.unseen) == 0
+        assert len(connection.unseen) == 0
         assert made.budget.partial_bytes == 0
 
     def test_what_is_kept_until_the_last_word_counts(self, bench: Make) -> None:

@@ -269,7 +269,7 @@ async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path, secur
         await until(lambda: door.receiver.connections, "it is there")
         (connection,) = door.receiver.connections
         assert isinstance(connection, TcpConnection)
-        while connection.incoming.reading:
+        while connection.reading:
             sent = len(taken) + 1
             client.sendall(frame)
             await until(lambda: len(taken) == sent, "it is taken")  # noqa: B023  (called at once)

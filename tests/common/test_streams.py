@@ -173,7 +173,7 @@ def test_what_broke_the_protocol_is_freed_at_once(bench: Bench, protocol: str) -
     connection, transport = bench.connect(session)
     session = None
     connection.data_received(wrong)
-    while connection.incoming.is_behind():
+    while connection.is_behind():
         connection.digest()
     transport.close()
     bench.clock.rest()

@@ -11,7 +11,6 @@ _BATCH: Final = "headrace_common.publishing.batch"
 _BUDGET: Final = "headrace_common.fairness.budget"
 _DELIVERY: Final = "headrace_common.publishing.delivery"
 _DRIVER: Final = "headrace_common.connection.driver"
-_FLOW: Final = "headrace_common.connection.flow"
 _LEDGER: Final = "headrace_common.session.ledger"
 _PRODUCER: Final = "headrace_common.kafka.producer"
 _PUMP: Final = "headrace_common.publishing.pump"
@@ -68,17 +67,17 @@ LIBRARY: Final = (
     Mutant("an abandoned frame is not released", _DRIVER, "        self._receiver.budget.release(self, self.under_way.pop(ticket)[0])", "        self.under_way.pop(ticket)"),
     Mutant("a connection that ends keeps its unfinished bytes", _BUDGET, "        self._digested(reader)\n        self.hold(reader, 0)", "        self._digested(reader)"),
     Mutant("a connection goes on after a frame was abandoned", _TCP, "        elif end is End.UNSETTLED:\n            self._drain()", "        elif end is End.UNSETTLED:\n            pass"),
-    Mutant("bytes that wait are forgotten", _FLOW, "        self.unseen += data[but:]\n", ""),
-    Mutant("only one acknowledgement is written", _FLOW, "                self._loop.call_soon(self._flush_again)", "                pass"),
+    Mutant("bytes that wait are forgotten", _TCP, "        self.unseen += data[but:]\n", ""),
+    Mutant("only one acknowledgement is written", _TCP, "                self._loop.call_soon(self._flush_again)", "                pass"),
     Mutant("a client that left stays counted", _STATE, "        self.admitted -= 1\n", ""),
     Mutant("a part of the ledger is acknowledged", _LEDGER, "            if not oldest.whole:\n                return None\n", ""),
     Mutant("the ledger loses its order", _LEDGER, "            self.entries.popitem(last=False)\n            return oldest", "            self.entries.popitem(last=True)\n            return oldest"),
     Mutant("an abandoned frame is not counted", _DRIVER, "        self._receiver.metrics.frames_abandoned.inc()\n        self._receiver.budget.release(self, self.under_way.pop(ticket)[0])", "        self._receiver.budget.release(self, 0 * self.under_way.pop(ticket)[0])"),
     Mutant("a parked frame is never continued", _PUMP, "        self._queue.enter(frame, rested=False)\n", ""),
     Mutant("who waits for the budget is never asked again", _BUDGET, "        if any(self._to_ask.values()) and not self._waking:", "        if False:"),
-    Mutant("a pause in reading never ends", _FLOW, "            self.transport.resume_reading()\n", ""),
-    Mutant("a drain does not wait for frames", _TCP, "        if self._life.phase == SETTLING and not self.driver.outstanding:", "        if self._life.phase == SETTLING:"),
-    Mutant("the end of input is not handed on", _TCP, "        elif self._life.phase <= LINGERING and not self.incoming.is_behind():\n            self._input_ends()\n        return", "        return"),
+    Mutant("a pause in reading never ends", _TCP, "            self._transport.resume_reading()\n", ""),
+    Mutant("a drain does not wait for frames", _TCP, "        if self._life.phase == SETTLING and not self._waits and not driver.outstanding:", "        if self._life.phase == SETTLING and not self._waits:"),
+    Mutant("the end of input is not handed on", _TCP, "        elif self._life.phase <= LINGERING and not self.is_behind():\n            self._input_ends()\n        return", "        return"),
     Mutant("who has finished sending by TLS is cut off", _SECURED, "                if not connection.eof_received():\n                    self.close()", "                connection.eof_received()\n                self.close()"),
     Mutant("what nobody waits for is given up when Kafka refuses it", _PUMP, "keeps = error.policy is DeliveryPolicy.CLOCK or cycle.batch is not None", "keeps = False", "producers"),
     Mutant("small frames wait for long ones", _SCHEDULER, "                self.lane = _after(self.lane)\n                self._left", "                self.lane = Lane.LONG\n                self._left", "lumberjack"),
@@ -123,10 +122,10 @@ LIBRARY: Final = (
     Mutant("a connection changes its partition", _DRIVER, "(self._pump if key is None", "(receiver.publisher.enter() if key is None"),
     Mutant("a frame is not published", _DRIVER, "        for frame in self.session.frames():\n            self.under_way", "        for frame in [*self.session.frames()][:1]:\n            self.under_way"),
     Mutant("a receiver that stops does not hear out who asks for nothing", _TCP, "        undecided = status.unacknowledgeable or status.undecided or new\n", "        undecided = False\n"),
-    Mutant("the first byte is parsed twice", _TCP, "            self.incoming.keep(data, at_once)\n", "            self.incoming.keep(data, 0)\n"),
-    Mutant("bytes that wait are parsed twice", _FLOW, "        data = bytes(self.unseen)\n        self.clear()\n", "        data = bytes(self.unseen)\n"),
-    Mutant("bytes are parsed before those that wait", _TCP, "if len(data) >= MUCH or self.incoming.is_behind() or not arrives(now):", "if len(data) >= MUCH or not arrives(now):"),
-    Mutant("the answer of the next turn is dropped", _FLOW, "        data = self._next or driver.session.outgoing()\n", "        data = driver.session.outgoing()\n"),
+    Mutant("the first byte is parsed twice", _TCP, "            self._keep(data, at_once)\n", "            self._keep(data, 0)\n"),
+    Mutant("bytes that wait are parsed twice", _TCP, "        data = bytes(self.unseen)\n        self._clear()\n", "        data = bytes(self.unseen)\n"),
+    Mutant("bytes are parsed before those that wait", _TCP, "if len(data) >= MUCH or self.is_behind() or not arrives(now):", "if len(data) >= MUCH or not arrives(now):"),
+    Mutant("the answer of the next turn is dropped", _TCP, "        data = self._next or driver.session.outgoing()\n", "        data = driver.session.outgoing()\n"),
     Mutant("decrypted bytes are dropped with a full slice", _SECURED, 'found[0] if len(found) == 1 else b"".join(found)', "found[0]"),
     Mutant("a batch lacks its last record", _RECORDS, "            pieces += (before, event)\n            count += 1\n            at += 1\n", '            pieces += (before, event) if len(events) < 3 or at < len(events) - 1 else (before, b"\\0" * len(event))\n            count += 1\n            at += 1\n'),
     Mutant("unpacked records lose the last", _RECORDS, "        while at < len(plain):\n            size, at = read_varint(plain, at)\n            end = at + size\n            _, at = read_varint(plain, at + 1)", "        while at < len(plain) and len(found) < max(1, self._count - 1):\n            size, at = read_varint(plain, at)\n            end = at + size\n            _, at = read_varint(plain, at + 1)"),

@@ -16,7 +16,7 @@ from typing import Final
 from typing_extensions import override
 
 from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End, Transport
-from headrace_common.connection.flow import LazyTimer
+from headrace_common.connection.lifetime import LazyTimer
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.session.closed import CLOSED_MESSAGE_SESSION
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply

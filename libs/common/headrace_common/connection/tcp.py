@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_TIME, Limit, Phase
 from headrace_common.connection.driver import Driver, End, Transport
-from headrace_common.connection.flow import Incoming, Lifetime, Outgoing
+from headrace_common.connection.lifetime import Lifetime
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.closed import CLOSED_SESSION
@@ -44,9 +44,14 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.driver: Driver[ByteSession] = Driver(receiver, peer, session, CLOSED_SESSION, self, self._loop.time)
-        self.incoming = Incoming(self.driver)
-        self._outgoing = Outgoing(self.driver, self._flush)
-        self._life = Lifetime(receiver, self.driver, self.incoming, self._tick)
+        self.unseen: bytes | bytearray = b""
+        """Bytes that were received and not given to the session."""
+        self.reading = True
+        self._paused_at = self.driver.clocks.born
+        self._writable = True
+        self._next = b""  # to be written in the next iteration of the loop
+        self._waits = False  # for that iteration
+        self._life = Lifetime(receiver, self.driver, self, self._tick)
         self._why = "peer"
         self._peer_done = self._lost = self._heard = False
 
@@ -58,7 +63,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if self._lost:
             cast("asyncio.Transport", transport).abort()
             return
-        self._transport = self.incoming.transport = self._outgoing.transport = cast("asyncio.Transport", transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._receiver.connections.add(self)
         self._flush()
         self._loop.call_soon(self.pace)  # uvloop starts reading after this callback, even if it was paused in it
@@ -78,9 +83,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if driver.place is not None:
             self._receiver.places.heard(driver.place)
         # Many came, or earlier ones wait, or there is no time left in this turn of the loop.
-        if len(data) >= MUCH or self.incoming.is_behind() or not arrives(now):
+        if len(data) >= MUCH or self.is_behind() or not arrives(now):
             at_once = 0 if heard else FIRST_LOOK
-            self.incoming.keep(data, at_once)
+            self._keep(data, at_once)
             self.pace()
             if not (data := data[:at_once]):
                 return
@@ -95,14 +100,14 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._peer_done = True
         if self._life.phase == DRAINING:
             self._hang_up()
-        elif self._life.phase <= LINGERING and not self.incoming.is_behind():
+        elif self._life.phase <= LINGERING and not self.is_behind():
             self._input_ends()
         return self._life.phase != CLOSED
 
     @override
     def pause_writing(self) -> None:
         """Stops reading a peer that does not read, and cuts it after WRITE_TIME, since it may block others' budget."""
-        self._outgoing.writable = False
+        self._writable = False
         self.driver.clocks.unread_since = self._loop.time()
         self.pace()
         self._life.timer.schedule()
@@ -110,7 +115,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def resume_writing(self) -> None:
         """Goes on with a peer that reads again."""
-        self._outgoing.writable = True
+        self._writable = True
         self.driver.clocks.unread_since = None
         self._flush()
         self.pace()
@@ -120,7 +125,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         """Leaves a socket that is gone. Pending frames still go to Kafka, but are not acknowledged. Further calls do nothing."""
         if self._lost:
             return
-        unseen = self._life.phase <= LINGERING and self.incoming.is_behind()
+        unseen = self._life.phase <= LINGERING and self.is_behind()
         self._life.advance(CLOSED)
         self._lost = True
         self._life.timer.stop()
@@ -137,7 +142,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         # A new client may ask for no acknowledgement, and would believe its events delivered. Its first frame
         # may be here already, not parsed yet: after a question to the service, or because many came in one turn of the loop.
         first = not self.driver.has_stored and (self.driver.has_asked or not self.driver.frames)
-        new = not self._heard or (first and self.incoming.is_behind())
+        new = not self._heard or (first and self.is_behind())
         undecided = status.unacknowledgeable or status.undecided or new
         if self._life.phase == OPEN and undecided:
             self._life.enter(LINGERING, LINGER_TIME)
@@ -152,7 +157,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     def is_owed(self) -> bool:
         """Returns whether the client waits for an answer to what it has sent, or part of that is not parsed yet."""
-        return self.driver.outstanding > 0 or self.incoming.is_behind()
+        return self.driver.outstanding > 0 or self.is_behind()
 
     def make_way(self) -> None:
         """Ends the conversation at once: a silent peer is not waited for."""
@@ -160,6 +165,35 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self.cut()
 
     # Bytes to the session
+
+    def is_behind(self) -> bool:
+        """Returns whether received bytes are not parsed yet."""
+        return not self.driver.is_broken and (bool(self.unseen) or self.driver.status.busy)
+
+    def _keep(self, data: bytes, but: int) -> None:
+        """Keeps `data`, without its first `but` bytes, until a slice comes."""
+        driver = self.driver
+        if not driver.partial_bytes:
+            driver.clocks.frame_begins()
+        if self.unseen and isinstance(self.unseen, bytes):
+            self.unseen = bytearray(self.unseen)
+        # The first bytes are not copied, neither here nor by `_take`: mostly no others come before the slice.
+        self.unseen += data[but:]
+        driver.unparsed = 2 * len(self.unseen)  # as much as a session will hold
+        driver.hold(driver.partial_bytes + 2 * len(data))
+
+    def _take(self) -> bytes:
+        """Returns what the session is fed next: nothing while it is busy with what it has."""
+        if self.driver.status.busy:
+            return b""
+        data = bytes(self.unseen)
+        self._clear()
+        return data
+
+    def _clear(self) -> None:
+        """Drops the unparsed bytes."""
+        self.unseen = b""
+        self.driver.unparsed = 0
 
     def _feed(self, data: bytes) -> None:
         """Feeds bytes to the session. With none, the session continues with those it has."""
@@ -178,7 +212,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         driver.submit(received)
         if old and self._life.phase == OPEN and self._life.may_end():
             self.close("age")
-        elif self._peer_done and not self.incoming.is_behind():
+        elif self._peer_done and not self.is_behind():
             self._input_ends()
         else:
             self.speak()
@@ -197,10 +231,10 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def digest(self) -> None:
         driver, lost = self.driver, self._lost
-        wanted = lost or (self._life.phase <= LINGERING and self._outgoing.writable)
-        if wanted and self.incoming.is_behind() and (lost or driver.may_digest()):
-            driver.guard(lambda: self._feed(self.incoming.take()))
-        if lost and self.incoming.is_behind():
+        wanted = lost or (self._life.phase <= LINGERING and self._writable)
+        if wanted and self.is_behind() and (lost or driver.may_digest()):
+            driver.guard(lambda: self._feed(self._take()))
+        if lost and self.is_behind():
             driver.ask_slice()
         elif lost:
             self._leave()
@@ -209,34 +243,67 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     def pace(self) -> None:
         if self._life.phase > LINGERING:
             allowed = self._life.phase == DRAINING
-            if not (self._lost and self.incoming.is_behind()):
+            if not (self._lost and self.is_behind()):
                 self.driver.forget_input()
-        elif self._outgoing.writable:
-            incoming = self.incoming
-            allowed = self.driver.may_read(len(incoming.unseen) if incoming.is_behind() else None)
+        elif self._writable:
+            allowed = self.driver.may_read(len(self.unseen) if self.is_behind() else None)
         else:
             self.driver.rest()
             allowed = False
-        if allowed != self.incoming.reading and self.incoming.read(allowed):
+        if allowed != self.reading and self._read(allowed):
             self._life.timer.schedule()
+
+    def _read(self, allowed: bool) -> bool:
+        """Resumes or stops reading. Returns whether that is a change."""
+        if allowed == self.reading or self._transport is None or self._transport.is_closing():
+            return False
+        self.reading, now = allowed, self._loop.time()
+        if allowed:
+            self.driver.clocks.shift(now - self._paused_at)
+            self._transport.resume_reading()
+        else:
+            self._paused_at = now
+            self._transport.pause_reading()
+        return True
 
     # The session's bytes to the peer
 
     @override
     def speak(self) -> None:
-        if self._life.phase == OPEN:  # as `_flush`
-            self._outgoing.flush(is_open=True)
-        else:
-            self._flush()
+        self._flush()
         due = self.driver.session.deadline()
         if due is not None:
             self._life.wants(due)
 
     def _flush(self) -> None:
-        if self._life.phase >= DRAINING or not self._outgoing.flush(self._life.phase == OPEN):
+        """Writes the session's output, and asks its questions. Writes once per loop iteration, so that each acknowledgement has
+        its own segment: fluentd reads one per recv.
+        """
+        phase = self._life.phase
+        if self._waits or not self._writable or phase >= DRAINING:
             return
-        if self._life.phase == SETTLING and not self.driver.outstanding:
+        driver = self.driver
+        data = self._next or driver.session.outgoing()
+        if data:
+            self._next = b""
+            self._transport.write(data)
+            if driver.asks:
+                driver.spoke()
+            outstanding = driver.under_way or (driver.asks and driver.outstanding)
+            if not outstanding and phase == OPEN:
+                self._next = driver.session.outgoing()
+            # Nothing can follow in this iteration if nothing is left: the usual case, and a call less for each small frame.
+            if self._next or outstanding or phase != OPEN:
+                self._waits = True
+                self._loop.call_soon(self._flush_again)
+        if driver.asks:
+            driver.ask()
+        if self._life.phase == SETTLING and not self._waits and not driver.outstanding:
             self._drain()
+
+    def _flush_again(self) -> None:
+        self._waits = False
+        self.driver.guard(self._flush)
 
     # The end: acknowledge the pending frames, drain, close the socket
 
@@ -254,7 +321,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         else:
             if self._life.phase < SETTLING:
                 self.driver.stop_reading()
-                self.incoming.clear()  # they will not be parsed
+                self._clear()  # they will not be parsed
             self._life.enter(SETTLING, None)
             self.pace()
             self._flush()
@@ -265,7 +332,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             return
         self.driver.retire()
         self.driver.forget_input()
-        self.incoming.clear()
+        self._clear()
         if self._peer_done:
             self._hang_up()
             return
@@ -277,7 +344,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         """Pauses between two reads. The loop reads a socket that is always readable up to 32 times in a turn: each connection of
         a crowd that is closed while it sends would take milliseconds of it.
         """
-        if self._life.phase == DRAINING and self.incoming.read(False):
+        if self._life.phase == DRAINING and self._read(False):
             self._loop.call_later(DISCARD_REST, self.pace)
 
     def _hang_up(self) -> None:

@@ -1,11 +1,11 @@
-"""The parts of a connection: its timer and, over a stream socket, its two directions and its lifetime."""
+"""How long a connection lasts: the timer of its deadlines and, over a stream socket, its phase and its time limits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import Final, cast
+from typing import Final, Protocol
 
 from headrace_common.connection.deadlines import Limit, Phase, Situation, TimeLimits, next_due, old_from, passed
 from headrace_common.connection.driver import Driver
@@ -74,104 +74,14 @@ class LazyTimer:
             self._set(at if at > now else now + RECHECK)
 
 
-class Incoming:
-    """Bytes that were received and are not parsed, and whether the socket is read. Set `transport` when it is connected."""
+class Input(Protocol):
+    """The input of a connection, as its lifetime depends on it."""
 
-    __slots__ = ("_driver", "_loop", "_paused_at", "reading", "transport", "unseen")
-
-    def __init__(self, driver: Driver[ByteSession]) -> None:
-        self._driver = driver
-        self.transport: asyncio.Transport | None = None
-        self.unseen: bytes | bytearray = b""
-        self.reading = True
-        self._paused_at = driver.clocks.born
-        self._loop = asyncio.get_running_loop()
+    reading: bool
+    """Its socket is read."""
 
     def is_behind(self) -> bool:
         """Returns whether received bytes are not parsed yet."""
-        return not self._driver.is_broken and (bool(self.unseen) or self._driver.status.busy)
-
-    def keep(self, data: bytes, but: int) -> None:
-        """Keeps `data`, without its first `but` bytes, until a slice comes."""
-        driver = self._driver
-        if not driver.partial_bytes:
-            driver.clocks.frame_begins()
-        if self.unseen and isinstance(self.unseen, bytes):
-            self.unseen = bytearray(self.unseen)
-        # The first bytes are not copied, neither here nor by `take`: mostly no others come before the slice.
-        self.unseen += data[but:]
-        driver.unparsed = 2 * len(self.unseen)  # as much as a session will hold
-        driver.hold(driver.partial_bytes + 2 * len(data))
-
-    def take(self) -> bytes:
-        """Returns what the session is fed next: nothing while it is busy with what it has."""
-        if self._driver.status.busy:
-            return b""
-        data = bytes(self.unseen)
-        self.clear()
-        return data
-
-    def clear(self) -> None:
-        """Drops the unparsed bytes."""
-        self.unseen = b""
-        self._driver.unparsed = 0
-
-    def read(self, allowed: bool) -> bool:
-        """Resumes or stops reading. Returns whether that is a change."""
-        if allowed == self.reading or self.transport is None or self.transport.is_closing():
-            return False
-        self.reading, now = allowed, self._loop.time()
-        if allowed:
-            self._driver.clocks.shift(now - self._paused_at)
-            self.transport.resume_reading()
-        else:
-            self._paused_at = now
-            self.transport.pause_reading()
-        return True
-
-
-class Outgoing:
-    """Writes once per loop iteration, so that each acknowledgement has its own segment: fluentd reads one per recv. Set
-    `transport` when it is connected.
-    """
-
-    __slots__ = ("_again", "_driver", "_loop", "_next", "_waits", "transport", "writable")
-
-    def __init__(self, driver: Driver[ByteSession], again: Callable[[], None]) -> None:
-        """`again`: calls `flush` in the next iteration."""
-        self._driver = driver
-        self._again = again
-        self._loop = asyncio.get_running_loop()
-        self.transport = cast("asyncio.Transport", None)
-        self.writable = True
-        self._next = b""  # to be written in the next iteration
-        self._waits = False
-
-    def flush(self, is_open: bool) -> bool:
-        """Writes the session's output, and asks its questions. Returns whether no more output can follow without an input."""
-        if self._waits or not self.writable:
-            return False
-        driver = self._driver
-        data = self._next or driver.session.outgoing()
-        if data:
-            self._next = b""
-            self.transport.write(data)
-            if driver.asks:
-                driver.spoke()
-            outstanding = driver.under_way or (driver.asks and driver.outstanding)
-            if not outstanding and is_open:
-                self._next = driver.session.outgoing()
-            # Nothing can follow in this iteration if nothing is left: the usual case, and a call less for each small frame.
-            if self._next or outstanding or not is_open:
-                self._waits = True
-                self._loop.call_soon(self._flush_again)
-        if driver.asks:
-            driver.ask()
-        return not self._waits  # it may, since an answer that came at once
-
-    def _flush_again(self) -> None:
-        self._waits = False
-        self._driver.guard(self._again)
 
 
 class Lifetime:
@@ -182,7 +92,7 @@ class Lifetime:
         "_budget",
         "_clocks",
         "_driver",
-        "_incoming",
+        "_input",
         "_limits",
         "_loop",
         "old_from",
@@ -194,12 +104,12 @@ class Lifetime:
         self,
         receiver: ReceiverState,
         driver: Driver[ByteSession],
-        incoming: Incoming,
+        bytes_in: Input,
         expired: Callable[[float], None],
     ) -> None:
         """`expired` gets the time when a limit may have passed, or the session's deadline."""
         self._driver = driver
-        self._incoming = incoming
+        self._input = bytes_in
         self._budget = receiver.budget
         self._clocks = driver.clocks
         self._limits = TimeLimits(receiver.limits.frame_time, receiver.limits.idle_time, receiver.age())
@@ -247,9 +157,9 @@ class Lifetime:
     def _situation(self) -> Situation:
         return Situation(
             phase=self.phase,
-            reading=self._incoming.reading,
+            reading=self._input.reading,
             partial=self._driver.partial_bytes > 0,
-            behind=self._incoming.is_behind(),
+            behind=self._input.is_behind(),
             outstanding=self._driver.outstanding > 0,
             crowded=self._budget.crowded,
             session=self._driver.session.status(),
