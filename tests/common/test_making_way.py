@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from headrace_common.connection.places import LOOK, Place, Places
+from headrace_common.connection.places import MOST_LOOKED_AT, Place, Places
 from headrace_common.connection.receiver_state import OWN_FILES, most_connections
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.listener import Listener
@@ -329,4 +329,4 @@ def test_a_newcomer_costs_the_same_however_many_are_owed_something(crowd: int) -
     for _ in range(crowd):
         found.take(Place(lambda: None, "", owed))
     assert found.make_way() is None
-    assert looks == LOOK
+    assert looks == MOST_LOOKED_AT

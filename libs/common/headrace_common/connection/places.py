@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-LOOK: Final = 64
+MOST_LOOKED_AT: Final = 64
 """Connections that are looked at for one newcomer at most: thousands may wait for Kafka, and each turn of the loop is short."""
 
 
@@ -52,7 +52,7 @@ class Places:
         """Removes and returns the connection that leaves for a newcomer. None: refuse it, since those looked at are owed an
         answer; they are not looked at again before all others.
         """
-        for _ in range(min(LOOK, len(self._taken))):
+        for _ in range(min(MOST_LOOKED_AT, len(self._taken))):
             place = next(iter(self._taken))
             if not place.is_owed():
                 del self._taken[place]

@@ -45,7 +45,7 @@ DEBT: Final = QUANTUM / 2
 REST: Final = 4
 """Loop iterations between two slices: an answer from Kafka needs several to become an acknowledgement."""
 
-LONG: Final = 0.010
+OVERLONG: Final = 0.010
 """CPU seconds from which a slice counts as overlong (it could not stop inside one huge event). After it the loop rests for a
 time, not only for iterations: other connections' answers have waited, and Kafka takes milliseconds to answer them."""
 
@@ -178,7 +178,7 @@ class Scheduler:
             if self._left <= 0 or self._clock() >= self.until:
                 self.lane = _after(self.lane)
                 self._left, self._rest = TIME_SLICE, REST
-                if spent >= LONG:
+                if spent >= OVERLONG:
                     self._rest_until = self._clock() + min(spent * LONG_REST, MOST_REST)
             if self._rest or self._heap or any(self._lines):
                 self._look()

@@ -20,13 +20,13 @@ from headrace_common.session.interface import SMALL_PARTS, Frame, KeepUntil, Pau
 NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
 
-AGAIN: Final = 1.0
+LATE_PAUSE: Final = 1.0
 """Seconds until deadlines are looked at again after the process stood still."""
 
 EXPIRED_TOGETHER: Final = 100
 """Frames that are abandoned in one turn of the loop: thousands that came together pass their deadline together."""
 
-LOOK: Final = 8
+LOOK_PARTS: Final = 8
 """Parts that are made between two looks at the clock."""
 
 LARGE: Final = 1 << 10
@@ -132,7 +132,7 @@ class InFlightFrame:
                     made += part
                 else:
                     made.append(part)
-                if len(made) - before >= LOOK or isinstance(part, list) or len(part) >= LARGE:
+                if len(made) - before >= LOOK_PARTS or isinstance(part, list) or len(part) >= LARGE:
                     return True
         except Exception as error:
             made.append(self._spoiled(error, log))  # after the parts that were made before
@@ -196,7 +196,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
         self._late = stood_still(now, self.at) and not self._late
         self._expiry, self.at = None, NO_DEADLINE
         if self._late:
-            self.watch(now + AGAIN)
+            self.watch(now + LATE_PAUSE)
             return
         waiting = (frame for frame in self if frame.deadline < NO_DEADLINE)
         due = list(

@@ -29,7 +29,7 @@ from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.publishing.topics import Topics
 from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil
 
-AGAIN: Final = 5.0
+KEPT_PAUSE: Final = 5.0
 """Seconds until records that Kafka has refused are sent again, if they are kept."""
 
 
@@ -303,7 +303,7 @@ class Pump:
     async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
         """Waits before refused records are sent again, as received now if their timestamps were refused. Later frames wait."""
         self._limited.warning("kept until Kafka takes it", partition=self.where.partition, problem=str(error))
-        await asyncio.sleep(AGAIN)
+        await asyncio.sleep(KEPT_PAUSE)
         if error.policy is DeliveryPolicy.CLOCK:
             self._pending.renew(time.time_ns() // 1_000_000)
             if cycle.batch is not None:
