@@ -37,7 +37,7 @@ class Scripted(ByteSession):
         self.ready: deque[Frame] = deque()
         self.asks: deque[Question] = deque()
         self.heard: list[Any] = []
-        self.waiting = self.partial = self.looks = 0
+        self.waiting = self.partial = 0
         self.fails: dict[str, Exception] = {}
 
     def _do(self, name: str, *said: Any) -> None:
@@ -85,7 +85,6 @@ class Scripted(ByteSession):
 
     @override
     def status(self) -> Status:
-        self.looks += 1
         return Status(partial_bytes=self.partial, waiting_bytes=self.waiting)
 
 
@@ -157,30 +156,27 @@ async def test_what_a_question_holds_stays_in_the_budgets_until_it_is_answered(b
     assert bench.transport.said[-1] == "speak"
 
 
-async def test_questions_are_progress_like_frames(bench: Bench) -> None:
-    """Else a conversation of questions alone is one long frame, which LIMITS__FRAME_TIME ends. A question that holds nothing is
-    no request: a slow reader of what it asked for earlier has not sent the rest of a frame.
-    """
-    bench.session.partial = 10  # always half a frame behind them
-    began = []
-    for now, asks in enumerate(([Asked(0)], [Asked(1)], [Asked(2, size=0)], [], [])):
-        bench.session.asks += asks
+@pytest.mark.parametrize(
+    ("name", "given", "began"),
+    [
+        # Else a conversation of questions alone is one long frame, which LIMITS__FRAME_TIME ends. One that holds nothing is
+        # no request: a slow reader of what it asked for earlier has not sent the rest of a frame.
+        ("asks", ([Asked(0)], [Asked(1)], [Asked(2, size=0)], [], []), [0, 1, 2, 2, 2]),
+        # While Kafka is away no request leads to a frame or a question.
+        ("waiting", (0, 300, 600, 600, 300, 400), [0, 1, 2, 2, 2, 5]),
+    ],
+)
+async def test_questions_and_requests_that_wait_are_progress(
+    bench: Bench, name: str, given: tuple[Any, ...], began: list[int]
+) -> None:
+    """Of a client on a slow link, which always has half a frame behind them."""
+    bench.session.partial, found = 10, []
+    for now, each in enumerate(given):
+        setattr(bench.session, name, deque(each) if name == "asks" else each)
         bench.driver.clocks.last_byte = now
         bench.driver.submit(now)
-        began.append(bench.driver.clocks.frame_began)
-    assert began == [0, 1, 2, 2, 2]
-
-
-async def test_a_request_that_waits_in_the_session_is_progress(bench: Bench) -> None:
-    """While Kafka is away none leads to a frame or a question, and a client on a slow link always has half of one behind it."""
-    bench.session.partial = 10
-    began = []
-    for now, waiting in enumerate((0, 300, 600, 600, 300, 400)):
-        bench.session.waiting = waiting
-        bench.driver.clocks.last_byte = now
-        bench.driver.submit(now)
-        began.append(bench.driver.clocks.frame_began)
-    assert began == [0, 1, 2, 2, 2, 5]
+        found.append(bench.driver.clocks.frame_began)
+    assert found == began
 
 
 async def test_answers_that_come_at_once_are_not_nested(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,17 +210,6 @@ async def test_requests_that_wait_stay_in_the_budgets_until_they_are_done_or_the
     assert bench.budget.used == bench.driver.pending == 400
     bench.driver.retire()
     assert bench.budget.used == 0
-
-
-async def test_a_question_costs_one_look_at_the_session_and_its_answer_another(bench: Bench) -> None:
-    """There were eleven for each small block of a segment."""
-    looks = bench.session.looks
-    bench.session.ready.append(FakeFrame([], ticket=0))
-    bench.driver.submit(1.0)
-    bench.session.asks.append(Asked(0))
-    bench.driver.stored(0, 1, True)
-    bench.driver.answered(0, "yes")
-    assert bench.session.looks - looks == 2
 
 
 async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench: Bench) -> None:
