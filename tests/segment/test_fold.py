@@ -280,7 +280,7 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     appending.overdue(8)
     assert caller.takes() == ["ack_deadline", (1, OutcomeUnknown())]
     assert other.heard == []
-    assert appending.stored(store.fold.next_offset, 1) == [("a", Block(W, 0, 1, b"x"))]
+    assert appending.stored(store.fold.next_offset, 1) == [("a", 0, Block(W, 0, 1, b"x"))]
     assert caller.heard == []  # it has its answer
     appending.lost("producer")
     assert other.takes() == ["producer", (2, OutcomeUnknown())]

@@ -118,15 +118,19 @@ class Appending:
                     break
         return bool(self._under_way)
 
-    def stored(self, first: int, time_ms: int) -> list[tuple[str, Record]]:
-        """Answers those of the batch, which is stored from this offset on. Returns its records. Raises `LogError`."""
+    def stored(self, first: int, time_ms: int) -> list[tuple[str, int, Record]]:
+        """Answers those of the batch, which is stored from this offset on. Raises `LogError`.
+
+        Returns its records, each with the name of its segment and the length that this had before it.
+        """
         under_way, self._under_way = self._under_way, []
         answers: list[tuple[_Asked, Answer]] = []
-        taken: list[tuple[str, Record]] = []
+        taken: list[tuple[str, int, Record]] = []
         for at, asked in enumerate(under_way):
             assert asked.record is not None
+            segment = self.fold.segments.get(asked.segment)
+            taken.append((asked.segment, segment.length if segment else 0, asked.record))
             self.fold.apply(first + at, asked.segment, asked.record, time_ms)
-            taken.append((asked.segment, asked.record))
             question = asked.question
             if isinstance(question, AppendBlock):
                 answers.append((asked, self._appended(question)))

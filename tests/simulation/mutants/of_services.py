@@ -65,7 +65,7 @@ SERVICES: Final = (
     Mutant("a read takes other segments' blocks", _READING, "        if key != self.key:", "        if False:", "segment"),
     Mutant("a read begins at its block's beginning", _READING, "record.data[max(self._offset - self._at, 0) :", "record.data[0 :", "segment"),
     Mutant("a read from memory begins at its block's beginning", _RECENT, "data[max(offset - start, 0) : end - start]", "data[0 : end - start]", "segment"),
-    Mutant("a block is in memory backwards", _PARTITION, "ends[name], record.data)", "ends[name], record.data[::-1])", "segment"),
+    Mutant("a block is in memory backwards", _PARTITION, "offset, record.data)", "offset, record.data[::-1])", "segment"),
     Mutant("a segment has ended that goes on", _READERS, "BytesRead(b\"\", at_tail=True, end_of_segment=segment.sealed)", "BytesRead(b\"\", at_tail=True, end_of_segment=True)", "segment"),
     Mutant("a block does not wait for its events", _CONVERSATION, "        self._frames[frame.ticket] = request, run\n", "        self._frames[frame.ticket] = request, run\n        request.question = AppendBlock(next(self._tickets), run.segment, run.writer, run.before, run.after, run.data)\n", "segment"),
     Mutant("an acknowledgement has the level that is sent", _CONVERSATION, "writer=writer.id, level=level, previous=previous", "writer=writer.id, level=writer.sent, previous=previous", "segment"),

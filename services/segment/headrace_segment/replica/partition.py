@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -193,8 +193,12 @@ class Partition:
             await asyncio.sleep(PAUSE)
             return
         taken = self.appending.stored(self.fold.next_offset, time_ms)
-        self._remember(taken)
-        self._heard({name for name, _ in taken}, sum(isinstance(record, Block) for _, record in taken))
+        for name, offset, record in taken:
+            if isinstance(record, Block):
+                self.recent.add(name, offset, record.data)
+            elif isinstance(record, Delete):
+                self.recent.drop(name)
+        self._heard({name for name, _, _ in taken}, sum(isinstance(record, Block) for _, _, record in taken))
 
     def _next_checkpoint(self) -> int:
         """Returns the offset from which one is due: it is not longer than the log before it."""
@@ -237,20 +241,6 @@ class Partition:
             raise
         finally:
             self.since = None
-
-    def _remember(self, taken: Sequence[tuple[str, Record]]) -> None:
-        """Keeps the newest blocks for readers."""
-        ends: dict[str, int] = {}
-        for name, record in reversed(taken):
-            if isinstance(record, Block):
-                ends.setdefault(name, self.fold.segments[name].length)
-                ends[name] -= len(record.data)
-        for name, record in taken:
-            if isinstance(record, Block):
-                self.recent.add(name, ends[name], record.data)
-                ends[name] += len(record.data)
-            elif isinstance(record, Delete):
-                self.recent.drop(name)
 
     def ask(self, question: Question, caller: Any) -> None:
         """Queues a question of a conversation."""
