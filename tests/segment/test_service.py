@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import uuid
 
-import psutil
 import pytest
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.structs import TopicPartition
@@ -156,47 +153,6 @@ async def test_limits_of_the_service(own_segments: KafkaSettings, start: Receive
         client.say(setup("a", new_writer()))
         with pytest.raises(ClosedError):
             await client.reply()
-
-
-async def test_readers_that_do_not_read_share_a_bounded_memory(own_segments: KafkaSettings, start: Receivers) -> None:
-    """Each asks for more than the service may hold for all. Others read and write."""
-    limit, piece, slow = 8 * MIB, 1 * MIB, 40
-    service = await start(own_segments, segment={"replies_bytes": limit})
-    writer, content = new_writer(), framed(bytes(piece - 8))
-    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
-        await client.setup("a", writer)
-        for number in range(2):
-            assert await client.append(number * piece, content, writer) == (number + 1) * piece
-        before = psutil.Process(service.pid).memory_info().rss
-        with contextlib.ExitStack() as stack:
-            for _ in range(slow):
-                deaf = stack.enter_context(socket.create_connection(service.address))
-                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                deaf.sendall(read("a", 0, piece) * 20)
-
-            async def taken() -> bool:
-                return await service.metric("segment_replies_bytes") >= limit // 2
-
-            await until(taken, "they take much of it")
-            for number in range(2, 5):
-                assert await client.append(number * piece, content, writer) == (number + 1) * piece
-            found = bytearray()
-            while len(found) < piece:  # as long as they read nothing
-                reader.say(read("a", len(found), piece - len(found)))
-                answer = await reader.reply()
-                assert answer.offset == len(found)
-                found += answer.data
-            assert found == content
-            assert await service.metric("segment_replies_bytes") <= limit
-            grown = psutil.Process(service.pid).memory_info().rss - before
-            assert grown < slow * piece, f"{grown / MIB:.0f} MiB"
-
-        await service.shows(0, "segment_replies_bytes")
-        for number in range(300):  # small ones, from memory: they are answered at once, one after the other
-            reader.say(read("a", number, 8))
-        for number in range(300):
-            answer = await reader.reply()
-            assert (answer.offset, answer.data) == (number, content[number : number + 8])
 
 
 async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
