@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 FILE: Final = Path(__file__).with_name("seeds.json")
 SEEDS: Final[dict[str, int]] = json.loads(FILE.read_text())
 """The first seed that finds each mutant. `python -m tests.simulation.mutants` writes them again."""
 
 
-class Change(Protocol):
-    """`old` occurs once in `module`, and becomes `new`."""
-
-    @property
-    def module(self) -> str: ...
-    @property
-    def old(self) -> str: ...
-    @property
-    def new(self) -> str: ...
-
-
 @dataclass(frozen=True)
 class Also:
-    """A second change of a mutant: a guard that would hide the first."""
+    """A change: `old` occurs once in `module`, and becomes `new`. A mutant's second one takes a guard away that would hide it."""
 
     module: str
     old: str
@@ -34,7 +23,7 @@ class Also:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A `Change`. `protocol`: whose seeds must find it. `seed`: the first that did when it was last hunted."""
+    """A change as well. `protocol`: whose seeds must find it. `seed`: the first that did when it was last hunted."""
 
     name: str
     module: str

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tests.simulation.mutants import Change, Mutant
+from tests.simulation.mutants import Also, Mutant
 
 
-def mutated_source(change: Change) -> str:
+def mutated_source(change: Also | Mutant) -> str:
     """Raises AssertionError unless the change's place occurs once."""
     module = importlib.import_module(change.module)
     assert module.__file__ is not None
@@ -45,7 +45,7 @@ def _functions(holder: Any) -> dict[str, FunctionType]:
 def mutated(mutant: Mutant) -> Iterator[None]:
     """Inside the block, the product is the mutant."""
     with contextlib.ExitStack() as undo:
-        changes: tuple[Change, ...] = (mutant, *mutant.also)
+        changes: tuple[Also | Mutant, ...] = (mutant, *mutant.also)
         for change in changes:
             module = importlib.import_module(change.module)
             copy = ModuleType(module.__name__)
