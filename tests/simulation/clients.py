@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from headrace_common.session.client import Answer
-from headrace_forward.client import ForwardClient
 
 from tests.simulation.kafka import CURSED, ODD
+from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd, Line
 from tests.simulation.oracle import BROKEN, Event, Oracle
-from tests.simulation.protocols import INSTANT, ZEROS, Spoken, Unasking
+from tests.simulation.protocols import INSTANT, ZEROS, Spoken, Unasking, bomb
 from tests.simulation.scenario import KEPT, ClientPlan
 
 CONNECT_TIME = 20.0
@@ -48,6 +49,7 @@ class Sent:
 
     number: int
     data: bytes
+    documents: list[bytes]
     mark: str
     sequence: list[Event]
     faulty: bool = False
@@ -127,11 +129,7 @@ class Honest(Client):
         super().__init__(world, name, plan, index)
         self._alike = random.Random(f"alike/{world.scenario.seed}/{plan.seed}/{index}")
         self._odd = random.Random(f"odd/{world.scenario.seed}/{plan.seed}/{index}")
-        self._speaker = self._speaks()
-        if plan.compressed:
-            self._speaker.compresses = True
-        if plan.alike and self._speaker.instant is None:
-            self._speaker.instant = INSTANT
+        self._client = self._speaks()
         self.frames: list[Sent] = []
         self._progress = asyncio.Event()
 
@@ -141,9 +139,9 @@ class Honest(Client):
         if self.spoken.others and may_differ and chance.random() < OTHERS:
             return chance.choice(self.spoken.others)()
         if (hashing := self.spoken.hashing) is None or not self._is_alike():
-            return self.spoken.speaker()
+            return self.spoken.client(self.plan.compressed)
         self.once = True
-        return hashing()
+        return hashing(self.plan.compressed)
 
     def _is_alike(self) -> bool:
         return self._alike.random() < self.plan.alike
@@ -156,7 +154,9 @@ class Honest(Client):
             made = {"mark": f"{self.name}.{number}.", "n": n, text: f"line {n} – ü" + self._padding()}
             values.append(values[-1] if n and self._is_alike() else made)
         # If a chunk is named by its content, its rejects have the same ids from each client.
-        faulty = chance.random() < plan.faulty and self._speaker.breaks and not (self.once and self.spoken.hashing)
+        faulty = (
+            chance.random() < plan.faulty and bool(self._client.broken({})) and not (self.once and self.spoken.hashing)
+        )
         cursed = chance.random() < plan.cursed
         alone = all(values.count(value) == 1 for value in values) if plan.odd or plan.oversized else False
         if alone and self._odd.random() < plan.odd:  # before others: one that is alone in its batch is never suspected
@@ -171,16 +171,26 @@ class Honest(Client):
         else:
             self.world.sound.append((plan, values))
         broken = faulty + (faulty and not self.spoken.messages and self._is_alike())
-        data = self._speaker.frame(values, broken)
+        documents = self._documents(values, broken)
         mark, middle = values[0]["mark"], len(values) // 2
         sequence = [(self.name, mark, value["n"]) for value in values]
         sequence[middle:middle] = [(self.name, mark, BROKEN)] * broken
-        frame = Sent(number, data, mark, sequence, faulty, cursed)
+        frame = Sent(number, self._client.payload(documents), documents, mark, sequence, faulty, cursed)
         if broken:
-            frame.broken = self._speaker.sent_broken(number)
+            frame.broken = documents[middle]
         self.frames.append(frame)
         self.oracle.will_send(self, frame, values)
         return frame
+
+    def _documents(self, values: list[dict[str, Any]], broken: int) -> list[bytes]:
+        """These events, and in their middle so many equal ones that cannot be understood. If it says some alike, all have one
+        time, and equal ones the same bytes.
+        """
+        with replaced((time, "time_ns", lambda: INSTANT)) if self.plan.alike else contextlib.nullcontext():
+            documents = [self._client.document(value) for value in values]
+            middle = len(documents) // 2
+            documents[middle:middle] = [self._client.broken(values[0])] * broken if broken else []
+        return documents
 
     def _others(self) -> list[list[dict[str, Any]]]:
         """The events of frames that it may send in one of its own: its line may be too slow for larger ones."""
@@ -253,7 +263,7 @@ class Honest(Client):
 
     def _receive(self, data: bytes) -> list[Answer]:
         """What is acknowledged. Raises OSError: it does not go on with this connection."""
-        return self._speaker.receive(data)
+        return [each for each in self._client.receive(data) if isinstance(each, Answer)]
 
     async def _sees_end(self, end: ClientEnd) -> None:
         """All is acknowledged, and it has said that it sends no more."""
@@ -265,30 +275,28 @@ class Honest(Client):
             self.oracle.fails(f"{self.name} has sent all and said so, and its connection stays open")
 
     async def _talk(self, end: ClientEnd, order: list[Sent]) -> None:
-        if greeting := self._speaker.again():
+        if greeting := self._client.again():
             await end.send(greeting)
-        under_way = self.waiting
-        for frame in under_way:
-            if frame.covered and not self.spoken.messages:  # each event of these is a message of its own
-                frame.data, frame.sequence = (
-                    self._speaker.rest(frame.number, frame.covered),
-                    frame.sequence[frame.covered :],
-                )
-                frame.covered = 0
-            await self._send(end, frame, order)
+        if under_way := self.waiting:
+            for frame in under_way:
+                if frame.covered and not self.spoken.messages:  # each event of these is a message of its own
+                    del frame.documents[: frame.covered], frame.sequence[: frame.covered]
+                    frame.data, frame.covered = self._client.rest(frame.number, frame.documents), 0
+                self._client.repeat(frame.number)
+            await self._send(end, order, *under_way)
         while len(self.frames) < self.plan.frames:
             while len(self.waiting) >= self.plan.window:
                 self._progress.clear()
                 await self._progress.wait()
             await self.rest()
-            await self._send(end, self._make(), order)
+            await self._send(end, order, self._make())
         if self.plan.finishes:
             end.write_eof()
 
-    async def _send(self, end: ClientEnd, frame: Sent, order: list[Sent]) -> None:
-        self._speaker.sent(frame.number)
-        order.append(frame)
-        await end.send(frame.data)
+    async def _send(self, end: ClientEnd, order: list[Sent], *frames: Sent) -> None:
+        """Sends frames at once."""
+        order += frames
+        await end.send(b"".join(frame.data for frame in frames))
 
 
 class Unanswered(Honest):
@@ -358,7 +366,7 @@ class Teller(Unanswered):
         self._sent: dict[int, float] = {}  # when
 
     def _speaks(self) -> Unasking:
-        return Unasking(ForwardClient, False)
+        return Unasking()
 
     def _make(self) -> Sent:
         frame = super()._make()
@@ -409,9 +417,8 @@ class Hostile(Client):
         self.done = True
 
     def frame(self) -> bytes:
-        speaker = self.spoken.speaker()
-        greeting = speaker.again()
-        return greeting + speaker.frame([{"mark": f"{self.name}.", "n": n, "text": "h" * 200} for n in range(5)])
+        client = self.spoken.client(False)
+        return client.again() + client.frame([{"mark": f"{self.name}.", "n": n, "text": "h" * 200} for n in range(5)])
 
     async def garbage(self, end: ClientEnd) -> None:
         await end.send(self.chance.choice((self.spoken.dialect.malformed, self.chance.randbytes(200), b"\0" * 64)))
@@ -437,7 +444,7 @@ class Hostile(Client):
 
     async def bomb(self, end: ClientEnd) -> None:
         for _ in range(self.chance.randint(1, 3)):
-            await end.send(self.spoken.bomb(self.chance.choice((40_000, ZEROS, 4 * ZEROS))))
+            await end.send(bomb(self.world.scenario.protocol, self.chance.choice((40_000, ZEROS, 4 * ZEROS))))
         await self._listen(end)
 
     async def silent(self, end: ClientEnd) -> None:

@@ -23,7 +23,7 @@ from tests.contract.waiting import there
 from tests.simulation.clients import LOOK, Client, Honest, Hostile, Sent, Unanswered, reads
 from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd
-from tests.simulation.protocols import ZmtpSpeaker
+from tests.simulation.protocols import ZmtpClient
 from tests.simulation.scenario import ClientPlan, Scenario
 
 APP_ENVS: Final = 100
@@ -93,14 +93,16 @@ class Producer(Honest):
         self.answer_time = PATIENT if patient else AGENT
         self._began: dict[int, float] = {}  # when it sent a frame last
 
-    def _speaks(self) -> ZmtpSpeaker:
+    def _speaks(self) -> ZmtpClient:
         alone = self.plan.window == self.plan.events == 1
-        return ZmtpSpeaker(1 if alone else APP_ENVS, named=self.chance.random() < 0.8)
+        return ZmtpClient(self.plan.compressed, 1 if alone else APP_ENVS, identified=self.chance.random() < 0.8)
 
-    async def _send(self, end: ClientEnd, frame: Sent, order: list[Sent]) -> None:
-        await self._speaker.shaken.wait()
-        self._began[frame.number] = self.world.loop.now
-        await super()._send(end, frame, order)
+    async def _send(self, end: ClientEnd, order: list[Sent], *frames: Sent) -> None:
+        """One after the other: each waits for its answer from then on."""
+        await self._client.shaken.wait()
+        for frame in frames:
+            self._began[frame.number] = self.world.loop.now
+            await super()._send(end, order, frame)
 
     def _receive(self, data: bytes) -> list[Answer]:
         """An answer to a later message shows that the oldest has none. Then it came too late, and so did all that was read behind
@@ -109,11 +111,11 @@ class Producer(Honest):
         try:
             return super()._receive(data)
         except ProtocolError:
-            oldest, world, address = self._speaker.skipped(), self.world, self.connections[-1].address
+            oldest, world, address = self._client.skipped(), self.world, self.connections[-1].address
             if oldest is None:
                 raise
             late = self._began[oldest] + min(world.settings.logjam.answer_time, world.settings.kafka.ack_deadline)
-            if world.read_at[address, self._speaker.answer[0]] < late and address not in world.given_up:
+            if world.read_at[address, self._client.answer[0]] < late and address not in world.given_up:
                 raise
             world.tell(f"{self.name} finds an answer missing")
             raise ConnectionResetError from None
@@ -124,13 +126,19 @@ class Pusher(Unanswered):
 
     port = PULL_PORT
 
-    def _speaks(self) -> ZmtpSpeaker:
+    def _speaks(self) -> ZmtpClient:
         chance = self.chance
         told = self.plan.compressed or self.port != PULL_PORT or chance.random() < 0.8
-        return ZmtpSpeaker(chance.choice((1, APP_ENVS)), asks=False, told=told, named=chance.random() < 0.8)
+        return ZmtpClient(
+            self.plan.compressed,
+            chance.choice((1, APP_ENVS)),
+            asks=False,
+            told=told,
+            identified=chance.random() < 0.8,
+        )
 
     async def _begin(self, end: ClientEnd) -> None:
-        await shakes_hands(self._speaker, end)
+        await shakes_hands(self._client, end)
 
     def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
         """With its connection, or with a process that was killed or has stopped; and what quarantine has refused."""
@@ -158,7 +166,7 @@ class Pinger(Client):
         await asyncio.sleep(self.plan.start)
         heard = 0
         while heard < self.plan.frames:
-            speaker = ZmtpSpeaker()
+            speaker = ZmtpClient(False)
             try:
                 end = await self.connect()
                 await shakes_hands(speaker, end)
@@ -176,7 +184,7 @@ class Pinger(Client):
         self.done = True
 
 
-async def shakes_hands(speaker: ZmtpSpeaker, end: ClientEnd) -> None:
+async def shakes_hands(speaker: ZmtpClient, end: ClientEnd) -> None:
     """Says who it is, and waits for the other side."""
     await end.send(speaker.again())
     async with asyncio.timeout(PATIENT):
@@ -184,7 +192,7 @@ async def shakes_hands(speaker: ZmtpSpeaker, end: ClientEnd) -> None:
             speaker.messages(await reads(end))
 
 
-async def listens(speaker: ZmtpSpeaker, end: ClientEnd) -> list[list[bytes]]:
+async def listens(speaker: ZmtpClient, end: ClientEnd) -> list[list[bytes]]:
     """The next messages."""
     async with asyncio.timeout(PATIENT):
         while not (found := speaker.messages(await reads(end))):
@@ -204,7 +212,7 @@ class Intruder(Hostile):
     def frame(self) -> bytes:
         """A frame; behind the greeting, where that was not said."""
         data = super().frame()
-        greeting = len(ZmtpSpeaker().again()) if self._greeted == len(self.connections) else 0
+        greeting = len(ZmtpClient(False).again()) if self._greeted == len(self.connections) else 0
         self._greeted = len(self.connections)
         return data[greeting:]
 

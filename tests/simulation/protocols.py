@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import random
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pkgutil import resolve_name
@@ -31,79 +31,12 @@ from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import HEADER, V1
 
 from tests.contract.courier import CourierDialect
-from tests.contract.dialect import Dialect, Values
+from tests.contract.dialect import Dialect
 from tests.contract.forward import ForwardDialect
 from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import GREETING, READY, Answers, LogjamDialect, message
 from tests.contract.lumberjack import LumberjackDialect
 from tests.simulation.loop import EPOCH, replaced
-
-
-class Speaker:
-    """A client over several connections; `compresses`: its sound frames are compressed, which the receiver inflates."""
-
-    def __init__(self, client: Callable[[Compression | None], Client], compresses: bool) -> None:
-        self._make = client
-        self._client: Any = client(None)
-        self._compresses = compresses
-        self._fresh: set[int] = set()  # made on this connection, and not yet sent
-        self._documents: dict[int, list[bytes]] = {}  # of each frame
-        self.instant: int | None = None
-        """The time of all its events, in ns: equal ones have the same bytes, but for their names. None: each has its own."""
-
-    @property
-    def compresses(self) -> bool:
-        return self._compresses
-
-    @compresses.setter
-    def compresses(self, wanted: bool) -> None:
-        if wanted and not self._compresses:
-            self._client = self._make(Compression("gzip"))
-        self._compresses = wanted
-
-    @property
-    def breaks(self) -> bool:
-        """Whether it can send an event that cannot be understood."""
-        return bool(self._client.broken({}))
-
-    def sent_broken(self, number: int) -> bytes:
-        """The event in the middle of frame `number`, which cannot be understood."""
-        return self._documents[number][(len(self._documents[number]) - 1) // 2]
-
-    def frame(self, values: Values, broken: int = 0) -> bytes:
-        """A frame. `broken`: how many equal events are in its middle that cannot be understood."""
-        self._fresh.add(self._client.made)
-        with nullcontext() if self.instant is None else replaced((time, "time_ns", lambda: self.instant)):
-            documents = [self._client.document(value) for value in values]
-            middle = len(documents) // 2
-            documents[middle:middle] = [self._client.broken(values[0])] * broken if broken else []
-            self._documents[self._client.made] = documents
-            return self._framed(documents, middle, broken)
-
-    def _framed(self, documents: list[bytes], middle: int, broken: int) -> bytes:
-        return self._client.payload(documents)
-
-    def again(self) -> bytes:
-        """A new connection. Returns what it begins with."""
-        self._fresh.clear()
-        return self._client.again()
-
-    def rest(self, number: int, count: int) -> bytes:
-        """Frame `number` without its first `count` events, which were acknowledged: what a real client sends again of it."""
-        self._documents[number] = documents = self._documents[number][count:]
-        self._client._sizes[number] = len(documents)
-        return self._client.rest(number, documents)
-
-    def sent(self, number: int) -> None:
-        """Frame `number` is being sent on this connection."""
-        if number in self._fresh:
-            self._fresh.discard(number)
-        else:
-            self._client.repeat(number)
-
-    def receive(self, data: bytes) -> list[Answer]:
-        """The acknowledgements, of parts of frames too; a keep-alive is one of no event."""
-        return [each for each in self._client.receive(data) if isinstance(each, Answer)]
 
 
 class Forwarder(LumberjackClient):
@@ -139,21 +72,27 @@ class Courier(CourierClient):
     """It goes on behind an acknowledged part of a payload, with the rest under the same nonce, as log-courier does."""
 
     def rest(self, number: int, documents: list[bytes]) -> bytes:
+        """Frame `number` without its first events, which were acknowledged: what a real client sends again of it."""
         nonce = next(key for key, frame in self._keys.items() if frame == number)
         assert isinstance(nonce, bytes)
+        self._sizes[number] = len(documents)
         self._said.pop(nonce, None)
         return jdat(nonce, documents, level=self.level)
 
 
-class Unasking(Speaker):
-    """A client of Forward whose messages have no chunk."""
+class Unasking(ForwardClient):
+    """Its messages have no chunk."""
 
-    def _framed(self, documents: list[bytes], middle: int, broken: int) -> bytes:
-        return self._client.unasking(documents)
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+        return self.unasking(documents)
 
 
 class Hashing(ForwardClient):
-    """It names a chunk by its content, as Fluent Bit does: two of them may name theirs alike."""
+    """It names a chunk by its content, as Fluent Bit does: two of them may name theirs alike. All its events have one time."""
+
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        with replaced((time, "time_ns", lambda: WHOLE)):
+            return super().document(event)
 
     def packed(self, entries: bytes, size: int, **option: str) -> bytes:
         digest = hashlib.sha512(entries).digest()
@@ -161,30 +100,17 @@ class Hashing(ForwardClient):
             return super().packed(entries, size, **option)
 
 
-def hashing() -> Speaker:
-    made = Speaker(Hashing, False)
-    made.instant = WHOLE
-    return made
-
-
-class Nameless(LogjamClient):
-    """Its events have no id of their own, so no two of them have one id."""
-
-    def document(self, event: Mapping[str, Any]) -> bytes:
-        return orjson.dumps(dict(event))
-
-
-class ZmtpSpeaker(Speaker):
+class ZmtpClient(LogjamClient):
     """A producer of Logjam behind ZMTP. `app_envs`: see `LogjamClient`; `asks`: it waits for answers; `told`: its messages have
-    meta; `named`: its events have an id.
+    meta; `identified`: its events have an id, so no two of them are one.
     """
 
-    def __init__(self, app_envs: int = 1, *, asks: bool = True, told: bool = True, named: bool = True) -> None:
-        kind = LogjamClient if named else Nameless
-        super().__init__(lambda wanted: kind(Compression("zlib" if wanted else "none"), app_envs), False)
-        self._asks, self._told = asks, told
-        self._answers = Answers()
-        self._greeting = 0
+    def __init__(
+        self, compresses: bool, app_envs: int = 1, *, asks: bool = True, told: bool = True, identified: bool = True
+    ) -> None:
+        super().__init__(Compression("zlib" if compresses else "none"), app_envs)
+        self._asks, self._told, self._identified = asks, told, identified
+        self._answers, self._greeting = Answers(), len(GREETING)
         self.answer: list[bytes] = []
         """The last."""
         self.shaken = asyncio.Event()
@@ -192,9 +118,8 @@ class ZmtpSpeaker(Speaker):
 
     def skipped(self) -> int | None:
         """The frame whose answer should have come, where another's has. None: nothing under way has such an answer."""
-        client: Any = self._client
-        names = {name for frame in client._under_way for name, _ in client._app_envs[frame]}
-        return client._under_way[0] if self.answer[0] in names else None
+        names = {name for frame in self._under_way for name, _ in self._app_envs[frame]}
+        return self._under_way[0] if self.answer[0] in names else None
 
     def again(self) -> bytes:
         super().again()
@@ -202,18 +127,16 @@ class ZmtpSpeaker(Speaker):
         self.shaken.clear()
         return GREETING + READY
 
-    def wired(self, data: bytes) -> bytes:
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        return super().document(event) if self._identified else orjson.dumps(dict(event))
+
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
         """Messages as they are on the wire."""
-        parts, size = (
-            split(data if self._asks else unasking(data)),
-            MESSAGE_FRAMES if self._asks else MESSAGE_FRAMES - 1,
-        )
+        self._broken = next((at for at, each in enumerate(documents) if not each.endswith(b"}")), None)
+        data = super().payload(documents)
+        parts, size = split(data if self._asks else unasking(data)), MESSAGE_FRAMES - (not self._asks)
         messages = [parts[at : at + size] for at in range(0, len(parts), size)]
         return b"".join(message(each if self._told else each[:-1]) for each in messages)
-
-    def _framed(self, documents: list[bytes], middle: int, broken: int) -> bytes:
-        self._client._broken = middle if broken else None
-        return self.wired(super()._framed(documents, middle, broken))
 
     def messages(self, data: bytes) -> list[list[bytes]]:
         """What the receiver's next bytes say."""
@@ -224,7 +147,7 @@ class ZmtpSpeaker(Speaker):
             self.shaken.set()
         return found
 
-    def receive(self, data: bytes) -> list[Answer]:
+    def receive(self, data: bytes) -> list[Answer | Remark]:
         found = []
         for answer in self.messages(data):
             self.answer = answer
@@ -239,34 +162,20 @@ ZEROS = 200 << 10
 """Bytes that a bomb grows to: below the small limit, so that it is not refused before it has grown."""
 
 
-def speaker(client: Callable[[Compression | None], Client], compresses: bool) -> Callable[[], Speaker]:
-    return lambda: Speaker(client, compresses)
-
-
-def bombs(client: type[Client]) -> Callable[[int], bytes]:
-    """Frames that inflate to so many bytes, and half as many again at most."""
-
-    @lru_cache
-    def bomb(size: int) -> bytes:
-        return client().bomb(size)
-
-    return bomb
-
-
 @dataclass(frozen=True)
 class Spoken:
     """One protocol."""
 
     protocol: Protocol[Any]
     dialect: Dialect
-    speaker: Callable[[], Speaker]
-    bomb: Callable[[int], bytes]
+    client: Callable[[bool], Client]
+    """Makes a client, whose frames are compressed where the protocol leaves that to it."""
     own: dict[str, Any] = field(default_factory=dict)
-    hashing: Callable[[], Speaker] | None = None
-    """A client that names frames by their content."""
+    hashing: Callable[[bool], Client] | None = None
+    """Makes one that names frames by their content."""
 
-    others: tuple[Callable[[], Speaker], ...] = ()
-    """Clients of other versions and forms."""
+    others: tuple[Callable[[], Client], ...] = ()
+    """Make clients of other versions and forms."""
 
     frames_expire: bool = True
     """A client's frames are given up at KAFKA__ACK_DEADLINE, and not held until they are stored."""
@@ -277,34 +186,34 @@ class Spoken:
     """
 
 
-def stream(protocol: Protocol[Any], dialect: Dialect, client: type[Client], compresses: bool, **more: Any) -> Spoken:
-    """A protocol whose clients send frames over TCP."""
-    return Spoken(protocol, dialect, speaker(client, compresses), bombs(client), **more)
+@lru_cache
+def bomb(protocol: str, size: int) -> bytes:
+    """A frame that inflates to so many bytes, and half as many again at most. It is the same in each run."""
+    with replaced((os, "urandom", random.Random(size).randbytes)):
+        return PROTOCOLS[protocol].client(True).bomb(size)
 
 
 def unadapted(protocol: Protocol[Any]) -> Spoken:
     """A protocol that is installed and not named here: its own client says all."""
     client: type[Client] = resolve_name(protocol.client)
-    return stream(protocol, InstalledDialect(protocol, client), client, False)
+    return Spoken(protocol, InstalledDialect(protocol, client), lambda _: client())
 
 
 STREAMS: dict[str, Spoken] = {
-    "forward": stream(
+    "forward": Spoken(
         forward.PROTOCOL,
         ForwardDialect(),
-        ForwardClient,
-        False,
-        hashing=hashing,
+        lambda compresses: ForwardClient(Compression("gzip") if compresses else None),
+        hashing=lambda compresses: Hashing(Compression("gzip") if compresses else None),
         own={"forward": {"heartbeat": False}},
     ),
-    "lumberjack": stream(
+    "lumberjack": Spoken(
         lumberjack.PROTOCOL,
         Lumber(),
-        LumberjackClient,
-        True,
-        others=(speaker(Forwarder, True), lambda: Speaker(lambda _: LumberjackClient(Compression("none")), True)),
+        lambda _: LumberjackClient(),
+        others=(Forwarder, lambda: LumberjackClient(Compression("none"))),
     ),
-    "courier": stream(courier.PROTOCOL, CourierDialect(), Courier, True),
+    "courier": Spoken(courier.PROTOCOL, CourierDialect(), lambda _: Courier()),
 }
 
 SEGMENT = replace(
@@ -313,18 +222,12 @@ SEGMENT = replace(
     own={"segment": {"tail_wait": 2.0, "checkpoint_records": 40}},
     frames_expire=False,
 )
-"""Its clients are those of `segments.py`: none speaks by `speaker`."""
+"""Its clients are those of `segments.py`: none is made by `client`."""
 
 LOGJAM = replace(STREAMS["forward"], protocol=logjam.PROTOCOL, own={}, frames_expire=False)
-"""Its clients are the devices of `devices.py`: none speaks by `speaker`."""
+"""Its clients are the devices of `devices.py`: none is made by `client`."""
 
-PRODUCERS = Spoken(
-    logjam.PROTOCOL,
-    LogjamDialect(),
-    ZmtpSpeaker,
-    lambda size: ZmtpSpeaker().wired(LogjamClient(Compression("zlib")).bomb(size)),
-    messages=True,
-)
+PRODUCERS = Spoken(logjam.PROTOCOL, LogjamDialect(), ZmtpClient, messages=True)
 
 PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT, "logjam": LOGJAM, "producers": PRODUCERS}
 PROTOCOLS |= {each.name: unadapted(each) for each in installed() if each.name not in PROTOCOLS and each.client}

@@ -1,15 +1,50 @@
-"""What a seed means: anything, or one of some shapes of scenarios."""
+"""What a seed means: anything, or one of some shapes of scenarios.
+
+A shape names its fields. Of a list or a range one item is drawn, of `Within` a number, and of a dictionary each of its values;
+whatever else is there is meant.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from tests.simulation.scenario import CROWD, FATAL, SMALL_LIMITS, STRANGE, ClientPlan, Fault, Scenario
 
 WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderless", "slow")
+EITHER: Final = [False, True]
+LIMITS: Final = [{}, SMALL_LIMITS]
+TIMES: Final = {"ack_deadline": [5, 30, 300], "request_timeout": [1, 5, 30]}
+PARTITIONS: Final = range(1, 4)
+CREEP: Final = [1e-6, 2e-5, 4e-4]
+
+Fields = dict[str, Any]
+"""Of a plan or a scenario."""
+
+
+class Within(NamedTuple):
+    """Any number between two."""
+
+    least: float
+    most: float
+
+
+def drawn(chance: random.Random, meant: Any) -> Any:
+    """What is meant by a field, or by several."""
+    if isinstance(meant, Within):
+        return chance.uniform(*meant)
+    if isinstance(meant, list | range):
+        return drawn(chance, chance.choice(meant))
+    if isinstance(meant, dict):
+        return {name: drawn(chance, each) for name, each in meant.items()}
+    return meant
+
+
+def plans(chance: random.Random, number: Any = 1, /, **fields: Any) -> tuple[ClientPlan, ...]:
+    """So many plans of these fields, each with a seed."""
+    return tuple(ClientPlan(chance.getrandbits(32), **drawn(chance, fields)) for _ in range(drawn(chance, number)))
 
 
 def draw(seed: int, protocol: str) -> Scenario:
@@ -19,18 +54,15 @@ def draw(seed: int, protocol: str) -> Scenario:
     scenario = minded(undelayed(seed, protocol), random.Random(f"minded/{protocol}/{seed}"))
     if random.Random(f"copies/{protocol}/{seed}").random() < 1 / 4:
         scenario = replace(scenario, clients=tuple(replace(plan, alike=0.4) for plan in scenario.clients))
-    if protocol not in ("logjam", "producers") and random.Random(f"secured/{protocol}/{seed}").random() < 1 / 8:
+    if protocol in ("logjam", "producers"):
+        return scenario
+    if random.Random(f"secured/{protocol}/{seed}").random() < 1 / 8:
         scenario = replace(scenario, secured=True)
     chance = random.Random(f"held/{protocol}/{seed}")
-    if protocol in ("logjam", "producers") or scenario.undisturbed or chance.random() > 1 / 6:
+    if scenario.undisturbed or chance.random() > 1 / 6:
         return scenario
-    fault = Fault(
-        "held up",
-        chance.uniform(0, max(5.0, scenario.faults_end)),
-        chance.choice((0.5, 5.0, 20.0, 70.0, 140.0)),
-        chance.random() < 0.5,
-        chance.randrange(scenario.replicas),
-    )
+    at, lasts = chance.uniform(0, max(5.0, scenario.faults_end)), chance.choice((0.5, 5.0, 20.0, 70.0, 140.0))
+    fault = Fault("held up", at, lasts, chance.random() < 0.5, chance.randrange(scenario.replicas))
     return replace(scenario, faults=(*scenario.faults, fault))
 
 
@@ -43,31 +75,30 @@ def minded(scenario: Scenario, chance: random.Random) -> Scenario:
     if others or chance.random() > 1 / 4:
         return scenario
     kind = chance.choice(("odd", "oversized", "spoilt", "many"))
+    faults, kafka, more = list(scenario.faults), dict(scenario.kafka), Fields()
     if kind == "spoilt":
-        lasts = chance.choice((1.0, 10.0))
-        scenario = replace(scenario, faults=(*scenario.faults, Fault(kind, chance.uniform(0, 5), lasts)))
-        changed: dict[str, Any] = {"faulty": 0.5, "events": 3}
+        faults.append(Fault(kind, chance.uniform(0, 5), chance.choice((1.0, 10.0))))
+        changed: Fields = {"faulty": 0.5, "events": 3}
     elif kind == "many":
         changed = {"events": 150, "frames": 2, "padding": 0, "rough": False, "count": 1}
     elif kind == "odd":
-        # A search takes some answers for each, and begins again where its frames are given up.
-        scenario = replace(scenario, delay=Scenario.delay, kafka={**scenario.kafka, "ack_deadline": 30})
+        kafka["ack_deadline"] = (
+            30  # a search takes some answers for each, and begins again where its frames are given up
+        )
+        more["delay"] = Scenario.delay
         changed = {kind: 0.2, "events": 3, "padding": 200, "rough": False}
     else:
+        kafka["ack_deadline"] = 300
+        more |= {"limits": {}, "max_message_bytes": 131_072}
         changed = {kind: 0.3, "events": 3, "frames": 3, "rough": False}
-        kafka = {**scenario.kafka, "ack_deadline": 300}
-        scenario = replace(scenario, limits={}, max_message_bytes=131_072, kafka=kafka)
         if chance.random() < 0.5:  # a batch that has waited is too large by then
-            lowered = Fault("lowered", chance.uniform(0.2, 1), 0.0)
-            scenario = replace(
-                scenario, faults=(*scenario.faults, lowered), max_message_bytes=1_048_588, delay=(0.05, 0.4)
-            )
+            faults.append(Fault("lowered", chance.uniform(0.2, 1), 0.0))
+            more |= {"max_message_bytes": Scenario.max_message_bytes, "delay": (0.05, 0.4)}
             changed |= {"window": 6, "start": 0.0, "count": 2}
     if kind in ("odd", "oversized") and chance.random() < 0.5:  # while their batches are taken apart
-        faults = [Fault(chance.choice(("final", "down")), chance.uniform(0, 5), 2.0, 0.5) for _ in range(3)]
-        scenario = replace(scenario, faults=(*scenario.faults, *faults))
+        faults += [Fault(chance.choice(("final", "down")), chance.uniform(0, 5), 2.0, 0.5) for _ in range(3)]
     clients = (replace(plan, **changed) if plan.kind == "honest" else plan for plan in scenario.clients)
-    return replace(scenario, clients=tuple(clients))
+    return replace(scenario, clients=tuple(clients), faults=tuple(faults), kafka=kafka, **more)
 
 
 def undelayed(seed: int, protocol: str) -> Scenario:
@@ -75,271 +106,212 @@ def undelayed(seed: int, protocol: str) -> Scenario:
     chance = random.Random(f"{protocol}/{seed}")
     if protocol == "segment":
         return replicas(seed, chance)
-    if protocol == "logjam":
-        return devices(seed, chance)
-    scenario = shaped(seed, protocol, chance)
+    scenario = Scenario(seed, protocol, **drawn(chance, shape(seed, protocol)(chance)))
     return of_producers(scenario, chance) if protocol == "producers" else scenario
 
 
-def shaped(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def shape(seed: int, protocol: str) -> Callable[[random.Random], Fields]:
     """Anything, or one of `SHAPES`, or a crowd."""
+    if protocol == "logjam":
+        return devices
     if seed % 1000 == 500:
-        return crowd(seed, protocol, chance)
+        return crowd
     if seed % 32 == 5 and protocol != "producers":  # they share the account of their socket
-        return beside(seed, protocol, chance)
+        return beside
     if protocol == "forward" and seed % 16 == 9:
-        return unasked(seed, protocol, chance)
-    shape = SHAPES.get(seed % 16)
-    if shape is not None and (shape, protocol) != (portions, "producers"):  # agents wait for no frame so long
-        return shape(seed, protocol, chance)
-    return anything(seed, protocol, chance)
+        return unasked
+    found = SHAPES.get(seed % 16, anything)
+    return anything if (found, protocol) == (portions, "producers") else found  # agents wait for no frame so long
 
 
-def unasked(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def unasked(chance: random.Random) -> Fields:
     """As many clients again, which ask for no acknowledgement."""
-    scenario = chance.choice((anything, anything, full, drain))(seed, protocol, chance)
-    untold = (replace(plan, kind="teller", faulty=0.0) for plan in scenario.clients if plan.kind == "honest")
-    if scenario.undisturbed and scenario.faults:  # while a process stops, something is on its way
-        untold = (replace(plan, frames=100, events=1, pause=0.08) for plan in untold)
-    return replace(scenario, clients=(*scenario.clients, *untold))
+    fields = chance.choice((anything, anything, full, drain))(chance)
+    changed: Fields = {"kind": "teller", "faulty": 0.0}
+    if fields.get("undisturbed") and fields.get("faults"):  # while a process stops, something is on its way
+        changed |= {"frames": 100, "events": 1, "pause": 0.08}
+    untold = (replace(plan, **changed) for plan in fields["clients"] if plan.kind == "honest")
+    return {**fields, "clients": (*fields["clients"], *untold)}
 
 
-def anything(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def anything(chance: random.Random) -> Fields:
     """Any clients and faults."""
-    small = chance.random() < 0.5
-    calm = chance.random() < 0.1
-    span = chance.choice((0.5, 5.0, 30.0))
-    clients = [_honest(chance, span, small) for _ in range(chance.randint(1, 4))]
+    small, calm, span = chance.random() < 0.5, chance.random() < 0.1, chance.choice((0.5, 5.0, 30.0))
+    clients = plans(chance, range(1, 5), **honest(span, small=small))
     if chance.random() < 0.5:
-        clients += [_hostile(chance, span) for _ in range(chance.randint(1, 3))]
+        kinds = ["garbage", "half", "deaf", "bomb", "silent", "leaver", "truncated"]
+        when: Fields = {"start": Within(0, span), "frames": range(1, 5), "pause": span / 4}
+        clients += plans(chance, range(1, 4), kind=kinds, rough=EITHER, **when)
     if chance.random() < 0.02:
-        clients.append(replace(_honest(chance, 0.5, small), count=chance.randint(20, 60), frames=1, padding=0))
-    partitions = chance.randint(1, 3)
+        many = {**honest(0.5, small=small), "count": range(20, 61), "frames": 1, "padding": 0}
+        clients += plans(chance, **many)
+    partitions = drawn(chance, PARTITIONS)
     faults = [] if calm else [_fault(chance, span, partitions) for _ in range(chance.randint(1, 4))]
     if not calm and chance.random() < 0.4:
         faults += [_death(chance, span) for _ in range(chance.randint(1, 2))]
-    return Scenario(
-        seed,
-        protocol,
-        tuple(clients),
-        tuple(faults),
-        dict(SMALL_LIMITS) if small else {},
-        {"ack_deadline": chance.choice((5, 30, 300)), "request_timeout": chance.choice((1, 5, 30))},
-        partitions,
-        chance.choice((1e-6, 2e-5, 4e-4)),
-        chance.random() < 0.25,
-        chance.choice((1_048_588, 1_048_588, 131_072)),
-    )
+    return {
+        "clients": clients,
+        "faults": tuple(faults),
+        "limits": LIMITS[small],
+        "kafka": TIMES,
+        "partitions": partitions,
+        "creep": CREEP,
+        "shuffled": [True, False, False, False],
+        "max_message_bytes": [1_048_588, 1_048_588, 131_072],
+    }
 
 
-def bombs(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def honest(span: float, *, small: bool) -> Fields:
+    """Of a client's plan."""
+    return {
+        "start": Within(0, span / 2),
+        "frames": range(1, 7),
+        "events": [1, 1, 3, 12],
+        "window": [1, 2, 6],
+        "pause": [0.0, span / 4],
+        "faulty": [0.0, 0.3],
+        "cursed": [0.0, 0.0, 0.2],
+        "padding": [0, 0, 200, 4000 if small else 20_000],
+        "cut": [0.0, 0.6],
+        "rough": EITHER,
+        "slow": [0.0, 0.0, 0.5],
+    }
+
+
+def bombs(chance: random.Random) -> Fields:
     """Bombs that grow to the limits, a crowd of established and of new clients, and a broker that is killed once meanwhile."""
-    before = ClientPlan(chance.getrandbits(32), frames=6, events=2, window=1, pause=2.0, count=chance.randint(2, 8))
-    after = ClientPlan(
-        chance.getrandbits(32), start=chance.uniform(3, 12), frames=2, events=2, count=chance.randint(2, 8)
-    )
-    bomb = ClientPlan(
-        chance.getrandbits(32), "bomb", start=1.0, frames=chance.randint(1, 4), count=chance.randint(2, 12), pause=3.0
-    )
+    some = range(2, 9)
+    before = plans(chance, frames=6, events=2, window=1, pause=2.0, count=some)
+    bomb = plans(chance, kind="bomb", start=1.0, frames=range(1, 5), count=range(2, 13), pause=3.0)
+    after = plans(chance, start=Within(3, 12), frames=2, events=2, count=some)
     at = chance.uniform(0.5, 6)
     faults = [Fault("down", at, chance.uniform(0.5, 8))]
     if chance.random() < 0.5:
         faults.append(Fault("leaderless", at, chance.uniform(1, 15), frozenset({0})))
     if chance.random() < 0.5:
         faults.append(Fault("unheard", at - 0.3, 0.6, 0.5))
-    return Scenario(
-        seed,
-        protocol,
-        (before, bomb, after),
-        tuple(faults),
-        dict(SMALL_LIMITS),
-        {"ack_deadline": chance.choice((5, 30, 300)), "request_timeout": chance.choice((1, 5, 30))},
-        chance.randint(1, 3),
-        chance.choice((2e-5, 4e-4)),
-    )
+    around: Fields = {"limits": SMALL_LIMITS, "kafka": TIMES, "partitions": PARTITIONS, "creep": [2e-5, 4e-4]}
+    return {"clients": before + bomb + after, "faults": tuple(faults), **around}
 
 
-def full(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def full(chance: random.Random) -> Fields:
     """Honest clients alone, whose large frames use up the budgets while Kafka takes its time."""
-    clients = [
-        ClientPlan(
-            chance.getrandbits(32),
-            start=chance.uniform(0, 0.2),
-            frames=chance.randint(2, 4),
-            events=chance.choice((1, 3)),
-            window=chance.choice((1, 2, 6)),
-            padding=chance.choice((2_000, 16_000, 20_000)),
-            dense=True,
-            compressed=chance.random() < 0.5,
-            finishes=chance.random() < 0.5,
-            count=chance.randint(2, 8),
-        )
-        for _ in range(2)
-    ]
-    return Scenario(
-        seed,
-        protocol,
-        tuple(clients),
-        limits=dict(SMALL_LIMITS),
-        kafka={"ack_deadline": 300},
-        partitions=chance.randint(1, 3),
-        creep=chance.choice((1e-6, 2e-5)),
-        delay=chance.choice(((0.01, 0.05), (0.05, 0.4))),
-        undisturbed=True,
-    )
+    large: Fields = {"frames": range(2, 5), "events": [1, 3], "window": [1, 2, 6], "padding": [2_000, 16_000, 20_000]}
+    how: Fields = {"dense": True, "compressed": EITHER, "finishes": EITHER}
+    return {
+        "clients": plans(chance, 2, start=Within(0, 0.2), count=range(2, 9), **large, **how),
+        "limits": SMALL_LIMITS,
+        "kafka": {"ack_deadline": 300},
+        "partitions": PARTITIONS,
+        "creep": [1e-6, 2e-5],
+        "delay": [(0.01, 0.05), (0.05, 0.4)],
+        "undisturbed": True,
+    }
 
 
-def drain(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def drain(chance: random.Random) -> Fields:
     """SIGTERM while frames wait for a slow Kafka."""
-    clients = [
-        ClientPlan(
-            chance.getrandbits(32),
-            start=chance.uniform(0, 2),
-            frames=chance.randint(1, 6),
-            events=chance.choice((1, 3, 12)),
-            window=chance.choice((1, 3, 6)),
-            pause=chance.choice((0.0, 1.0)),
-            padding=chance.choice((0, 200)),
-            finishes=chance.random() < 0.5,
-        )
-        for _ in range(chance.randint(1, 6))
-    ]
-    return Scenario(
-        seed,
-        protocol,
-        tuple(clients),
-        tuple(Fault("term", chance.uniform(0, 4), 0.0) for _ in range(chance.randint(1, 3))),
-        kafka={"ack_deadline": 300},
-        partitions=chance.randint(1, 3),
-        shuffled=chance.random() < 0.25,
-        delay=chance.choice(((0.01, 0.1), (0.2, 1.0))),
-        undisturbed=True,
-    )
+    sizes: Fields = {"frames": range(1, 7), "events": [1, 3, 12], "window": [1, 3, 6], "padding": [0, 200]}
+    return {
+        "clients": plans(chance, range(1, 7), start=Within(0, 2), pause=[0.0, 1.0], finishes=EITHER, **sizes),
+        "faults": tuple(Fault("term", chance.uniform(0, 4), 0.0) for _ in range(chance.randint(1, 3))),
+        "kafka": {"ack_deadline": 300},
+        "partitions": PARTITIONS,
+        "shuffled": [True, False, False, False],
+        "delay": [(0.01, 0.1), (0.2, 1.0)],
+        "undisturbed": True,
+    }
 
 
-def portions(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def portions(chance: random.Random) -> Fields:
     """Frames of many batches, each of which takes Kafka a while: clients hear of parts, and go on behind these when a receiver is
     killed, or told to stop while the rest of a frame is on its way.
     """
-    slow = chance.random() < 0.5
-    clients = [
-        ClientPlan(
-            chance.getrandbits(32),
-            start=chance.uniform(0, 2),
-            frames=chance.randint(1, 3),
-            events=chance.choice((12, 30)),
-            window=chance.choice((1, 2)),
-            faulty=chance.choice((0.0, 0.5)),
-            cursed=chance.choice((0.0, 0.5)),
-            padding=4000,
-            dense=True,
-            rough=chance.random() < 0.5,
-        )
-        for _ in range(chance.randint(1, 3))
-    ]
-    faults = [_death(chance, 20.0) for _ in range(chance.randint(1, 4))]
-    faults.append(Fault("term", chance.uniform(0, 5), 0.0))
-    return Scenario(
-        seed,
-        protocol,
-        tuple(clients),
-        tuple(faults),
-        kafka={"ack_deadline": 300, "request_timeout": 30},
-        partitions=1,
-        max_message_bytes=chance.choice((12_000, 24_000)),
-        delay=(0.2, 1.5) if slow else (0.05, 0.4),
-    )
+    sizes: Fields = {"frames": range(1, 4), "events": [12, 30], "window": [1, 2], "padding": 4000, "dense": True}
+    bad: Fields = {"faulty": [0.0, 0.5], "cursed": [0.0, 0.5], "rough": EITHER}
+    deaths = [_death(chance, 20.0) for _ in range(chance.randint(1, 4))]
+    return {
+        "clients": plans(chance, range(1, 4), start=Within(0, 2), **sizes, **bad),
+        "faults": (*deaths, Fault("term", chance.uniform(0, 5), 0.0)),
+        "kafka": {"ack_deadline": 300, "request_timeout": 30},
+        "partitions": 1,
+        "max_message_bytes": [12_000, 24_000],
+        "delay": [(0.2, 1.5), (0.05, 0.4)],
+    }
 
 
-def refused(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def refused(chance: random.Random) -> Fields:
     """Kafka ends each producer, or is silent for longer than anybody waits, while frames come that are given up one after the
     other; some of them wait for memory.
     """
     kind = chance.choices(("silent", "unheard", "final", "quarantine_ends"), (1, 3, 3, 2))[0]
     at, silent = chance.uniform(0, 3), kind in ("silent", "unheard")
-    if kind == "unheard":  # batches of one event, which could be taken for one another
-        single = ClientPlan(0, frames=1, events=1, window=1, pause=1.0)
-        one, other = (
-            replace(single, seed=chance.getrandbits(32), start=at + begin) for begin in (0, chance.uniform(5, 25))
-        )
-        fault = Fault(kind, at, chance.uniform(25, 100), 1.0)
-        deadline = {"ack_deadline": chance.choice((20, 20, 300)), "request_timeout": 5}
-        return Scenario(seed, protocol, (one, other), (fault,), kafka=deadline, partitions=1)
-    clients = [
-        ClientPlan(
-            chance.getrandbits(32),
-            start=chance.uniform(0, 6),
-            frames=chance.randint(1, 6),
-            events=chance.choice((1, 3)),
-            window=6,
-            pause=1.0,
-            faulty=0.4,
-            padding=chance.choice((0, 0, 16_000)),
-            dense=True,
-            compressed=chance.random() < 0.5,
-            count=2,
-        )
-        for _ in range(chance.randint(2, 3))
-    ]
+    if (
+        kind == "unheard"
+    ):  # batches of as many events, which could be taken for one another; nobody sends the first again
+        small: Fields = {"frames": 1, "events": 5, "window": 1, "faulty": [0.0, 0.0, 1.0]}
+        return {
+            "clients": plans(chance, kind="leaver", start=at + 0.1, frames=1)
+            + plans(chance, range(2, 4), start=Within(at + 0.2, at + 0.8), **small)
+            + plans(chance, range(1, 4), start=Within(at + 2, at + 20), **small),
+            "faults": (Fault(kind, at, chance.uniform(20, 40), 1.0),),
+            "kafka": {"ack_deadline": 20, "request_timeout": 5},
+            "partitions": [1, 2, 2],
+        }
+    sizes: Fields = {
+        "frames": range(1, 7),
+        "events": [1, 3],
+        "padding": [0, 0, 16_000],
+        "dense": True,
+        "compressed": EITHER,
+    }
     lasts = 150.0 if silent else chance.choice((8.0, 16.0))
-    return Scenario(
-        seed,
-        protocol,
-        tuple(clients),
-        (Fault(kind, at, lasts, 1.0), Fault("errors", at, lasts, chance.choice((FATAL, STRANGE)))),
-        dict(SMALL_LIMITS) if chance.random() < 0.5 else {},
-        {"ack_deadline": chance.choice((20, 300)) if silent else 5, "request_timeout": 5},
-        partitions=1,
-    )
+    return {
+        "clients": plans(chance, range(2, 4), start=Within(0, 6), window=6, pause=1.0, faulty=0.4, count=2, **sizes),
+        "faults": (Fault(kind, at, lasts, 1.0), Fault("errors", at, lasts, chance.choice((FATAL, STRANGE)))),
+        "limits": LIMITS,
+        "kafka": {"ack_deadline": [20, 300] if silent else 5, "request_timeout": 5},
+        "partitions": 1,
+    }
 
 
-def orphaned(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def orphaned(chance: random.Random) -> Fields:
     """Partitions without leaders for far longer than anybody waits."""
-    partitions = chance.randint(1, 3)
-    clients = [replace(_honest(chance, 5.0, False), cut=0.0) for _ in range(chance.randint(1, 2))]
+    partitions = drawn(chance, PARTITIONS)
     lost = frozenset(chance.sample(range(partitions), chance.randint(1, partitions)))
-    return Scenario(
-        seed,
-        protocol,
-        tuple(clients),
-        (Fault("leaderless", chance.uniform(0, 2), chance.uniform(150, 170), lost),),
-        kafka={"ack_deadline": 5, "request_timeout": 5},
-        partitions=partitions,
-        creep=2e-5,
-    )
+    return {
+        "clients": plans(chance, range(1, 3), **{**honest(5.0, small=False), "cut": 0.0}),
+        "faults": (Fault("leaderless", chance.uniform(0, 2), chance.uniform(150, 170), lost),),
+        "kafka": {"ack_deadline": 5, "request_timeout": 5},
+        "partitions": partitions,
+        "creep": 2e-5,
+    }
 
 
-def changed(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def changed(chance: random.Random) -> Fields:
     """Anything, and meanwhile the topics change: partitions come, `max.message.bytes` sinks, all is deleted and made anew. The
     listener is full after a few connections.
     """
-    scenario = anything(seed, protocol, chance)
+    fields = anything(chance)
     kinds = chance.sample(("partitions", "lowered", "missing"), chance.randint(1, 3))
-    faults = [Fault(kind, chance.uniform(0, 5), 5.0 if kind == "missing" else 0.0) for kind in kinds]
-    return replace(scenario, faults=(*scenario.faults, *faults), backlog=chance.choice((1, 3, 1 << 16)))
+    faults = (Fault(kind, chance.uniform(0, 5), 5.0 if kind == "missing" else 0.0) for kind in kinds)
+    return {**fields, "faults": (*fields["faults"], *faults), "backlog": [1, 3, 1 << 16]}
 
 
-def crowd(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def crowd(chance: random.Random) -> Fields:
     """Two thousand clients at once, and a broker that is killed."""
-    plan = ClientPlan(chance.getrandbits(32), frames=1, events=1, count=2000)
     down = Fault("down", chance.uniform(0, 1), 2.0)
-    return Scenario(seed, protocol, (plan,), (down,), kafka={"ack_deadline": 30}, creep=2e-5, backlog=128)
+    clients = plans(chance, frames=1, events=1, count=2000)
+    return {"clients": clients, "faults": (down,), "kafka": {"ack_deadline": 30}, "creep": 2e-5, "backlog": 128}
 
 
-def beside(seed: int, protocol: str, chance: random.Random) -> Scenario:
+def beside(chance: random.Random) -> Fields:
     """Clients with small frames beside a crowd whose frames take many slices."""
-    few = ClientPlan(chance.getrandbits(32), frames=20, events=1, window=1, count=chance.randint(1, 3))
-    many = ClientPlan(
-        chance.getrandbits(32),
-        frames=chance.randint(1, 2),
-        events=chance.choice((12, 40)),
-        window=1,
-        padding=4000,
-        dense=True,
-        count=chance.randint(15, 30),
-    )
+    few = plans(chance, frames=20, events=1, window=1, count=range(1, 4))
+    large: Fields = {"frames": range(1, 3), "events": [12, 40], "padding": 4000, "dense": True}
+    many = plans(chance, window=1, count=range(15, 31), **large)
     kafka = {"ack_deadline": 300}
-    return Scenario(seed, protocol, (few, many), (), {}, kafka, chance.randint(1, 3), 4e-4, undisturbed=True)
+    return {"clients": few + many, "kafka": kafka, "partitions": PARTITIONS, "creep": 4e-4, "undisturbed": True}
 
 
 def replicas(seed: int, chance: random.Random) -> Scenario:
@@ -384,38 +356,23 @@ def replicas(seed: int, chance: random.Random) -> Scenario:
     )
 
 
-def devices(seed: int, chance: random.Random) -> Scenario:
+def devices(chance: random.Random) -> Fields:
     """Devices that restart, whose connections break, and a consumer that is killed and stopped."""
-    span = chance.choice((0.5, 5.0, 20.0))
-    partitions = chance.randint(1, 3)
-    clients = tuple(
-        ClientPlan(
-            chance.getrandbits(32),
-            "device",
-            chance.uniform(0, span / 2),
-            frames=chance.choice((3, 10, 40)),
-            events=chance.choice((1, 5, 40)),
-            pause=chance.choice((0.1, span / 20)),
-            faulty=chance.choice((0.0, 0.1, 0.4)),
-            cut=chance.choice((0.0, 0.1, 0.4)),
-            restarts=chance.choice((0.0, 0.1, 0.3)),
-            padding=chance.choice((0, 0, 200, 4000)),
-        )
-        for _ in range(chance.randint(1, 3))
-    )
+    span, partitions = chance.choice((0.5, 5.0, 20.0)), drawn(chance, PARTITIONS)
+    sizes: Fields = {"frames": [3, 10, 40], "events": [1, 5, 40], "padding": [0, 0, 200, 4000]}
+    faulty: Fields = {"faulty": [0.0, 0.1, 0.4], "cut": [0.0, 0.1, 0.4], "restarts": [0.0, 0.1, 0.3]}
+    when: Fields = {"start": Within(0, span / 2), "pause": [0.1, span / 20]}
     faults = [_fault(chance, span, partitions) for _ in range(chance.choice((0, 1, 2, 3)))]
     faults += [_death(chance, span) for _ in range(chance.choice((0, 1, 2, 4)))]
-    return Scenario(
-        seed,
-        "logjam",
-        clients,
-        tuple(faults),
-        dict(SMALL_LIMITS) if chance.random() < 0.5 else {},
-        {"ack_deadline": chance.choice((5, 30)), "request_timeout": chance.choice((1, 5))},
-        partitions,
-        chance.choice((1e-6, 2e-5, 4e-4)),
-        chance.random() < 0.25,
-    )
+    return {
+        "clients": plans(chance, range(1, 4), kind="device", **when, **sizes, **faulty),
+        "faults": tuple(faults),
+        "limits": LIMITS,
+        "kafka": {"ack_deadline": [5, 30], "request_timeout": [1, 5]},
+        "partitions": partitions,
+        "creep": CREEP,
+        "shuffled": [True, False, False, False],
+    }
 
 
 def of_producers(scenario: Scenario, chance: random.Random) -> Scenario:
@@ -446,7 +403,7 @@ def of_producers(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, clients=tuple(map(pushing, clients)) if stops else clients)
 
 
-SHAPES: dict[int, Callable[[int, str, random.Random], Scenario]] = {
+SHAPES: dict[int, Callable[[random.Random], Fields]] = {
     3: full,
     4: portions,
     7: drain,
@@ -456,35 +413,6 @@ SHAPES: dict[int, Callable[[int, str, random.Random], Scenario]] = {
     15: bombs,
 }
 """What a seed means whose remainder by 16 is this. The last is the shape that once served nobody."""
-
-
-def _honest(chance: random.Random, span: float, small: bool) -> ClientPlan:
-    return ClientPlan(
-        chance.getrandbits(32),
-        start=chance.uniform(0, span / 2),
-        frames=chance.randint(1, 6),
-        events=chance.choice((1, 1, 3, 12)),
-        window=chance.choice((1, 2, 6)),
-        pause=chance.choice((0.0, span / 4)),
-        faulty=chance.choice((0.0, 0.3)),
-        cursed=chance.choice((0.0, 0.0, 0.2)),
-        padding=chance.choice((0, 0, 200, 4000 if small else 20_000)),
-        cut=chance.choice((0.0, 0.6)),
-        rough=chance.random() < 0.5,
-        slow=chance.choice((0.0, 0.0, 0.5)),
-    )
-
-
-def _hostile(chance: random.Random, span: float) -> ClientPlan:
-    kind = chance.choice(("garbage", "half", "deaf", "bomb", "silent", "leaver", "truncated"))
-    return ClientPlan(
-        chance.getrandbits(32),
-        kind,
-        chance.uniform(0, span),
-        frames=chance.randint(1, 4),
-        pause=span / 4,
-        rough=chance.random() < 0.5,
-    )
 
 
 def _fault(chance: random.Random, span: float, partitions: int) -> Fault:

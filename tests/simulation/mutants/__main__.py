@@ -14,7 +14,7 @@ from tests.simulation.mutants.mutant import FILE, SEEDS
 from tests.simulation.mutants.mutation import mutated
 
 MOST = 500
-"""Seeds within which a mutant is hunted. The quick tier runs 200, within which all but eight are found."""
+"""Seeds within which a mutant is hunted. The quick tier runs 200, within which all but four are found."""
 
 
 def finds(mutant: Mutant, seed: int) -> list[str]:
