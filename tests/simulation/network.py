@@ -242,9 +242,6 @@ class ServerEnd(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
-    def set_protocol(self, protocol: Any) -> None:
-        self._protocol = protocol
-
     def is_closing(self) -> bool:
         return self._closing
 

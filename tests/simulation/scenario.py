@@ -134,29 +134,23 @@ class Scenario:
         for index in range(len(self.faults)):
             yield replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
         for index, plan in enumerate(self.clients):
-            rest = self.clients[:index], self.clients[index + 1 :]
-            yield replace(self, clients=rest[0] + rest[1])
-            for less in (
-                {"count": plan.count // 2} if plan.count > 1 else None,
-                {"frames": plan.frames // 2} if plan.frames > 1 else None,
-                {"events": plan.events // 2} if plan.events > 1 else None,
-                {"rough": False} if plan.rough else None,
-                {"slow": 0.0} if plan.slow else None,
-                {"restarts": 0.0} if plan.restarts else None,
-                {"cut": 0.0} if plan.cut else None,
-                {"pause": 0.0} if plan.pause else None,
-                {"faulty": 0.0, "cursed": 0.0} if plan.faulty or plan.cursed else None,
-                {"odd": 0.0, "oversized": 0.0} if plan.odd or plan.oversized else None,
-                {"padding": 0} if plan.padding else None,
-                {"alike": 0.0} if plan.alike else None,
-            ):
-                if less is not None:
-                    yield replace(self, clients=(*rest[0], replace(plan, **less), *rest[1]))
+            before, behind = self.clients[:index], self.clients[index + 1 :]
+            yield replace(self, clients=before + behind)
+            halves = {name: getattr(plan, name) // 2 for name in SIZES}
+            less = {name: half for name, half in halves.items() if half} | {
+                name: 0 for name in EXTRAS if getattr(plan, name)
+            }
+            for name, value in less.items():
+                yield replace(self, clients=(*before, replace(plan, **{name: value}), *behind))
         if self.shuffled:
             yield replace(self, shuffled=False)
         if self.secured:
             yield replace(self, secured=False)
 
+
+SIZES = ("count", "frames", "events")
+EXTRAS = ("rough", "slow", "restarts", "cut", "pause", "faulty", "cursed", "odd", "oversized", "padding", "alike")
+"""Fields of a plan that are halved, and that may be 0, while a scenario shrinks."""
 
 CROWD = 100
 """Clients of one plan that are a crowd."""

@@ -19,8 +19,6 @@ class Proxy:
         self.answers.set()
         self.withheld = 0
         """Bytes that the target has said and nobody has heard."""
-        self.heard = bytearray()
-        """All that the target has said and that was passed on, of all connections."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -74,7 +72,6 @@ class Proxy:
             if not self.answers.is_set():
                 self.withheld += len(data)
                 await self.answers.wait()
-            self.heard += data
             writer.write(data)
             await writer.drain()
         writer.close()
