@@ -101,6 +101,10 @@ class Device:
             meta: dict[str, Any] = {"device": self._number, "sequence": self.sequence, "created_ms": self.clock}
             await self._socket.send_multipart(event(body, **meta))
 
+    async def say(self, frames: list[bytes]) -> None:
+        """What it likes."""
+        await self._socket.send_multipart(frames)
+
     async def beat(self) -> None:
         self.sequence += 1
         meta = encode_meta(Meta(0, self._number, self.clock, self.sequence))

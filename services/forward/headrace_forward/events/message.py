@@ -230,7 +230,7 @@ class ForwardFrame(MessageFrame):
             return f"a message of {len(message.elements)} elements"
         if self._too_long(name):
             return "the tag is too long"
-        if len(self._option.raw) > self._limits.option_bytes:
+        if len(message.element(message.option_index)) > self._limits.option_bytes:
             return "the option is too large"
         return self._option.problem
 
