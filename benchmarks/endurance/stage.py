@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,9 +57,9 @@ class Stage:
         self.jobs.append(job)
         return job
 
-    def replay(self, offsets: Mapping[str, Mapping[str, int]]) -> Lander:
-        """Starts a replay; `offsets`: topic -> partition -> first offset."""
-        launcher = [sys.executable, "-m", "headrace_lake", "replay", "--from-offsets", json.dumps(offsets)]
+    def replay(self) -> Lander:
+        """Starts a replay of all that has landed."""
+        launcher = [sys.executable, "-m", "headrace_lake", "replay", "--from-time", "1970-01-01"]
         job = Lander(self.kafka, self.lake, self.checkpoint, launcher=launcher, variables=_as_it_ships())
         self.jobs.append(job)
         return job

@@ -19,7 +19,7 @@ from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
 from headrace_lake.commands.erase_rows import ErasureRows
 from headrace_lake.commands.predicate import parse
 from headrace_lake.commands.replay import Replay
-from headrace_lake.commands.replay_plan import ReplayRequest, ReplayResult
+from headrace_lake.commands.replay_plan import ReplayResult
 from headrace_lake.commands.replay_rows import ReplayRows
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
@@ -36,7 +36,7 @@ from tests.constants import constants, parted
 from tests.lake.lander import TIMEOUT
 from tests.lake.stream import Sent, check_landed, send_now
 
-EVERYTHING = ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC))
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Runs:
@@ -77,9 +77,9 @@ class Runs:
         with dies, pytest.raises(HaltError, match="killed here"):
             self.run(**options)
 
-    def replay(self, request: ReplayRequest = EVERYTHING, *, dry_run: bool = False, **settings: Any) -> ReplayResult:
+    def replay(self, since: datetime = LONG_AGO, *, dry_run: bool = False, **settings: Any) -> ReplayResult:
         rows = ReplayRows(self.tables(), Brokers(self.spark, self.kafka), self.settings(**settings))
-        return Replay(rows, request, dry_run=dry_run, log=self.log()).run()
+        return Replay(rows, since, dry_run=dry_run, log=self.log()).run()
 
     def tables(self) -> Tables:
         return Tables(self.spark, str(self.lake))

@@ -1,20 +1,14 @@
-"""Whether the clocks around the job agree, what is said of it, and times that an operator names."""
+"""Whether the clocks around the job agree, and what is said of it."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
-from types import SimpleNamespace
+from datetime import date
 
-import pytest
-from headrace_lake.kafka import source
-from headrace_lake.kafka.source import first_millisecond
 from headrace_lake.spark.halt import KafkaAwayError
 from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.retention import first_kept
 from structlog.testing import CapturingLogger
-
-from tests.contract.waiting import before
 
 NOW = 1_770_000_000.0
 HOUR = 3600.0
@@ -67,26 +61,3 @@ def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
     assert first_kept(30, NOW + YEARS, "2026-02-02") == date(2026, 2, 2)
     assert first_kept(30, NOW, "") == date(2026, 1, 3)
     assert first_kept(10**9, NOW, "2026-02-02") == date.min, "more days than a calendar has: for ever"
-
-
-def test_a_record_is_before_a_time_or_not() -> None:
-    exact = [datetime(2026, 5, 6, 12, 0, 0, ms * 1000, tzinfo=UTC) for ms in range(1000)]
-    assert [first_millisecond(each) for each in exact] == list(range(1_778_068_800_000, 1_778_068_801_000))
-    assert first_millisecond(datetime(2026, 5, 6, 12, 0, 0, 122_001, tzinfo=UTC)) == 1_778_068_800_123
-
-
-def test_a_time_before_1970_is_no_command_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    """-1 is the end of a partition to Kafka, and other times before 1970 it refuses."""
-    asked: list[object] = []
-    spec = SimpleNamespace(earliest=lambda: "earliest", forTimestamp=lambda time: f"since {time}")
-    brokers = source.Brokers.__new__(source.Brokers)
-    monkeypatch.setattr(brokers, "_class", lambda _: spec, raising=False)
-    offsets = before(lambda _, what: asked.append(what), lambda *_: {("t", 0): (5, -1)})
-    monkeypatch.setattr(brokers, "_list_offsets", offsets)
-    for time in (
-        datetime(1, 1, 1, tzinfo=UTC),
-        datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=1),
-        datetime(2026, 5, 6, 12, tzinfo=UTC),
-    ):
-        assert brokers.offsets_since([("t", 0)], time) == {("t", 0): 5}
-    assert asked == ["earliest", "earliest", "since 1778068800000"]

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_lake.commands.replay_plan import ReplayRequest, ReplayResult
-from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.commands.replay_plan import ReplayResult
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, QUARANTINE, SCHEMAS
 
 from tests.lake.lander import version
-from tests.lake.runs import Running, Runs
-
-LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-def replay(runs: Runs, since: datetime | None = LONG_AGO, **asked: Any) -> ReplayResult:
-    return runs.replay(ReplayRequest(None if "starts" in asked else since, **asked))
+from tests.lake.runs import Runs
 
 
 def batches(runs: Runs) -> list[dict[str, Any]]:
@@ -60,41 +52,18 @@ class TestOnKafka:
         runs.check()
 
     @pytest.mark.full
-    def test_only_what_is_asked_for(self, runs: Runs) -> None:
-        topic = runs.kafka.events_topic
-        runs.send(800)
-        runs.run(batch_records=200)
-        runs.sql(EVENTS, "delete from TABLE")
-        ranges = runs.query(f'select "from", "to" from batches where topic = \'{topic}\' and "partition" = 1')
-        covers = next(row for row in ranges if row["from"] <= 50 < row["to"])
-        done = replay(runs, starts={(topic, 1): 50}, ends={(topic, 1): 51})
-        assert done.offsets == covers["to"] - covers["from"], "whole batches"
-        landed = {(row["partition"], row["offset"]) for row in runs.query("select * from events")}
-        assert landed == {
-            (1, offset) for _, n, offset in runs.sent.events if n == 1 and covers["from"] <= offset < covers["to"]
-        }
-        with pytest.raises(HaltError, match="there is no topic other to replay"):
-            replay(runs, starts={("other", 0): 0})
-        with pytest.raises(HaltError, match="has no partition 4: it has 4"):
-            replay(runs, starts={(topic, 4): 0})
-        now = datetime.now(UTC)
-        assert replay(runs, now + timedelta(hours=1)) == ReplayResult()
-        assert replay(runs, LONG_AGO, until=LONG_AGO + timedelta(1)) == ReplayResult()
-        replay(runs, now - timedelta(hours=1), until=now + timedelta(hours=1))
-        runs.check()
-
-    def test_a_running_job_stops_and_starts_again_by_itself(self, runs: Runs) -> None:
-        runs.send(800)
-        job = Running(runs)
-        job.next("landed")
-        runs.sql(EVENTS, "delete from TABLE where partition = 0")
-        runs.replay()
-        runs.send(400, mark="b")
-        job.join()
-        # The replay claims 2, and one more whenever the job writes to a table between two of its claims.
-        assert isinstance(job.failed[0], SupersededError)
-        assert re.search(r"another job has taken over: it claimed epoch \d", str(job.failed[0]))
+    def test_only_what_landed_since(self, runs: Runs) -> None:
+        runs.send(400)
         runs.run()
+        between = datetime.now(UTC)
+        runs.send(400, mark="b")
+        runs.run()
+        runs.sql(EVENTS, "delete from TABLE")
+        assert runs.replay(datetime.now(UTC) + timedelta(hours=1)) == ReplayResult()
+        assert 0 < runs.replay(between).events < len(runs.sent.events)
+        landed = {row["body"] for row in runs.query("select body from events")}
+        assert landed == {body for _, body in runs.sent.events.values() if '"b"' in body}
+        runs.replay()
         runs.check()
 
     def test_resends_stay_out_while_a_copy_is_there(self, runs: Runs) -> None:

@@ -43,7 +43,6 @@ class ErasureRequest:
     predicate: Predicate
     reason: str
     requested_by: str
-    keep_predicate: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,12 +116,11 @@ class Erase:
         False, and nothing is written, if another erasure has the number.
         """
         request = self._request
-        text = str(request.predicate)
         own = {
             "erasure": self._erasure,
             "requested_by": request.requested_by,
             "reason": request.reason,
-            "predicate": text if request.keep_predicate else hashed(text),
+            "predicate": hashed(str(request.predicate)),
         }
         append = partial(self._rows.list_found, own, number, self._rows.erasures)
         return self._committed(ERASURES, append) and self._rows.is_listed(self._erasure)

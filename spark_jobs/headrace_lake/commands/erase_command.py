@@ -50,9 +50,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--to-time", type=moment, metavar="T", help="received before T")
     parser.add_argument("--reason", default="", help="why; kept in the table, so name no person")
     parser.add_argument("--by", default="", metavar="NAME", help="who asked; default: the user of this process")
-    parser.add_argument(
-        "--keep-predicate", action="store_true", help="keep the conditions as text, not as a salted hash"
-    )
     parser.add_argument("--finish", action="store_true", help="delete what earlier erasures have left; no conditions")
     parser.add_argument("--apply", action="store_true", help="erase; without it, say what would go")
     parser.set_defaults(act=_act, refuse=parser.error)
@@ -73,7 +70,7 @@ def request_of(arguments: argparse.Namespace) -> ErasureRequest:
     if arguments.apply and not arguments.finish and not arguments.reason.strip():
         arguments.refuse("--apply needs --reason")
     reason = arguments.reason.strip() or "finishes earlier erasures"
-    return ErasureRequest(predicate, reason, arguments.by or _user(), arguments.keep_predicate)
+    return ErasureRequest(predicate, reason, arguments.by or _user())
 
 
 def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:

@@ -23,7 +23,6 @@ from pyspark.errors import PySparkException
 from headrace_lake.commands import replay_plan
 from headrace_lake.commands.replay_plan import (
     BatchRange,
-    ReplayRequest,
     ReplayResult,
     Step,
     Unreplayable,
@@ -31,7 +30,7 @@ from headrace_lake.commands.replay_plan import (
     steps,
 )
 from headrace_lake.commands.replay_rows import ReplayRows
-from headrace_lake.kafka.source import TopicInfo, TopicPartition
+from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import claimed_lines, coverage, strays
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import root_cause
@@ -52,17 +51,18 @@ class Replay:
     def __init__(
         self,
         rows: ReplayRows,
-        request: ReplayRequest,
+        since: datetime,
         *,
         dry_run: bool,
         log: Log,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`since`: batches that landed earlier stay as they are."""
         self._rows = rows
         self._tables = rows.tables
         self._brokers = rows.brokers
         self._settings = rows.settings
-        self._request = request
+        self._since = since
         self._dry_run = dry_run
         self._log = log
         self._stopping = stopping
@@ -85,7 +85,6 @@ class Replay:
             topics = self._brokers.topics(names)
             if missing := [name for name in names if name not in topics]:
                 raise HaltError(f"there is no topic {' and no topic '.join(missing)}")
-            self._check_places(topics)
             if not self._dry_run:
                 self._claim(topics)
             return self._replay(topics)
@@ -93,13 +92,6 @@ class Replay:
             raise HaltError(str(error)) from error
         finally:
             self._brokers.close()
-
-    def _check_places(self, topics: Mapping[str, TopicInfo]) -> None:
-        for topic, number in {**(self._request.starts or {}), **(self._request.ends or {})}:
-            if topic not in topics:
-                raise HaltError(f"there is no topic {topic} to replay; there is: {', '.join(topics)}")
-            if not 0 <= number < topics[topic].partitions:
-                raise HaltError(f"{topic} has no partition {number}: it has {topics[topic].partitions}")
 
     def _claim(self, topics: Mapping[str, TopicInfo]) -> None:
         """Shuts out every job."""
@@ -137,15 +129,10 @@ class Replay:
     def _batch_ranges(self, topics: Mapping[str, TopicInfo]) -> Iterator[BatchRange]:
         """Yields the requested rows of `batches` that can be replayed; the others go to `_unreplayable`."""
         every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
-        request = self._request
-        since = {} if request.since is None else self._brokers.offsets_since(every, request.since)
-        until = {} if request.until is None else self._brokers.offsets_since(every, request.until)
-        starts: dict[TopicPartition, int | None] = {**since, **(request.starts or {})}
-        ends: dict[TopicPartition, int | None] = {**until, **(request.ends or {})}
         earliest = self._brokers.offsets(every, earliest=True)
         ids = {topic.id for topic in topics.values()}
         kept = self._kept_from()
-        for line in self._rows.lines(request, topics, earliest, starts, ends):
+        for line in self._rows.lines(self._since, topics):
             at = earliest.get(line.place, 0) if line.topic_id in ids else None
             batch_range = replace(line, first_held=line.end if at is None else min(max(line.start, at), line.end))
             if kept is not None and line.landed_at < kept:

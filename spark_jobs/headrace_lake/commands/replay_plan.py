@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from headrace_lake.kafka.source import TopicInfo, TopicPartition
-from headrace_lake.rows.decode import quoted
-
-EVER: Final = (1 << 63) - 1
-
-
-@dataclass(frozen=True)
-class ReplayRequest:
-    """The operator's request: from a time or offsets, up to a time, to offsets, or to the landed end."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-    starts: Mapping[TopicPartition, int] | None = None
-    ends: Mapping[TopicPartition, int] | None = None
+from headrace_lake.kafka.source import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -65,34 +52,6 @@ class Step(NamedTuple):
     ranges: Mapping[TopicPartition, tuple[int, int]]
     version: int
     landed_at: datetime
-
-
-def condition(
-    request: ReplayRequest,
-    topics: Mapping[str, TopicInfo],
-    earliest: Mapping[TopicPartition, int],
-    starts: Mapping[TopicPartition, int | None],
-    ends: Mapping[TopicPartition, int | None],
-) -> str:
-    """Returns SQL: the rows of `batches` that `request` names, also those whose records Kafka no longer holds.
-
-    `starts`, `ends`: by requested partition; None: beyond Kafka's last offset. A record lands after its receipt, so a
-    batch that landed before the requested time holds none of the records.
-    """
-    since = "false" if request.since is None else f"landed_at >= timestamp'{request.since.isoformat(sep=' ')}'"
-    conditions = []
-    for (topic, number), start in starts.items():
-        low = EVER if start is None else start
-        here = f"topic_id = {quoted(topics[topic].id)} and partition = {number}"
-        gone = f"(`to` <= {earliest[topic, number]} and {since})"
-        end = ends.get((topic, number))
-        conditions.append(
-            f"({here} and `from` < `to` and `from` < {EVER if end is None else end} and (`to` > {low} or {gone}))"
-        )
-    names = ", ".join(quoted(name) for name in topics)
-    ids = ", ".join(quoted(topic.id) for topic in topics.values())
-    conditions.append(f"(topic in ({names}) and topic_id not in ({ids}) and `from` < `to` and {since})")
-    return " or ".join(conditions)
 
 
 def steps(batch_ranges: Iterable[BatchRange], most: int) -> Iterator[list[BatchRange]]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from headrace_common.record.contract import DETERMINISTIC, Attribute
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, ReplayResult, Step, condition
+from headrace_lake.commands.replay_plan import BatchRange, ReplayResult, Step
 from headrace_lake.configuration.settings import LakeProcessSettings
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range_options
+from headrace_lake.kafka.source import Brokers, range_options
 from headrace_lake.kafka.start import spans
 from headrace_lake.landing.quarantine import Quarantine
 from headrace_lake.rows import decode
@@ -40,16 +40,10 @@ class ReplayRows:
         self._fence = Fence(tables)
         self._erased = ErasedIds(tables.spark, tables.lake)
 
-    def lines(
-        self,
-        request: ReplayRequest,
-        topics: Mapping[str, TopicInfo],
-        earliest: Mapping[TopicPartition, int],
-        starts: Mapping[TopicPartition, int | None],
-        ends: Mapping[TopicPartition, int | None],
-    ) -> Iterator[BatchRange]:
-        """Yields the lines of `batches` that `condition` names, in the order of landing."""
-        rows = self.tables.read(BATCHES).where(condition(request, topics, earliest, starts, ends))
+    def lines(self, since: datetime, topics: Iterable[str]) -> Iterator[BatchRange]:
+        """Yields the lines of `batches` of `topics` that landed at `since` or later, in the order of landing."""
+        rows = self.tables.read(BATCHES).where(sf.col("topic").isin([*topics]) & sf.expr("`from` < `to`"))
+        rows = rows.where(sf.col("landed_at") >= sf.timestamp_micros(sf.lit(round(since.timestamp() * 1_000_000))))
         for row in rows.orderBy("epoch", "batch", "topic_id", "partition", "from").toLocalIterator():
             yield BatchRange(
                 row["topic"], row["topic_id"], row["partition"], row["from"], row["to"], row["landed_at"].astimezone(UTC),

@@ -9,7 +9,6 @@ landing, the job's clock was ahead by more than the time until the other record 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 from headrace_common.operations.settings import KafkaSettings
@@ -72,7 +71,7 @@ def _with_later_records(brokers: Brokers, position: Position) -> EndOffsets:
         by_time.setdefault(landed_at, []).append(pair)
     later: EndOffsets = {}
     for landed_at, pairs in by_time.items():
-        found = brokers.offsets_since(pairs, datetime.fromtimestamp((landed_at + 1) / 1000, UTC))
+        found = brokers.offsets_since(pairs, landed_at + 1)
         for pair, first in found.items():
             if first is not None and first < position.landed[pair]:
                 later[pair] = position.landed[pair]

@@ -7,7 +7,6 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -38,7 +37,6 @@ _OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\
 """An entry of Kafka's answer as text, ``topic-partition=…``."""
 _TIME_EVERY: Final = 60.0  # seconds between two questions for the controller's clock
 _ANSWER_TIME: Final = 30  # seconds to wait for one answer of the brokers
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
 
 
@@ -298,11 +296,12 @@ class Brokers:
         found = listed(answers)
         return {pair: found[pair] for pair in pairs}
 
-    def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
-        """Returns the first offset whose record has the timestamp `time` or a later one, or None."""
-        first, spec = first_millisecond(time), self._class(_OFFSET_SPEC)
-        # below 0, Kafka takes a time for a command or refuses it
-        found = _offsets_in(self._list_offsets(partitions, spec.forTimestamp(first) if first > 0 else spec.earliest()))
+    def offsets_since(
+        self, partitions: Iterable[TopicPartition], milliseconds: int
+    ) -> dict[TopicPartition, int | None]:
+        """Returns the first offset whose record has the Unix time `milliseconds`, above 0, or a later one; or None."""
+        asked = self._class(_OFFSET_SPEC).forTimestamp(milliseconds)
+        found = _offsets_in(self._list_offsets(partitions, asked))
         return {pair: None if offset < 0 else offset for pair, offset in found.items()}
 
     def commit(self, group: str, ends: Mapping[TopicPartition, int], *, patience: int) -> None:
@@ -361,11 +360,6 @@ class Brokers:
                     f"Kafka at {self._settings.bootstrap_servers} does not answer ({cause})"
                 ) from error
             raise HaltError(f"Kafka at {self._settings.bootstrap_servers} refuses: {cause}") from error
-
-
-def first_millisecond(time: datetime) -> int:
-    """Returns the first millisecond since 1970 that is not before `time`."""
-    return -((_EPOCH - time) // timedelta(milliseconds=1))
 
 
 def listed(answers: Any) -> dict[TopicPartition, tuple[int, int]]:

@@ -21,7 +21,6 @@ from headrace_lake.commands import replay
 from headrace_lake.commands.erase import Erase, ErasureRequest
 from headrace_lake.commands.predicate import Condition, Predicate
 from headrace_lake.commands.replay import Replay
-from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.kafka import gaps, start, unlanded
 from headrace_lake.kafka.checkpoint import Range, of_epoch
 from headrace_lake.kafka.claim import Claim
@@ -163,16 +162,13 @@ IGNORED: Any = Ignored()
 def eraser(world: World, lake: str, wanted: Set[Place]) -> Erase:
     """Erases the records at `wanted`; what earlier erasures have left, too."""
     tables = world.tables(lake)
-    request = ErasureRequest(Predicate((Condition("id", "", "x"),) if wanted else ()), "", "", keep_predicate=True)
+    request = ErasureRequest(Predicate((Condition("id", "", "x"),) if wanted else ()), "", "")
     rows: Any = ErasureLists(tables, wanted)
     return Erase(tables, rows, request, apply=True, log=IGNORED)
 
 
 def replayer(world: World, lake: str) -> Replay:
     """Replays all that Kafka holds."""
-    everything = {
-        (name, number): 0 for name, topic in world.kafka.topics.items() for number in range(len(topic.partitions))
-    }
     kafka = SimpleNamespace(events_topic=EVENTS, quarantine_topic=QUARANTINE)
     settings = SimpleNamespace(lake=SimpleNamespace(batch_records=20), kafka=kafka)
     rows: Any = ReplayLists(world.tables(lake), world.brokers(), settings)
@@ -183,7 +179,7 @@ def replayer(world: World, lake: str) -> Replay:
         return restore(topics, step, **more)
 
     rows.restore = noted
-    return Replay(rows, ReplayRequest(starts=everything), dry_run=False, log=IGNORED)
+    return Replay(rows, datetime(1970, 1, 1, tzinfo=UTC), dry_run=False, log=IGNORED)
 
 
 class Run:

@@ -13,7 +13,6 @@ from headrace_lake.commands.erase_rows import Found
 from headrace_lake.commands.replay_plan import BatchRange, ReplayResult, Step
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import spans
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.landing.plan import DedupStatus, EventCounts, Execution, Plan, QuarantineCounts
@@ -363,13 +362,10 @@ class ReplayLists:
         self.settings = settings
         self._fence = Fence(tables)  # type: ignore[arg-type]
 
-    def lines(
-        self, _: object, topics: Mapping[str, TopicInfo], __: object, starts: Mapping[Any, int], ___: object
-    ) -> Iterator[BatchRange]:
+    def lines(self, _: object, topics: Iterable[str]) -> Iterator[BatchRange]:
         order = ("epoch", "batch", "topic_id", "partition", "from")
         for row in sorted(self.tables.read(BATCHES), key=lambda row: [row[name] for name in order]):
-            start = starts.get((row["topic"], row["partition"]))
-            if start is not None and row["topic_id"] == topics[row["topic"]].id and row["to"] > start:
+            if row["topic"] in topics and row["from"] < row["to"]:
                 place = (row["topic"], row["topic_id"], row["partition"], row["from"], row["to"], row["landed_at"])
                 yield BatchRange(*place, first_held=row["from"])
 
