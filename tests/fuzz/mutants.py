@@ -66,7 +66,7 @@ MUTANTS: Final = (
     Mutant("infinity-positive", _CODE, 'if number > 0 else b\'"-Infinity"\'', 'if True else b\'"-Infinity"\''),
     Mutant("integers-signed", _CODE, "signed=byte >= _SIGNED", "signed=True"),
     Mutant("tag-one-more", _MESSAGE, "most = self._limits.tag_bytes", "most = self._limits.tag_bytes + 1"),
-    Mutant("option-at-the-limit", _MESSAGE, "if len(self._option.raw) > self", "if len(self._option.raw) >= self"),
+    Mutant("option-at-the-limit", _MESSAGE, "if len(message.element(message.option_index)) > self", "if len(message.element(message.option_index)) >= self"),
     Mutant("chunk-one-more", "headrace_forward.session", "len(option.chunk) > self._chunk_bytes", "len(option.chunk) > self._chunk_bytes + 1"),
     Mutant("login-without-nonce", _LOGIN, "_digest(salt, hostname, self._nonce, self._key), digest", "_digest(salt, hostname, b'', self._key), digest"),
     Mutant("login-with-any-key", _LOGIN, "if not hmac.compare_digest(_digest(salt, hostname, self._nonce, self._key), digest):", "if False:"),
