@@ -86,8 +86,8 @@ def stage(partitions: int) -> Iterator[Stage]:
             broker.stop()
 
 
-def write(name: str, title: str, rows: list[tuple[str, object]], *, dry: bool) -> None:
-    """Prints the table, and writes it as ``endurance-<name>.md`` unless it is a trial."""
+def write(name: str, title: str, rows: list[tuple[str, object]], *, dry: bool, of: str = "") -> None:
+    """Prints the table, and writes it as ``endurance-<name><of>.md`` unless it is a trial."""
     where = machine()
     head = (
         f"{title} PySpark {where['pyspark']}, Delta {where['delta']}, {where['cpus']} CPUs ({where['cpu']}). "
@@ -96,7 +96,7 @@ def write(name: str, title: str, rows: list[tuple[str, object]], *, dry: bool) -
     table = "\n".join(["| what | figure |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)])
     print(head + table)
     if not dry:
-        (RESULTS / f"endurance-{name}.md").write_text(head + table + "\n")
+        (RESULTS / f"endurance-{name}{of}.md").write_text(head + table + "\n")
 
 
 def say(text: str) -> None:

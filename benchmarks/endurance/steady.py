@@ -23,12 +23,14 @@ from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
 from headrace_common.record.event import deterministic_id, rfc3339_ms
+from headrace_lake.configuration.settings import LakeSettings
 from headrace_reader.proof import exactly_once
 
 from benchmarks.endurance.stage import say, stage, write
 from tests.contract.processes import below
 from tests.lake.lander import Lander
 
+_defaults: Final = LakeSettings()
 PARTITIONS: Final = 4
 TICK: Final = 0.1  # seconds between two sends
 LOOK: Final = 5.0  # seconds between two looks at memory and lag
@@ -38,7 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--rate", type=int, default=5_000, help="events a second")
-    parser.add_argument("--trigger", type=float, default=5, help="the job's LAKE__TRIGGER, seconds")
+    parser.add_argument("--trigger", type=float, default=_defaults.trigger, help="the job's LAKE__TRIGGER, seconds")
+    parser.add_argument("--delay", type=float, default=_defaults.delay, help="its LAKE__DELAY")
     parser.add_argument("--warm", type=float, default=2, help="earlier minutes that do not count")
 
 
@@ -97,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the trial. The exit status is 1 if a row is wrong."""
     with stage(PARTITIONS) as here:
         source = Source(here.kafka, options.rate)
-        job = here.start(trigger=options.trigger, batch_records=500_000)
+        job = here.start(trigger=options.trigger, delay=options.delay, batch_records=500_000)
         job.next("landing")
         source.start()
         looks, commits = _watch(job, source, (options.warm + options.minutes) * 60)
@@ -123,8 +126,12 @@ def run(options: argparse.Namespace) -> int:
         ("… last fifth", f"{_median(steady[-fifth:], 'lag'):.0f}"),
         ("CPU of driver and JVM (cores)", f"{_cores(steady):.2f}"),
     ]
-    title = f"{options.rate:,} events a second for {options.minutes:g} minutes, a batch every {options.trigger:g} s."
-    write("steady", title, rows, dry=options.dry)
+    rows.append(("CPU-s of driver and JVM per million events", f"{_cores(steady) / options.rate * 1e6:.1f}"))
+    title = (
+        f"{options.rate:,} events a second for {options.minutes:g} minutes, LAKE__TRIGGER {options.trigger:g} s,"
+        f" LAKE__DELAY {options.delay:g} s."
+    )
+    write("steady", title, rows, dry=options.dry, of=f"-{options.rate}")
     return 0
 
 

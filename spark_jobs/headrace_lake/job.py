@@ -26,7 +26,7 @@ from headrace_lake.kafka import gaps, overwritten, unlanded
 from headrace_lake.kafka.checkpoint import of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
-from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, source_options
+from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, delay_options, source_options
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.on_spark import OnSpark
@@ -180,16 +180,20 @@ class Job:
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )
-        options = source_options(kafka, found.starting(topics), self._settings.lake.batch_records)
+        lake = self._settings.lake
+        options = source_options(kafka, found.starting(topics), lake.batch_records)
+        if not self._once:  # it would end before the last records
+            options |= delay_options(lake.delay, min(lake.least_records, lake.batch_records))
         records = self._spark.readStream.format("kafka").options(**options).load()
         writer = (
             records.writeStream.foreachBatch(landing)
             .queryName("headrace")
             .option("checkpointLocation", checkpoint.path)
         )
-        trigger = self._settings.lake.trigger
         writer = (
-            writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=f"{trigger} seconds")
+            writer.trigger(availableNow=True)
+            if self._once
+            else writer.trigger(processingTime=f"{lake.trigger} seconds")
         )
         self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=checkpoint.path)
         try:

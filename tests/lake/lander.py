@@ -58,7 +58,7 @@ class Lander:
     ) -> None:
         settings = {
             "path": lake, "checkpoint": checkpoint, "jars": jars("spark"), "master": "local[2]", "trigger": 0,
-            "batch_records": batch_records, **lake_settings,
+            "delay": 0, "batch_records": batch_records, **lake_settings,
         }  # fmt: skip
         variables = {
             **environment(

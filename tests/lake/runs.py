@@ -51,7 +51,7 @@ class Runs:
         self.metrics = LakeMetrics()
 
     def settings(self, kafka: KafkaSettings | None = None, **lake: Any) -> LakeProcessSettings:
-        values = {"batch_records": 100_000, "trigger": 0, **lake}
+        values = {"batch_records": 100_000, "trigger": 0, "delay": 0, **lake}
         section = LakeSettings(path=str(self.lake), checkpoint=str(self.checkpoint), **values)
         return LakeProcessSettings(kafka=kafka or self.kafka, lake=section)
 

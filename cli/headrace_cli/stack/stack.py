@@ -131,12 +131,17 @@ def _live(state: StateFolder, wanted: int, base: Mapping[str, str]) -> list[Part
 
 
 def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Path | None = None) -> dict[str, str]:
-    """Return the variables of the landing job and its commands. `spark_jars`: None fetches them. Raises `CommandError`."""
+    """Return the variables of the landing job and its commands. `spark_jars`: None fetches them. Raises `CommandError`.
+
+    If the user does not say how long records may wait to land, they do not: somebody looks at them.
+    """
+    delay = variable("lake", "delay")
     scratch = str(state.path / "run" / "spark")
     return {
         **base,
         **LOCALE,
         **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars or jars("spark")),
+        delay: os.environ.get(delay, "0"),
         "JAVA_HOME": str(java_home()),
         **({} if "," in scratch else {"TMPDIR": scratch}),  # to Spark, a comma begins another folder
         "SPARK_LOCAL_IP": HOST,

@@ -169,6 +169,11 @@ def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, 
     }
 
 
+def delay_options(delay: float, least: int) -> dict[str, str]:
+    """Returns options by which a batch waits until it has `least` records, or for `delay` seconds since the last one."""
+    return {"minOffsetsPerTrigger": str(least), "maxTriggerDelay": f"{delay * 1000:.0f}ms"} if delay else {}
+
+
 def range_options(settings: KafkaSettings, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, str]:
     """Returns options for one bounded read of `ranges`: partition -> first offset, and one past the last."""
     assigned: dict[str, list[int]] = {}
