@@ -25,9 +25,8 @@ from tests.gate.source import Mutant, write
 KINDS: Final = {"unit": 20.0, "simulation": 20.0, "other": 40.0}
 """Kinds of tests in their order, and how many seconds of each a mutant gets."""
 MUTE: Final = (
-    "cli/test_launcher.py", "common/test_decisions.py", "common/test_native.py", "common/test_native_mutants.py", "containers",
-    "gate", "helm", "release", "simulation/test_mutants.py", "test_developer_files.py", "test_docs.py", "test_house.py",
-    "test_tiers.py",
+    "cli/test_launcher.py", "common/test_decisions.py", "common/test_native.py", "containers", "gate", "helm", "release",
+    "simulation/test_mutants.py", "test_developer_files.py", "test_docs.py", "test_house.py", "test_tiers.py",
 )  # fmt: skip
 """Tests that run none of the sources, read them as text, or mutate them themselves."""
 
