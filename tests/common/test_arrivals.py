@@ -14,107 +14,88 @@ from headrace_forward.session import ForwardSession
 from msgspec.structs import replace
 
 from tests.common.kafkaless import FakePublisher, receiver_state
-from tests.common.slowly import SlowLoop, slowly
+from tests.common.slowly import SlowLoop, slow_loop
 from tests.common.test_connection import Bench, acks, data
 
+LOOP = SlowLoop
+
 COST = 0.0005
-"""Seconds that parsing takes, of the bench's clock and of its processor."""
+"""Seconds that parsing takes."""
 
 
 @pytest.fixture
-def crowd(monkeypatch: pytest.MonkeyPatch) -> Bench:
+async def crowd(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench()
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: bench.clock)
-    bench.receiver.scheduler = Scheduler(bench.clock, bench.clock.time)  # type: ignore[arg-type]
+    bench.receiver.scheduler = Scheduler(bench.loop, bench.loop.time)
     receive = ForwardSession.receive
 
     def slowed(session: ForwardSession, received: bytes, now_ms: int) -> None:
-        bench.clock.now += COST
+        bench.loop.work(COST)
         receive(session, received, now_ms)
 
     monkeypatch.setattr(ForwardSession, "receive", slowed)
     return bench
 
 
-def turns(bench: Bench) -> list[float]:
-    """How long each turn of the loop takes until nothing is left to do."""
+async def turns(bench: Bench) -> list[float]:
+    """How long each turn of the loop takes until all is parsed."""
     lengths = []
-    while bench.clock._soon or bench.clock.timers:
-        before = bench.clock.now
-        bench.clock.turn()
-        lengths.append(bench.clock.now - before)
-        if bench.clock.now == before:
-            bench.clock.advance(0.001)
+    while bench.budget.partial_bytes:
+        before = bench.loop.now
+        await asyncio.sleep(0)
+        lengths.append(bench.loop.now - before)
         assert len(lengths) < 100_000, "it never rests"
-        if not bench.budget.partial_bytes:
-            break
+        if bench.loop.now == before:
+            bench.loop.work(0.001)
     return lengths
 
 
-def test_one_turn_parses_for_a_bounded_time(crowd: Bench) -> None:
+async def test_one_turn_parses_for_a_bounded_time(crowd: Bench) -> None:
     """300 sockets are ready at once. Without the bound the loop would not turn for 150 ms."""
-    clients = [crowd.connect() for _ in range(300)]
-    before = crowd.clock.now
+    clients = [await crowd.connect() for _ in range(300)]
+    before = crowd.loop.now
     for number, (connection, _) in enumerate(clients):
         connection._heard = True
         connection.data_received(data(str(number)))
-    assert crowd.clock.now - before <= ARRIVAL_TIME + COST
+    assert crowd.loop.now - before <= ARRIVAL_TIME + COST
     assert 0 < len(crowd.publisher.submitted) < 20
-    assert max(turns(crowd)) <= TIME_SLICE + 2 * COST
+    assert max(await turns(crowd)) <= TIME_SLICE + 2 * COST
     assert len(crowd.publisher.submitted) == 300
-    for _ in range(300):
-        crowd.store()
-    crowd.clock.rest()
+    await crowd.stored()
     assert [acks(transport) for _, transport in clients] == [[str(number)] for number in range(300)]
 
 
-def test_a_turn_with_few_of_them_parses_at_once(crowd: Bench) -> None:
-    clients = [crowd.connect() for _ in range(round(ARRIVAL_TIME / COST))]
-    for _ in range(3):
-        for connection, _ in clients:
-            connection._heard = True
-            connection.data_received(data())
-        crowd.clock.rest()
-    assert len(crowd.publisher.submitted) == 3 * len(clients)
-    assert not crowd.budget.partial_bytes
-
-
-def test_few_bytes_are_parsed_before_much_of_many(crowd: Bench) -> None:
+async def test_few_bytes_are_parsed_before_much_of_many(crowd: Bench) -> None:
     """300 clients have sent 100 KB each, and the turn has no time left: an established one's frame does not wait for theirs."""
-    honest, _ = crowd.connect()
+    honest, _ = await crowd.connect()
     for number in range(100):  # it has used something
         honest.data_received(data(str(number)))
-        crowd.clock.rest()
-        crowd.store()
-    crowd.clock.rest()
-    for connection, _ in [crowd.connect() for _ in range(300)]:
+        await crowd.stored()
+    for connection, _ in [await crowd.connect() for _ in range(300)]:
         connection.data_received(data("crowd", "x" * 100_000))
-    while crowd.receiver.scheduler.arrives(crowd.clock.now):
-        crowd.clock.now += COST
+    while crowd.receiver.scheduler.arrives(crowd.loop.now):
+        crowd.loop.work(COST)
     honest.data_received(data("honest"))
     assert not crowd.publisher.submitted
-    turns(crowd)
+    await turns(crowd)
     served = [listener for _, listener in crowd.publisher.submitted]
     assert len(served) == 301
     assert served.index(honest.driver) <= TIME_SLICE / COST + 1
 
 
-def test_a_first_frame_that_waits_is_parsed_though_the_service_stops(
+async def test_a_first_frame_that_waits_is_parsed_though_the_service_stops(
     crowd: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a protocol whose clients always ask for an acknowledgement."""
     status = ForwardSession.status
     monkeypatch.setattr(ForwardSession, "status", lambda session: replace(status(session), undecided=False))
-    clients = [crowd.connect() for _ in range(300)]
+    clients = [await crowd.connect() for _ in range(300)]
     for connection, _ in clients:
         connection.data_received(data("c"))
     assert len(crowd.publisher.submitted) < 300
     for connection, _ in clients:
         connection.stop()
-    crowd.clock.rest()
-    while crowd.publisher.submitted:
-        crowd.store()
-    crowd.clock.rest()
+    await crowd.stored()
     assert [acks(transport) for _, transport in clients] == [["c"]] * 300
 
 
@@ -134,20 +115,15 @@ class Stopping(Stoppable):
         raise AssertionError("all have closed")
 
 
-def test_a_service_that_stops_tells_its_clients_in_several_turns() -> None:
+async def test_a_service_that_stops_tells_its_clients_in_several_turns() -> None:
     """10,000 clients held the loop until each was told."""
-
-    async def stop(loop: SlowLoop) -> list[int]:
-        receiver = receiver_state(FakePublisher(), LimitSettings())
-        for _ in range(100):
-            Stopping(receiver, loop)
-        draining, left = asyncio.create_task(receiver.drain(60)), [100]
-        while not draining.done():
-            await asyncio.sleep(0)
-            left.append(len(receiver.connections))
-        await draining
-        return left
-
-    left = slowly(stop)
+    receiver = receiver_state(FakePublisher(), LimitSettings())
+    for _ in range(100):
+        Stopping(receiver, slow_loop())
+    draining, left = asyncio.create_task(receiver.drain(60)), [100]
+    while not draining.done():
+        await asyncio.sleep(0)
+        left.append(len(receiver.connections))
+    await draining
     assert left[-1] == 0
     assert max(before - after for before, after in itertools.pairwise(left)) == TOLD

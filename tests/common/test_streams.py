@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import tracemalloc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from headrace_common.operations.settings import MIB, LimitSettings
@@ -20,6 +19,7 @@ from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 from headrace_segment.session.conversation import SegmentSession
 
+from tests.common.slowly import SlowLoop
 from tests.common.test_connection import Bench
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect, values
@@ -31,6 +31,8 @@ from tests.driving import NOW_MS, PEER
 from tests.forward import driving as forward
 from tests.lumberjack import driving as lumberjack
 from tests.segment.instant import LIMITS, Driven
+
+LOOP = SlowLoop
 
 MOST_KEPT = 6_000
 """Bytes. With its transport, its driver and its buffers in the kernel's socket, a connection has 10 KB."""
@@ -156,26 +158,21 @@ WRONG: dict[str, tuple[Callable[[], ByteSession], bytes]] = {
 """Sessions, and what ends them."""
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    made = Bench()
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: made.clock)
-    gc.disable()
-    yield made
-    gc.enable()
-
-
 @pytest.mark.parametrize("protocol", WRONG)
-def test_what_broke_the_protocol_is_freed_at_once(bench: Bench, protocol: str) -> None:
+async def test_what_broke_the_protocol_is_freed_at_once(protocol: str) -> None:
     make, wrong = WRONG[protocol]
     session: ByteSession | None = make()
-    left = weakref.ref(session)
-    connection, transport = bench.connect(session)
-    session = None
-    connection.data_received(wrong)
-    while connection.is_behind():
-        connection.digest()
-    transport.close()
-    bench.clock.rest()
-    assert bench.closed("protocol_error")
-    assert left() is None
+    left, bench = weakref.ref(session), Bench()
+    gc.disable()
+    try:
+        connection, transport = await bench.connect(session)
+        session = None
+        connection.data_received(wrong)
+        while connection.is_behind():
+            connection.digest()
+        transport.close()
+        await bench.rest()
+        assert bench.closed("protocol_error")
+        assert left() is None
+    finally:
+        gc.enable()
