@@ -44,10 +44,6 @@ class Bench:
         self.metrics = ReceiverMetrics()
         self.delivery = Delivery(producer_of(self.broker), self.topics, self.metrics)  # type: ignore[arg-type]
 
-    def takes(self, most: int) -> None:
-        """The events topic takes batches of at most this many bytes."""
-        self.topics.events = Topic("events", 4, most)
-
     def batch(self, count: int, size: int = 10, topic: str = "events") -> Batch:
         batch = Batch(topic, 2, 1 << 30)
         for index in range(count):
@@ -66,29 +62,7 @@ class Bench:
         return self.metrics.registry.get_sample_value(f"headrace_{name}_total", labels) or 0.0
 
 
-class TestNumbers:
-    async def test_only_what_is_stored_takes_them(self) -> None:
-        answers: list[Answer] = [None, errors.MessageSizeTooLargeError(), errors.InvalidTimestampError(), None]
-        bench = Bench(lambda values: answers.pop(0))
-        await bench.store(bench.batch(3))
-        assert await bench.store(bench.batch(1)) == [0]
-        with pytest.raises(DeliveryError):
-            await bench.store(bench.batch(1))
-        await bench.store(bench.batch(2))
-        assert [sent.sequence for sent in bench.broker.sent] == [0, 3, 3, 3]
-        assert bench.broker.identities == 1
-
-
 class TestDeadline:
-    async def test_without_a_leader_nothing_is_sent(self) -> None:
-        bench = Bench()
-        bench.broker.leader = -1
-        with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.batch(1))
-        assert (caught.value.policy, caught.value.in_doubt) == (DeliveryPolicy.RETRY, False)
-        assert bench.broker.sent == []
-        assert bench.broker.metadata_updates > 1
-
     @pytest.mark.parametrize("seconds", [100.0, NO_DEADLINE])
     async def test_what_a_recreated_topic_has_no_partition_for_goes_to_another(self, seconds: float) -> None:
         """It waited for a leader that does not come: for ever, or until all of its clients were given up."""
@@ -163,11 +137,3 @@ class TestUnknown:
         with pytest.raises(DeliveryError, match="record after record") as caught:
             await bench.store(bench.batch(4 * REFUSALS_PER_BATCH), seconds=PATIENCE)
         assert caught.value.policy is DeliveryPolicy.REFUSED
-
-
-class TestTooLarge:
-    async def test_a_record_that_is_too_large_alone_comes_back_unsent(self) -> None:
-        bench = Bench()
-        bench.takes(50)
-        assert await bench.store(bench.batch(3)) == [0, 1, 2]
-        assert bench.broker.sent == []

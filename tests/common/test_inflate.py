@@ -54,14 +54,6 @@ class TestGzip:
     def test_any_number_of_members(self, members: list[bytes]) -> None:
         assert whole(b"".join(map(gzip.compress, members))) == b"".join(members)
 
-    def test_every_optional_header_field(self) -> None:
-        """RFC 1952: extra field, name, comment, header CRC."""
-        body = gzip.compress(b"hello", mtime=0)
-        head, rest = body[:10], body[10:]
-        full = head[:3] + bytes((0x1E,)) + head[4:] + b"\x03\0abc" + b"name\0" + b"comment\0"
-        full += (zlib.crc32(full) & 0xFFFF).to_bytes(2, "little")
-        assert whole(full + rest) == b"hello"
-
     def test_long_padding_is_looked_through_in_slices(self) -> None:
         """Byte by byte, 16 MiB of it held the event loop for a third of a second."""
         data = gzip.compress(b"a") + bytes(3 * SLICE)
@@ -73,24 +65,6 @@ class TestGzip:
         data = gzip.compress(random.Random(1).randbytes(300) * 3)
         for cut in range(1, len(data)):
             assert fault(data[:cut]) is None
-
-    def test_a_flipped_bit_anywhere_is_found_or_harmless(self) -> None:
-        """Harmless: in a header field that says nothing of the content."""
-        content = b"the quick brown fox " * 20
-        data = gzip.compress(content, mtime=0)
-        harmless = 0
-        for at in range(len(data)):
-            for bit in range(8):
-                bad = bytearray(data)
-                bad[at] ^= 1 << bit
-                try:
-                    found = whole(bytes(bad))
-                except ProtocolError:
-                    continue
-                assert found == content
-                assert at < 10 or at == len(data) - 9  # the header, or the bits behind the last block
-                harmless += 1
-        assert harmless > 0
 
 
 class TestZstd:

@@ -167,28 +167,6 @@ async def test_a_failed_handshake_leaves_no_memory_to_be_collected(
         gc.enable()
 
 
-async def test_a_connection_that_has_ended_keeps_no_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of 2,400 that had ended held 25 KB until the next collection."""
-    made: list[SecuredTransport] = []
-
-    def make(*given: Any) -> SecuredTransport:
-        made.append(SecuredTransport(*given))
-        return made[-1]
-
-    monkeypatch.setattr(listener, "SecuredTransport", make)
-    async with conversation(tmp_path) as (door, wire):
-        kept = weakref.ref(made[0]._tls)
-        wire.writer.write(wire.speaker.records(data(None)) + b"\x17\x03\x03\x40\x00half")
-        await until(lambda: door.publisher.submitted, "its frame is taken")
-        ((published, listening),) = door.publisher.submitted
-        listening.stored(published.ticket, 1, True)
-        wire.writer.close()
-    assert kept() is None
-    made[0].write(b"late")
-    made[0].work(0.0)
-    made[0].close()
-
-
 async def test_a_connection_takes_little_memory(tmp_path: Path) -> None:
     """The event loop's TLS has 256 KiB for each, and touches them once so much comes at once: 2.5 GB for 10,000 clients."""
     authority, clients = Authority(tmp_path), 16
