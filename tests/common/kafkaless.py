@@ -49,15 +49,13 @@ def reject(number: int, raw: bytes = b"raw") -> Reject:
     return ENVELOPE.reject(Reason.BAD_RECORD, "bad", raw, b"d.%032x" % number)
 
 
-Made = Part | int | Exception | list[Part] | tuple[float, Part | int]
-"""A part or a run of parts of a frame. An exception is raised in its place, a number is a pause; of a pair, the first are the
-seconds that making it takes.
-"""
+Made = Part | int | tuple[float, Part | int]
+"""A part of a frame. A number is a pause; of a pair, the first are the seconds that making it takes."""
 
 
 @dataclass
 class FakeFrame(Frame):
-    """A frame of given parts. `begun`: how often they were asked for."""
+    """A frame of given parts."""
 
     given: Sequence[Made]
     ticket: Ticket = 0
@@ -65,19 +63,15 @@ class FakeFrame(Frame):
     acknowledged: bool = True
     received_ms: int = NOW_MS
     small: bool = False
-    begun: int = 0
 
     def parts(self) -> Iterator[Part | Pause]:
         return singly(self.runs())
 
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        self.begun += 1
         for part in self.given:
             if isinstance(part, tuple):
                 slow_loop().work(part[0])
                 part = part[1]
-            if isinstance(part, Exception):
-                raise part
             yield Pause(part) if isinstance(part, int) else part
 
     def spoiled(self, detail: str) -> Reject:
@@ -89,7 +83,6 @@ class FakeListener(DeliveryListener):
     """Writes down what it hears."""
 
     heard: list[tuple[Any, ...]] = field(default_factory=list)
-    errors: dict[Ticket, DeliveryError] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
@@ -97,7 +90,6 @@ class FakeListener(DeliveryListener):
 
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         self.heard.append(("abandoned", ticket))
-        self.errors[ticket] = error
 
     def of(self, ticket: Ticket) -> list[tuple[Any, ...]]:
         return [line for line in self.heard if line[1] == ticket]
@@ -108,9 +100,7 @@ def in_flight(frame: FakeFrame) -> InFlightFrame:
 
 
 Answer = BaseException | None
-"""What a fake broker says to a batch: None is stored; an exception, or silence (`SILENCE`)."""
-
-SILENCE = BaseException("no answer")
+"""What a fake broker says to a batch: None is stored."""
 
 
 class StoredUnseen(BaseException):
@@ -152,10 +142,6 @@ class FakeBroker:
         """It answers requests."""
         self.open.set()
         self.known: set[tuple[tuple[int, int], TopicPartition, int]] = set()
-
-    @property
-    def values(self) -> list[bytes]:
-        return [value for value, _ in self.stored]
 
     def said(self, sent: Sent, headers: list[dict[str, bytes]]) -> Answer:
         """Stores a batch that it does not know, or not. Returns its answer."""
@@ -211,9 +197,7 @@ class FakeClient:
                 values = [record.value or b"" for record in records]
                 sent = Sent(number, TopicPartition(topic, partition), identity, batch.base_sequence, values, data)
                 answer = self.broker.said(sent, [dict(record.headers) for record in records])
-                if answer is SILENCE:
-                    self.broker.open.clear()
-                elif isinstance(answer, Exception) and not isinstance(answer, errors.BrokerResponseError):
+                if isinstance(answer, Exception) and not isinstance(answer, errors.BrokerResponseError):
                     raise answer
                 code = answer.errno if isinstance(answer, errors.BrokerResponseError) else 0
                 answers.append((partition, code, len(self.broker.stored), -1))
@@ -242,7 +226,6 @@ class FakeTopics:
     def __init__(self) -> None:
         self.events = Topic("events", 4, 4 * MIB)
         self.quarantine = Topic("quarantine", 3, 4 * MIB)
-        self.own: dict[str, Topic] = {}
         self.required: Sequence[str] = ()
         self.refreshed: Callable[[], None] = lambda: None
 

@@ -9,7 +9,6 @@ import pytest
 import structlog
 from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.partitioner import DefaultPartitioner
-from aiokafka.structs import TopicPartition
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka.client import Topic
@@ -18,7 +17,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.partitions import CACHED_KEY, partition_of
-from headrace_common.publishing.publisher import CHOICE, QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
+from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
@@ -207,29 +206,6 @@ async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log:
     assert publisher.ready_problems() == []
     await until(lambda: len(log.calls) > 1)
     assert log.calls[1].args == ("kafka stores again",)
-
-
-async def test_a_newcomer_looks_at_few_of_many_partitions_and_at_more_where_these_are_bad() -> None:
-    """Each looked at all of them: a millisecond at a thousand, and thousands may come at once."""
-    made, looked = Bench(), list[int]()
-    made.topics.events = Topic("events", 3 * CHOICE, MIB)
-    led = set(range(3 * CHOICE))
-
-    def leader(where: TopicPartition) -> int | None:
-        looked.append(where.partition)
-        return 1 if where.partition in led else None
-
-    made.publisher._producer.leader = leader  # type: ignore[method-assign]
-    await made.publisher.start()
-    made.publisher._rotation = 0
-    came = [made.publisher.enter().where.partition for _ in range(3 * CHOICE)]
-    assert sorted(came) == sorted(led), "they are dealt out evenly"
-    assert len(looked) == CHOICE * len(came)
-    led = {CHOICE - 1, 3 * CHOICE - 1}
-    assert {made.publisher.enter().where.partition for _ in range(3 * CHOICE)} == led
-    led = set()
-    assert len({made.publisher.enter().where.partition for _ in range(3 * CHOICE)}) > CHOICE
-    await made.tasks.stop()
 
 
 # An ordering key's partition is the one that Kafka's own clients choose for it
