@@ -69,12 +69,11 @@ class JsonMessage(NamedTuple):
 
 
 class JsonDecoder(Parser[JsonMessage]):
-    """Decodes bytes, split anywhere, into messages of at most `frame_bytes`. `origin`: bytes of the connection before them."""
+    """Decodes bytes, split anywhere, into messages of at most `frame_bytes`."""
 
-    def __init__(self, frame_bytes: int, origin: int = 0) -> None:
+    def __init__(self, frame_bytes: int) -> None:
         self._frame_bytes = frame_bytes
         super().__init__()
-        self._base = self._offset = origin
 
     @override
     def messages(self) -> Steps:

@@ -4,8 +4,9 @@
 stage        reads                               left when
 ===========  ==================================  ==========================================================================
 LOGIN        one PING; only with a shared key    it is accepted; it is refused (PONG with the reason, then close); timeout
-START        the first byte                      always: the byte decides the codec of the whole connection
-MESSAGES     messages of that codec              the peer closes; the stream becomes invalid
+START        the first byte; without a login     always: the byte decides the codec of the whole connection
+MESSAGES     messages of that codec; after a     the peer closes; the stream becomes invalid
+             login, msgpack
 ===========  ==================================  ==========================================================================
 
 When all of a message with a `chunk` is durable, the session answers ``{"ack": chunk}``, in the order of arrival. A message
@@ -19,7 +20,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, cast
 
-import msgpack
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record import native
@@ -37,7 +37,6 @@ from headrace_forward.events.origin import Origin
 from headrace_forward.handshake import NONCE_BYTES, Handshake
 from headrace_forward.json_form import FIRST, JsonDecoder, JsonFrame
 from headrace_forward.json_form import read_option as json_option
-from headrace_forward.kinds import KINDS, MsgpackKind
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import ACK_KEY, ForwardDecoder
 
@@ -74,9 +73,6 @@ class ForwardSession(ByteSession):
         self._chunk_bytes = forward.chunk_bytes
         entries = min(SMALL_PARTS, limits.frame_events)
         self._most = (forward.chunk_bytes, forward.option_bytes, limits.event_bytes, limits.depth, entries)
-        self._handshake_bytes = forward.handshake_bytes
-        self._login = bytearray()
-        self._read = 0  # bytes of the connection that do not go to the decoder
         self._handshake_replies: deque[bytes] = deque()
         self._handshake: Handshake | None = None
         self._deadline: float | None = None
@@ -84,6 +80,7 @@ class ForwardSession(ByteSession):
             self._handshake = Handshake(key, forward, os.urandom(NONCE_BYTES), os.urandom(NONCE_BYTES))
             self._handshake_replies.append(self._handshake.helo())
             self._deadline = NOW  # so that a tick tells it the time
+            self._decoder = ForwardDecoder(forward.handshake_bytes)
         self._ready: list[Frame] = []
         self._pending: Ledger[bytes | None] = Ledger()  # each message's reply; None if its client asked for none
         self._unacknowledgeable = False
@@ -129,13 +126,10 @@ class ForwardSession(ByteSession):
         return self.status() is _WAITING
 
     def _receive(self, data: bytes, now_ms: int) -> None:
-        if self._handshake is not None:
-            data = self._log_in(self._handshake, data)
         if self._decoder is None:
             if not data:
                 return
-            kind = JsonDecoder if data[0] in FIRST else ForwardDecoder
-            self._decoder = kind(self._settings.frame_bytes, self._read)
+            self._decoder = (JsonDecoder if data[0] in FIRST else ForwardDecoder)(self._settings.frame_bytes)
         decoder = self._decoder
         if isinstance(decoder, JsonDecoder):
             for text in decoder.receive(data):
@@ -143,10 +137,16 @@ class ForwardSession(ByteSession):
                     raise decoder.fault(UNINVITED)
                 self._take(JsonFrame, text, json_option(text, self._limits.option_bytes), now_ms)
             return
-        for message in decoder.receive(data):
-            if len(message.elements) == PING_ELEMENTS and message.element(0) == PING:
-                raise decoder.fault(UNINVITED)
-            self._take(ForwardFrame, message, msgpack_option(message), now_ms)
+        try:
+            for message in decoder.receive(data):
+                if self._handshake is not None:
+                    self._log_in(self._handshake, message.raw, decoder)
+                elif len(message.elements) == PING_ELEMENTS and message.element(0) == PING:
+                    raise decoder.fault(UNINVITED)
+                else:
+                    self._take(ForwardFrame, message, msgpack_option(message), now_ms)
+        except ProtocolError as error:
+            raise self._unlogged(error) from None
 
     def _take(self, kind: type[MessageFrame], message: object, option: Option, now_ms: int) -> None:
         """Takes a message, unless its chunk is too long to send back: without an answer, its client must not send more."""
@@ -162,48 +162,18 @@ class ForwardSession(ByteSession):
         self._undecided = False
         return self._pending.add(reply)
 
-    def _log_in(self, handshake: Handshake, data: bytes) -> bytes:
-        """Returns the bytes after the login; none until it is complete. Raises `ProtocolError` if it is refused."""
-        self._login += data
-        end = self._login_end()
-        if end is None:
-            return b""
-        answer = handshake.answer(bytes(self._login[:end]))
+    def _log_in(self, handshake: Handshake, ping: bytes, decoder: ForwardDecoder) -> None:
+        """Answers a PING. Raises `ProtocolError` if it is refused."""
+        answer = handshake.answer(ping)
         self._handshake_replies.append(answer.pong)
         if answer.refusal is not None:
-            raise self._refused(answer.refusal)
-        rest = bytes(self._login[end:])
-        self._login.clear()
-        self._read = end
+            raise decoder.fault(f"login refused: {answer.refusal}")
+        decoder.frame_bytes = self._settings.frame_bytes
         self._handshake = self._deadline = None
         if answer.hostname and not self._peer.certified:  # a certificate takes precedence
             named = self._peer.anonymous and len(answer.hostname.encode()) <= NAME_BYTES
             identity = answer.hostname if named else self._peer.identity
             self._origin = Origin(source(PROTOCOL, identity), answer.hostname.encode())
-        return rest
-
-    def _login_end(self) -> int | None:
-        """Returns the end of the PING; None if it is not complete."""
-        if not self._login:
-            return None
-        if KINDS[self._login[0]] is not MsgpackKind.ARRAY:
-            return 1  # the answer to anything else is the same
-        unpacker = msgpack.Unpacker(max_buffer_size=0, read_size=self._handshake_bytes)
-        unpacker.feed(self._login[: self._handshake_bytes])
-        try:
-            unpacker.skip()
-        except msgpack.OutOfData:
-            if len(self._login) >= self._handshake_bytes:
-                raise self._refused("the login is too large", "FORWARD__HANDSHAKE_BYTES") from None
-            return None
-        except (msgpack.UnpackException, ValueError):
-            return 1
-        return int(unpacker.tell())
-
-    def _refused(self, reason: str, limit: str | None = None) -> ProtocolError:
-        """Returns the error of a refused login. It never contains the login's bytes, since it is logged."""
-        self._login.clear()
-        return ProtocolError(f"login refused: {reason}", limit=limit, offset=0)
 
     @override
     def frames(self) -> Iterator[Frame]:
@@ -213,10 +183,15 @@ class ForwardSession(ByteSession):
     @override
     def eof(self) -> None:
         """Takes a client that closes without a byte for a heartbeat, not for a fault."""
-        if self._login:
-            raise self._refused("the stream ends inside it")
         if self._decoder is not None and self._decoder.partial_bytes():
-            raise self._decoder.fault("the stream ends inside a message")
+            raise self._unlogged(self._decoder.fault("the stream ends inside a message"))
+
+    def _unlogged(self, error: ProtocolError) -> ProtocolError:
+        """Returns the error; that of a login without its bytes, since it is logged."""
+        if self._handshake is not None:
+            error.sample = b""
+            error.limit = error.limit and "FORWARD__HANDSHAKE_BYTES"
+        return error
 
     # Time
 
@@ -236,10 +211,9 @@ class ForwardSession(ByteSession):
     @override
     def status(self) -> Status:
         """Returns its state. It is busy while many tiny messages or entries wait; inflating happens while the parts are built."""
-        decoder, partial_bytes, busy = self._decoder, len(self._login), False
+        decoder, partial_bytes, busy = self._decoder, 0, False
         if decoder is not None:
-            partial_bytes += decoder.partial_bytes()
-            busy = decoder.busy
+            partial_bytes, busy = decoder.partial_bytes(), decoder.busy
         if not (partial_bytes or busy or self._unacknowledgeable or self._undecided):
             return _WAITING if self._pending else _RESTING
         return Status(

@@ -91,20 +91,20 @@ _elements = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 class ForwardDecoder(Parser[ForwardMessage]):
-    """Decodes bytes, split anywhere, into messages of at most `frame_bytes`. `origin`: bytes of the connection before them.
+    """Decodes bytes, split anywhere, into messages of at most `frame_bytes`.
 
     msgpack's unpacker scans each byte once and continues where it stopped.
     """
 
-    def __init__(self, frame_bytes: int, origin: int = 0) -> None:
-        self._frame_bytes = frame_bytes
+    def __init__(self, frame_bytes: int) -> None:
+        self.frame_bytes = frame_bytes
+        """A login has less than what comes after it."""
         super().__init__()
-        self._base = self._offset = origin
 
     def may_be_whole(self, data: bytes) -> bool:
         """Returns whether `data` begins a message and is as short as a small one."""
         fresh = not self._buffer and self._base == self._offset and not self.busy and self._failed is None
-        return fresh and 0 < len(data) <= min(SMALL, self._frame_bytes)
+        return fresh and 0 < len(data) <= min(SMALL, self.frame_bytes)
 
     def passed(self, data: bytes) -> None:
         """Goes on after `data`, a whole message."""
@@ -124,14 +124,14 @@ class ForwardDecoder(Parser[ForwardMessage]):
                 unpacker.feed(piece)
                 while not (end := _end(unpacker)):
                     self.held = 2 * len(raw)  # with the unpacker's copy
-                    if max(len(raw), _least(raw)) > self._frame_bytes:
+                    if max(len(raw), _least(raw)) > self.frame_bytes:
                         raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
                     if type(raw) is bytes:
                         raw = bytearray(raw)
                     raw += (piece := (yield PIECE))
                     unpacker.feed(piece)
                     yield Cost(BYTE_WORK * len(piece))
-                if end > self._frame_bytes:
+                if end > self.frame_bytes:
                     raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
                 if end < len(raw):
                     self.unread(bytes(memoryview(raw)[end:]))
