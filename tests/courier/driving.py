@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from headrace_common.record.contract import Reason
-from headrace_common.record.event import Reject
 from headrace_common.session.interface import Peer
 from headrace_courier.events import CourierFrame
 from headrace_courier.replies import Acknowledged, CourierReplies
@@ -84,8 +82,7 @@ def drive_one(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, *
         outcome.parts, outcome.acknowledged, strict=True
     ):  # each event is there once, or in quarantine
         assert len({part.id for part in parts}) == len(parts)
-        cut = any(isinstance(part, Reject) and part.reason is Reason.TOO_MANY_EVENTS for part in parts)
-        assert count > len(parts) - 1 if cut else count == len(parts)
+        assert count == len(parts)
     outcome.ignored = Counter(ignored)
     return outcome
 

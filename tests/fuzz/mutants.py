@@ -44,7 +44,7 @@ MUTANTS: Final = (
     Mutant("a-key-of-one-more", "headrace_lumberjack.wire", "if size > (self._limits.key if", "if size > 1 + (self._limits.key if", "lumberjack"),
     Mutant("a-pair-more", "headrace_lumberjack.wire", "count > self._limits.pairs", "count > self._limits.pairs + 1", "lumberjack"),
     Mutant("a-window-more", "headrace_lumberjack.wire", "count > self._limits.window", "count > self._limits.window + 1", "lumberjack"),
-    Mutant("counted-from-the-front", "headrace_courier.events", "left = self._payload.count - index", "left = index", "courier"),
+    Mutant("counted-from-the-front", "headrace_courier.events", "left = self.count - index", "left = index", "courier"),
     Mutant("oversized-at-the-limit", _EVENTS, "if size > most:", "if size >= most:", "courier"),
     Mutant("path-before-type", "headrace_courier.events", "filter(None, (fields.type, fields.path))", "filter(None, (fields.path, fields.type))", "courier"),
     Mutant("nonce-unhashed", "headrace_courier.events", "deterministic_id(PROTOCOL, self._payload.nonce,", "deterministic_id(PROTOCOL, b'',", "courier"),

@@ -21,10 +21,9 @@ from headrace_courier.settings import CourierSettings
 
 
 def read(item: QuarantinedItem, settings: CourierSettings) -> ReplayOutcome:
-    """Reads one event of a payload, or the events beyond its limit, or (`internal`) all of it, each event after its length."""
-    whole = item.reason in (Reason.TOO_MANY_EVENTS, Reason.INTERNAL)
+    """Reads one event of a payload, or (`internal`) all of it, each event after its length."""
+    whole = item.reason == Reason.INTERNAL
     nonce = bytes.fromhex(item.attributes[CourierAttribute.NONCE.value])
     payload = courier.jdat_of(nonce, item.content if whole else courier.entry(item.content), level=0)
     made = frames_of(CourierSession(peer_of(item), settings.limits), payload, item.received_ms)
-    # Ids count from a payload's end, so those of its rest come out as they were.
     return read_again(parts_of(made), own_ids(item) if whole else item_ids(item))

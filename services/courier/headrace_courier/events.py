@@ -12,7 +12,7 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part, Reject, deterministic_id, id_fields
 from headrace_common.record.json_object import Fault
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import Pause, Peer, Ticket
+from headrace_common.session.interface import Peer, Ticket
 from headrace_common.session.json_events import JsonEvents, JsonFrame, is_name
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -57,7 +57,7 @@ class CourierMaker(JsonEvents[CourierFields]):
 
 
 class CourierFrame(JsonFrame[CourierFields]):
-    """One payload: part i for event i; all events beyond the limit form one more part."""
+    """One payload: part i for event i."""
 
     __slots__ = ("_payload",)
 
@@ -70,17 +70,8 @@ class CourierFrame(JsonFrame[CourierFields]):
     @override
     def spoiled(self, detail: str) -> Reject:
         """Returns the whole content, inflated, with reason `internal`."""
-        payload = self._payload
-        raw = b"".join(map(entry, payload.entries)) + payload.tail
+        raw = b"".join(map(entry, self._payload.entries))
         return self.maker.envelope().reject(Reason.INTERNAL, detail, raw, self._id(0, raw), self.about)
-
-    @override
-    def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        yield from super().runs()
-        payload = self._payload
-        if payload.tail:
-            fault = Fault(Reason.TOO_MANY_EVENTS, f"more than {len(payload.entries):,} events")
-            yield self.reject(len(payload.entries), fault, payload.tail)
 
     @override
     def raws(self, first: int, last: int) -> Iterator[Bytes]:
@@ -89,7 +80,7 @@ class CourierFrame(JsonFrame[CourierFields]):
     @override
     def plain(self, index: int) -> list[Part]:
         payload, core, maker = self._payload, native.core, self.maker
-        begun, left = id_fields(PROTOCOL, payload.nonce), payload.count - index
+        begun, left = id_fields(PROTOCOL, payload.nonce), self.count - index
         most = core.bytes_at_once
         return core.payload(maker.origin, begun, self.about or b"{}", maker.limits, payload.entries, index, left, most)
 
@@ -104,7 +95,7 @@ class CourierFrame(JsonFrame[CourierFields]):
 
     def _id(self, index: int, raw: Bytes) -> bytes:
         # Counted from the end: a resend leaves out the acknowledged events at the beginning.
-        left = self._payload.count - index
+        left = self.count - index
         return deterministic_id(PROTOCOL, self._payload.nonce, left.to_bytes(4, "big"), raw)
 
     def _about(self, more: bytes = b"") -> bytes:

@@ -91,8 +91,7 @@ class CourierSession(ByteSession):
         """Returns all due replies. A payload's ACKN waits until the payloads before it are complete."""
         out, self._replies = self._replies, []
         while not self._abandoned and (oldest := self._pending.oldest()) is not None:
-            # Parts are events, except that the last part may hold many: only `whole` covers that one.
-            note, stored = oldest.note, min(oldest.stored, oldest.note.count)
+            note, stored = oldest.note, oldest.stored
             if self._pending.pop_whole() is not None:
                 stored = note.count
             elif stored <= note.reported:
@@ -132,7 +131,7 @@ class CourierSession(ByteSession):
         waited = self._waits()
         for message in self._decoder.receive(data):
             if type(message) is Payload:
-                ticket = self._pending.add(_PayloadNote(message.nonce, message.count))
+                ticket = self._pending.add(_PayloadNote(message.nonce, len(message.entries)))
                 self._ready.append(CourierFrame(message, ticket, now_ms, self._maker))
             elif message is MessageKind.HELO:
                 self._replies.append(identity(b"VERS", __version__, NAME, evnt=True))

@@ -47,9 +47,6 @@ STEP: Final = 2048
 """Entries that are cut in one call."""
 ENTRY_WORK: Final = 256
 """The work of an entry, as inflated bytes that take as long."""
-BEYOND: Final = 10
-"""A payload with more than this many times the allowed events is no mistake, and its client is disconnected: counting the
-empty entries that 64 KiB can inflate to would take seconds."""
 
 
 class MessageKind(Enum):
@@ -63,16 +60,10 @@ class MessageKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A JDAT or an EVNT, complete and inflated.
-
-    `entries`: the first of its `count` events, as many as a payload may have; `tail`: the others, each with its length.
-    `size`: bytes that it holds in memory.
-    """
+    """A JDAT or an EVNT, complete and inflated. `entries`: its events; `size`: bytes that it holds in memory."""
 
     nonce: bytes
     entries: list[bytes]
-    count: int
-    tail: bytes
     size: int
 
 
@@ -84,16 +75,15 @@ _LENGTH: Final = struct.Struct(">I").unpack_from
 class Entries:
     """A payload's inflated content, cut into entries: each a length (u32, big-endian) and as many bytes."""
 
-    __slots__ = ("_largest", "_most", "_need", "_pieces", "_tail", "count", "entries", "held", "rest")
+    __slots__ = ("_largest", "_most", "_need", "_pieces", "entries", "held", "rest")
 
     def __init__(self, most: int, largest: int) -> None:
-        """`most`: entries that are kept one by one; `largest`: bytes of an entry."""
+        """`most`: entries that a payload may have; `largest`: bytes of an entry."""
         self._most, self._largest = most, largest
         self._need = PREFIX  # bytes before anything can be cut: pieces of a large entry are joined once
         self._pieces: list[bytes] = []
-        self._tail: list[bytes] = []
         self.entries: list[bytes] = []
-        self.count = self.held = self.rest = 0
+        self.held = self.rest = 0
         """`held`: bytes in memory of what is cut; `rest`: bytes that are not cut yet."""
 
     def feed(self, piece: bytes) -> None:
@@ -102,22 +92,17 @@ class Entries:
             self._pieces.append(piece)
             self.rest += len(piece)
 
-    def tail(self) -> bytes:
-        """Returns the entries beyond the first ones, lengths included."""
-        return b"".join(self._tail)
-
     def cut(self) -> int:
-        """Cuts at most `STEP` entries. Returns how many. Raises `ProtocolError` if there are far too many, or one is announced as
-        too large.
+        """Cuts at most `STEP` entries. Returns how many. Raises `ProtocolError` if there are too many, or one is announced as too
+        large.
         """
         if self.rest < self._need:
             return 0
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []  # freed before anything is copied out of `data`: an entry can be large
-        kept = min(STEP, self._most - self.count)
-        found, at = native.core.cut(data, self._largest, kept) if kept > 0 else ([], 0)
-        number, end, self._need = len(found), len(data), PREFIX
-        while number < (kept if kept > 0 else STEP) and end - at >= PREFIX:
+        found, at = native.core.cut(data, self._largest, STEP)
+        end, self._need = len(data), PREFIX
+        while len(found) < STEP and end - at >= PREFIX:
             size = _LENGTH(data, at)[0]
             if size > self._largest:
                 raise ProtocolError(f"an event of {size} bytes", limit=FRAME_BYTES)
@@ -125,28 +110,23 @@ class Entries:
             if stop > end:
                 self._need = PREFIX + size
                 break
-            if kept > 0:
-                found.append(data[at + PREFIX : stop])
-            at, number = stop, number + 1
-        if kept > 0:
-            self.entries += found
-        else:
-            self._tail.append(data[:at])
-        self.count += number
+            found.append(data[at + PREFIX : stop])
+            at = stop
+        self.entries += found
+        if len(self.entries) > self._most:
+            raise ProtocolError(f"a payload of more than {self._most} events", limit=FRAME_EVENTS)
         self.held += at + ENTRY_BYTES * len(found)
         self.rest -= at
         if at < end:
             self._pieces = [data[at:]]
-        if self.count > BEYOND * self._most:
-            raise ProtocolError(f"a payload of more than {BEYOND} times {self._most} events", limit=FRAME_EVENTS)
-        return number
+        return len(found)
 
 
 class CourierDecoder(Parser[MessageKind | Payload]):
     """Decodes a client's bytes, split anywhere, into messages and payloads.
 
-    `frame_bytes`: maximum size of a body, of an EVNT's stream, and of an event; `frame_events`: events of a payload that are
-    cut one by one; `inflate`: limits of a payload's content.
+    `frame_bytes`: maximum size of a body, of an EVNT's stream, and of an event; `frame_events`: maximum events of a
+    payload; `inflate`: limits of a payload's content.
     """
 
     def __init__(self, frame_bytes: int, frame_events: int, inflate: InflateLimits) -> None:
@@ -212,7 +192,7 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         if content.rest:
             raise ProtocolError("a payload ends inside an entry")
         self.arriving = None
-        return Payload(nonce, content.entries, content.count, content.tail(), content.held)
+        return Payload(nonce, content.entries, content.held)
 
     def _stream(self) -> Generator[Any, bytes, bytes]:
         """Returns an EVNT's stream, whose end only inflating shows. Inflating it again is cheap. Keeping the output would let a

@@ -92,21 +92,16 @@ LISTED = orjson.dumps(["t", [[1, {"n": number}] for number in range(5)], {"chunk
 """A message of Forward in JSON."""
 
 
-@pytest.mark.parametrize(
-    ("protocol", "data"),
-    [("courier", b""), ("forward", b""), ("forward", LISTED)],
-    ids=["courier", "forward", "forward-json"],
-)
+@pytest.mark.parametrize("data", [b"", LISTED], ids=["msgpack", "json"])
 def test_the_rest_of_too_many_becomes_the_events_that_they_would_have_been(
-    protocol: str, data: bytes, monkeypatch: pytest.MonkeyPatch
+    data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = ASKED[protocol]()
-    data = data or client.greeting() + client.frame([{"n": number} for number in range(5)])
-    made = list(parts_of(frames_of(session(protocol, 1024), data, MS)))
+    data = data or ASKED["forward"]().frame([{"n": number} for number in range(5)])
+    made = list(parts_of(frames_of(session("forward", 1024), data, MS)))
     whole = [decode(part) for part in made if not isinstance(part, Reject)]
     with monkeypatch.context() as limited:
         limited.setattr(LimitSettings, "frame_events", 2)
-        (item,) = (part for part in parts_of(frames_of(session(protocol, 1024), data, MS)) if isinstance(part, Reject))
+        (item,) = (part for part in parts_of(frames_of(session("forward", 1024), data, MS)) if isinstance(part, Reject))
     found = read(item_of(item)).events
     assert [(event.value, event.headers) for event in found] == whole[2:]
 

@@ -108,14 +108,6 @@ def _courier(raws: Callable[[int], Sequence[bytes]], kind: str = "JDAT", level: 
     return tell
 
 
-def _too_many(over: int, reason: str) -> Told:
-    """The events beyond the third are refused in one piece."""
-    found = _courier(lambda over: [b"{}"] * (3 + over))(over, reason)
-    rest = framed(b"{}") * over
-    own = named(b"courier", bytes(16), over.to_bytes(4, "big"), rest)
-    return replace(found, parts=[*found.parts[:3], *(part._replace(body=rest, id=own) for part in found.parts[3:])])
-
-
 def _beats(raws: Callable[[int], Sequence[bytes]], level: int | None = None) -> Callable[[int, str], Told]:
     def tell(over: int, reason: str) -> Told:
         lumberjack.window(
@@ -214,7 +206,7 @@ LIMITS: Final = [
     Limit("courier", "an event", _courier(lambda over: [b"{}", _json(1024 + over)]), EVENT, reason="oversized"),
     Limit("courier", "levels", _courier(lambda over: [_nested(5 + over)]), DEEP, reason="too_deep"),
     Limit("courier", "levels by far", _courier(lambda over: [_nested(5 + 100_000 * over)]), DEEP, reason="too_deep"),
-    Limit("courier", "events", _too_many, EVENTS, reason="too_many_events"),
+    Limit("courier", "events", _courier(lambda over: [b"{}"] * (3 + over)), EVENTS, "LIMITS__FRAME_EVENTS"),
     Limit("lumberjack", "a J", _beats(lambda over: [_json(4086 + over)]), FRAME, "LIMITS__FRAME_BYTES"),
     Limit("lumberjack", "a C", _beats(lambda over: [_json(4069 + over)], 0), FRAME, "LIMITS__FRAME_BYTES"),
     Limit("lumberjack", "inflated", _beats(lambda over: [_json(4086 + over)], 9), INFLATED, "LIMITS__INFLATED_BYTES"),
