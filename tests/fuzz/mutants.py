@@ -61,7 +61,6 @@ MUTANTS: Final = (
     Mutant("key-unnoted", _CODE, "self.notes.add(Note.OTHER_KEYS)", "pass"),
     Mutant("repeats-unnoted", _CODE, "self.notes.add(Note.REPEATED_KEYS)", "pass"),
     Mutant("numbers-unnoted", _CODE, "self.notes.add(Note.NUMBERS)", "pass"),
-    Mutant("repeats-unnoted-in-v1", "headrace_lumberjack.pairs", "self.notes.add(Note.REPEATED_KEYS)", "pass", "lumberjack"),
     Mutant("raw-of-what-was-read", _WIN, "noted((Note.INVALID_UTF8,), self.raw)", "noted((Note.INVALID_UTF8,), self.value)", "courier"),
     Mutant("infinity-positive", _CODE, 'if number > 0 else b\'"-Infinity"\'', 'if True else b\'"-Infinity"\''),
     Mutant("integers-signed", _CODE, "signed=byte >= _SIGNED", "signed=True"),

@@ -220,7 +220,7 @@ LIMITS: Final = [
     Limit("lumberjack", "a key", _pairs(lambda over: [(b"k" * (8 + over), b"")]), {"key_bytes": 8}, "LUMBERJACK__KEY_BYTES"),
     Limit("lumberjack", "a value", _pairs(lambda over: [(b"", b"v" * (8 + over))]), {"value_bytes": 8}, "LUMBERJACK__VALUE_BYTES"),
     Limit("lumberjack", "a D", _pairs(lambda over: [(b"k", b"v" * (4077 + over))]), FRAME, "LIMITS__FRAME_BYTES"),
-    Limit("lumberjack", "pairs as JSON", _pairs(lambda over: [(b"m", b"v" * (997 + over))]), EVENT, reason="oversized"),
+    Limit("lumberjack", "pairs as JSON", _pairs(lambda over: [(b"m", b"v" * (1016 + over))]), EVENT, reason="oversized"),
     Limit("forward", "a message", _entries(lambda over: _map(4075 + over)), FRAME, "LIMITS__FRAME_BYTES"),
     Limit("forward", "an event", _entries(lambda over: (Pairs(), _map(1024 - 13 + over))), EVENT, reason="oversized"),
     Limit("forward", "levels", _entries(lambda over: _deep(5 + over)), DEEP, reason="too_deep"),

@@ -17,7 +17,6 @@ from tests.fuzz.truth import (
     RANDOM,
     Document,
     Like,
-    Pairs,
     Part,
     Told,
     base64,
@@ -26,10 +25,10 @@ from tests.fuzz.truth import (
     moment,
     source,
     spelled,
+    text_of,
     value,
     word,
 )  # fmt: skip
-from tests.fuzz.truth.packing import rendered
 
 NOW: Final = "2026-11-21T09:37:17.123Z"
 NO_TIME: Final = {"time": "received"}
@@ -170,14 +169,16 @@ def pairs(given: Sequence[tuple[bytes, bytes]], time: str | None = None, reason:
     data = len(given).to_bytes(4, "big") + b"".join(framed(each) for pair in given for each in pair)
     if reason:
         return data, Part(data, RANDOM, "-", source("lumberjack"), "", {}, reason)
-    odd: set[str] = set()
-    body = rendered(
-        Pairs((key.decode("utf-8", "surrogateescape"), item.decode("utf-8", "surrogateescape")) for key, item in given),
-        odd,
-    )
-    notes = {"notes": sorted(odd), "raw": base64(data)} if odd else {}
-    first = {key: item.decode("utf-8", "replace") for key, item in reversed(given)}
+    body = b"{%b}" % b",".join(b"%b:%b" % (_quoted(key), _quoted(item)) for key, item in given)
+    read = text_of(body).encode()
+    notes = {} if read == body else {"notes": ["invalid_utf8"], "raw": base64(body)}
+    first = {key: item.decode("utf-8", "replace") for key, item in given}
     time = time if b"@timestamp" in first else None
     about = notes | ({} if time else NO_TIME)
     origin = source("lumberjack", first.get(b"host", ADDRESS))
-    return data, Part(repr(body), RANDOM, first.get(b"type", "-"), origin, time or NOW, about)
+    return data, Part(read, RANDOM, first.get(b"type", "-"), origin, time or NOW, about)
+
+
+def _quoted(text: bytes) -> bytes:
+    """A text of JSON, and in it what is not UTF-8 as it is."""
+    return json.dumps(text.decode("utf-8", "surrogateescape"), ensure_ascii=False).encode("utf-8", "surrogateescape")

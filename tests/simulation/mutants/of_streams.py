@@ -48,7 +48,7 @@ STREAMS: Final = (
     Mutant("a window is acknowledged twice", _LUMBERJACK, "acknowledgement(oldest.version, oldest.last)\n", "acknowledgement(oldest.version, oldest.last) * 2\n", "lumberjack"),
     Mutant("files of two agents share their ids", _IDENTITY, "(written, agent.id, agent.ephemeral_id, stream, dataset)", "(written, stream, dataset)", "lumberjack"),
     Mutant("content of a C frame is taken in another order", _FRAMES, 'content += piece or b""', 'content[:0] = piece or b""', "lumberjack"),
-    Mutant("a line of version 1 is cut off", "headrace_lumberjack.pairs", "write_text(out, raw[middle + 4 : end])", "write_text(out, raw[middle + 4 : min(end, middle + 304)])", "lumberjack"),
+    Mutant("a line of version 1 is cut off", "headrace_lumberjack.pairs", "letters_of(frame[at + 4 : end])", "letters_of(frame[at + 4 : min(end, at + 304)])", "lumberjack"),
     Mutant("a long event lacks its beginning", _LINES, "yield data[at:end] if end - at <= SHORT", "yield data[at + 1:end] if end - at == 301 or end - at <= SHORT and end == run.ends[min(7, len(run) - 1)]", "lumberjack"),
     Mutant("an event in quarantine is another of its window", _LINES, "reject(*fault, bytes(raw), unique_id()", "reject(*fault, bytes(raw)[1:], unique_id()", "lumberjack"),
     Mutant("a partial ACKN counts an event more", _COURIER, "note, stored = oldest.note, oldest.stored", "note, stored = oldest.note, min(oldest.stored + (oldest.stored > 0), oldest.note.count)", "courier"),
