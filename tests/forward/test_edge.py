@@ -103,8 +103,7 @@ VERDICTS = {
     "compressed_text": stored({"m": "txt"}, chunk="c"),
     "compressed_unknown": stored({"m": "unk"}, chunk="c"),
     "zstd": stored({"m": "zs"}, chunk="c"),  # OTel closes
-    # Metrics are no logs: passed on as they are. OTel closes.
-    "signal1": Verdict(((b"\x80", RECEIVED),), "c"),
+    "signal1": quarantined("bad_message", chunk="c"),  # metrics are no logs; OTel closes
     "json_msg": stored({"m": "json"}, chunk="jc"),  # OTel and Fluent Bit close, for all of JSON
     "json_2msgs": stored({"m": "j1"}, {"m": "j2"}, chunk="jc"),
     "json_fwd": stored({"m": "jf"}, chunk="jc"),

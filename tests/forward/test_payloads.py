@@ -10,7 +10,7 @@ from backports import zstd
 from headrace_common.session.inflate import LAST_WINDOW
 
 from tests.driving import BARREN_GZIP
-from tests.forward.driving import NOW_MS, TIME, Outcome, ack, every_way, message, pack, session
+from tests.forward.driving import NOW_MS, TIME, ack, every_way, message, pack, session
 
 ENTRIES = [pack([TIME, {"n": n}]) for n in range(6)]
 CHUNK = "Q0hVTkstd2l0aC1uZXdsaW5l\n"
@@ -87,30 +87,14 @@ def test_compressed_twice_is_no_entries(compress: Any) -> None:
     assert outcome.replies == [ack(CHUNK)]
 
 
-def signal(number: Any, payload: bytes = b"\x82\xa4meta\x80\xa7metrics\x90", **more: Any) -> Outcome:
-    return every_way(pack(["m", payload, {"fluent_signal": number, "chunk": "c", **more}]))
-
-
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("compress", [None, gzip.compress, zstd.compress], ids=["plain", "gzip", "zstd"])
-def test_metrics_and_traces_pass_as_they_are(number: int, compress: Any) -> None:
-    payload = b"\x82\xa4meta\x80\xa7metrics\x90"
-    outcome = signal(number, compress(payload) if compress else payload, **({"compressed": "gzip"} if compress else {}))
-    (event,) = outcome.events
-    assert event.value == payload
-    assert event.headers["content-type"] == b"application/octet-stream"
-    assert event.attributes == {"signal": number, "time": "received", "chunk": "c"}
-    assert event.time == "2023-11-14T22:15:23.456Z"
-    assert event.id.startswith("d.")
-    assert outcome.replies == [ack("c")]
-
-
-def test_metrics_in_other_modes_are_no_logs_either() -> None:
-    option = {"fluent_signal": 1, "chunk": "c"}
-    listed = every_way(pack(["m", [[1, {"a": 1}]], option]))
-    assert [event.value for event in listed.events] == [pack([[1, {"a": 1}]])]
-    single = every_way(pack(["m", 1, {"a": 1}, option]))
-    assert [event.value for event in single.events] == [pack([1, {"a": 1}])]
+@pytest.mark.parametrize("number", [1, 2, 3, -1])
+def test_metrics_and_traces_are_no_logs(number: int) -> None:
+    option = {"fluent_signal": number, "chunk": CHUNK}
+    for elements in (["m", b"\x82\xa4meta\x80\xa7metrics\x90"], ["m", [[1, {"a": 1}]]], ["m", 1, {"a": 1}]):
+        data = pack([*elements, option])
+        outcome = every_way(data)
+        assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_message", data)]
+        assert (outcome.events, outcome.replies) == ([], [ack(CHUNK)])
 
 
 def test_the_metadata_of_a_message() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgpack
 import orjson
-from headrace_common.record.contract import JSON, OCTETS, Attribute, Reason
+from headrace_common.record.contract import JSON, Attribute, Reason
 from headrace_common.session.again import (
     QuarantinedItem,
     ReplayOutcome,
@@ -31,8 +31,7 @@ def read(item: QuarantinedItem, settings: ForwardSettings) -> ReplayOutcome:
     content, now = item.content, item.received_ms
     about = item.attributes
     if item.reason == Reason.REFUSED:
-        opaque = ForwardAttribute.SIGNAL.value in about
-        return as_it_is(item, settings.limits.event_bytes, OCTETS if opaque else JSON)
+        return as_it_is(item, settings.limits.event_bytes, JSON)
     session = ForwardSession(peer_of(item), settings.limits, ForwardSection())
     if Attribute.INDEX.value in about:
         message = _message_around(content, about, listed=item.reason == Reason.TOO_MANY_EVENTS)

@@ -11,5 +11,4 @@ class ForwardAttribute(StrEnum):
     CHUNK = "chunk"  # the chunk as text, or {"$bin": base64} if it is not text
     TAG = "tag"  # the tag of a quarantined entry, or the original bytes of an unusable tag
     METADATA = "metadata"  # an entry's metadata map, else its message's
-    SIGNAL = "signal"  # fluent_signal of an event that is not a log: 1 metrics, 2 traces
     GROUP = "group"  # "start" or "end" of a group of records that Fluent Bit has from OTLP; no log itself

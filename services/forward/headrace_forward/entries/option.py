@@ -37,7 +37,6 @@ class Option(NamedTuple):
     chunk: bytes | None = None
     reply: bytes | None = None
     compressed: str | None = None
-    signal: int = 0
     metadata: bytes | None = None
     problem: str | None = None
 
@@ -65,13 +64,9 @@ def read(message: ForwardMessage) -> Option:
     compressed = None if claim == b"\xc0" else content(claim).decode("utf-8", "replace")
     metadata = bytes(asked.metadata)
     kept = metadata if metadata != NOTHING and KINDS[metadata[0]] is MAP else None
-    return Option(
-        chunk,
-        None if chunk is None else ACK_KEY + reply,
-        compressed,
-        _integer(bytes(asked.fluent_signal)) or 0,
-        kept,
-    )
+    signal = _integer(bytes(asked.fluent_signal))
+    problem = f"fluent_signal {signal}: no logs, but Fluent Bit's metrics or traces" if signal else None
+    return Option(chunk, None if chunk is None else ACK_KEY + reply, compressed, kept, problem)
 
 
 def _integer(raw: bytes) -> int | None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.contract import OCTETS, Attribute, Reason
-from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, unique_id
+from headrace_common.record.contract import Reason
+from headrace_common.record.event import Part, Reject, deterministic_id, unique_id
 from headrace_common.session.inflate import GZIP_MAGIC, ZSTD_MAGIC, InflateLimits, inflate_gzip, inflate_zstd
 from headrace_common.session.interface import SMALL, Frame, Pause, Ticket, singly
 from typing_extensions import override
@@ -30,8 +30,6 @@ OVERHEAD: Final = 512
 Inflate = Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]
 
 UNCOMPRESSED: Final = (None, "text")
-METRICS, TRACES = 1, 2
-"""The known values of `fluent_signal` besides 0, logs (Fluent Bit, FLB_EVENT_TYPE_*)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ class ForwardFrame(MessageFrame):
 
     @override
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        message, option = self._message, self._option
+        message = self._message
         name, payload = message.element(0), message.payload()
         problem = self._problem(name)
         if problem is not None:
@@ -173,11 +171,6 @@ class ForwardFrame(MessageFrame):
         except ProtocolError as error:
             reason = Reason.COMPRESSION if error.limit is None else Reason.INFLATED_LIMIT
             yield self._whole(reason, str(error))
-            return
-        if option.signal:
-            if message.listed:
-                body = message.element(1)
-            yield from self._opaque(tag, tag_bytes, attributes, body)
             return
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
         yield from builder.build(body, self._limits.frame_events, framed=payload is None)
@@ -207,21 +200,6 @@ class ForwardFrame(MessageFrame):
         if claim not in UNCOMPRESSED and body and KINDS[body[0]] is not ARRAY:
             raise ProtocolError(f"`compressed` is {claim[:40]!r}, and the payload is neither gzip, zstd nor entries")
         return body
-
-    def _opaque(self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes) -> Iterator[Part | Pause]:
-        """Yields metrics or traces, which have Fluent Bit's own payload instead of entries, as one event, as received."""
-        option, limits = self._option, self._limits
-        if option.signal not in (METRICS, TRACES):
-            yield self._whole(Reason.BAD_MESSAGE, f"fluent_signal {option.signal} is not known")
-            return
-        if len(body) > limits.event_bytes:
-            yield self._whole(Reason.OVERSIZED, f"{len(body)} bytes, LIMITS__EVENT_BYTES {limits.event_bytes}")
-            return
-        ids = yield from message_ids(tag_bytes, option.chunk, self._origin.name, body, self.received_ms // 1000)
-        given = {ForwardAttribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
-        encoded = orjson.dumps(self._with_chunk({**attributes, **given}))
-        envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
-        yield envelope.event(ids.of_content(0), rfc3339_ms(self.received_ms), bytes(body), encoded)
 
     def _problem(self, name: bytes) -> str | None:
         """Returns why the whole message is invalid, if it is. `name`: its tag, encoded."""
