@@ -1,4 +1,4 @@
-"""What a payload may be: gzip or zstd in several pieces, whatever the option says; metrics and traces; metadata."""
+"""What a payload may be: gzip or zstd in several pieces, whatever the option says; metadata."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ class _Asked(msgspec.Struct):
     """The values that Headrace uses, as received: the last ones of repeated keys. All others are skipped."""
 
     chunk: msgspec.Raw = msgspec.Raw(b"\xc0")
-    compressed: msgspec.Raw = msgspec.Raw(b"\xc0")
     fluent_signal: msgspec.Raw = msgspec.Raw(b"\xc0")
     metadata: msgspec.Raw = msgspec.Raw(NOTHING)
 
@@ -36,7 +35,6 @@ class Option(NamedTuple):
 
     chunk: bytes | None = None
     reply: bytes | None = None
-    compressed: str | None = None
     metadata: bytes | None = None
     problem: str | None = None
 
@@ -60,13 +58,11 @@ def read(message: ForwardMessage) -> Option:
         chunk = b"%d" % number
     elif KINDS[reply[0]] is not NIL:
         return Option(problem="the chunk is neither a str, a bin nor an integer")
-    claim = bytes(asked.compressed)
-    compressed = None if claim == b"\xc0" else content(claim).decode("utf-8", "replace")
     metadata = bytes(asked.metadata)
     kept = metadata if metadata != NOTHING and KINDS[metadata[0]] is MAP else None
     signal = _integer(bytes(asked.fluent_signal))
     problem = f"fluent_signal {signal}: no logs, but Fluent Bit's metrics or traces" if signal else None
-    return Option(chunk, None if chunk is None else ACK_KEY + reply, compressed, kept, problem)
+    return Option(chunk, None if chunk is None else ACK_KEY + reply, kept, problem)
 
 
 def _integer(raw: bytes) -> int | None:

@@ -21,15 +21,13 @@ from headrace_forward.entries.ids import NAMES_NOTHING, PROTOCOL, message_ids, n
 from headrace_forward.entries.option import Option
 from headrace_forward.entries.values import bin_or_text
 from headrace_forward.events.origin import Origin
-from headrace_forward.kinds import ARRAY, KINDS, Bytes, content
+from headrace_forward.kinds import Bytes, content
 from headrace_forward.wire import ForwardMessage
 
 OVERHEAD: Final = 512
 """Bytes of memory that a message takes beyond its own."""
 
 Inflate = Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]
-
-UNCOMPRESSED: Final = (None, "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,8 @@ class MessageFrame(Frame):
     ) -> Generator[Pause, None, EntryBuilder]:
         """Returns the builder of the entries; hashes a large body in slices."""
         ids = yield from message_ids(tag_bytes, self._option.chunk, self._origin.name, body, self.received_ms // 1000)
-        attributes = self._with_chunk(attributes)
+        if self._option.chunk is not None:
+            attributes = {**attributes, ForwardAttribute.CHUNK.value: bin_or_text(self._option.chunk)}
         encoded = bytes(memoryview(orjson.dumps(attributes))) if attributes else b""  # what orjson returns takes 4 KB
 
         return EntryBuilder(
@@ -135,10 +134,6 @@ class MessageFrame(Frame):
             self._limits.event_bytes,
             self._limits.depth,
         )
-
-    def _with_chunk(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        chunk = self._option.chunk
-        return attributes if chunk is None else {**attributes, ForwardAttribute.CHUNK.value: bin_or_text(chunk)}
 
 
 class ForwardFrame(MessageFrame):
@@ -188,18 +183,15 @@ class ForwardFrame(MessageFrame):
     def _inflated(self, body: memoryview) -> Generator[Pause, None, Bytes]:
         """Returns the payload, inflated if its first bytes say that it is compressed; the option does not count.
 
-        Raises `ProtocolError` if it does not inflate, or if it is neither entries nor what the option says.
+        Raises `ProtocolError` if it does not inflate.
         """
-        if (inflate := _inflater(body)) is not None:
-            inflated = bytearray()
-            for piece in inflate(body, self._limits.inflate):
-                yield Pause(len(piece))
-                inflated += piece
-            return inflated
-        claim = self._option.compressed
-        if claim not in UNCOMPRESSED and body and KINDS[body[0]] is not ARRAY:
-            raise ProtocolError(f"`compressed` is {claim[:40]!r}, and the payload is neither gzip, zstd nor entries")
-        return body
+        if (inflate := _inflater(body)) is None:
+            return body
+        inflated = bytearray()
+        for piece in inflate(body, self._limits.inflate):
+            yield Pause(len(piece))
+            inflated += piece
+        return inflated
 
     def _problem(self, name: bytes) -> str | None:
         """Returns why the whole message is invalid, if it is. `name`: its tag, encoded."""
@@ -223,8 +215,6 @@ class ForwardFrame(MessageFrame):
 
 
 def _inflater(payload: memoryview) -> Inflate | None:
-    """Returns what inflates `payload`, by its first bytes; None if it is not compressed. Entries begin with an array, metrics and
-    traces with a map: no clash.
-    """
+    """Returns what inflates `payload`, by its first bytes; None: it is not compressed. Entries begin with an array: no clash."""
     first = bytes(payload[:4])
     return inflate_gzip if first.startswith(GZIP_MAGIC) else inflate_zstd if first == ZSTD_MAGIC else None
