@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 from headrace_common.record import native
 from headrace_common.record.native import MOST_ODD
-from headrace_lumberjack.wire import encode, json_frame, window
+from headrace_lumberjack.wire import compressed, json_frame, window
 
 from tests.lumberjack.driving import document, drive, session
 from tests.native import calls, needs_native
@@ -29,7 +28,8 @@ def test_what_beats_send_is_made_in_few_calls() -> None:
     assert check(*raws) == 1
     assert check(*raws, *(document(n, host={"name": f"h{n % 3}"}) for n in range(50))) == 1
     assert check(document(log=None, agent=None, message=None), document(host="h", tags=["t"])) == 1
-    assert calls(session(), encode([orjson.loads(document(n)) for n in range(500)])) < 10
+    frames = b"".join(json_frame(1 + n, document(n)) for n in range(500))
+    assert calls(session(), window(500) + compressed(frames)) < 10
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 50, 400])

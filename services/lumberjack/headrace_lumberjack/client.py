@@ -15,25 +15,6 @@ from typing_extensions import override
 from headrace_lumberjack import wire
 
 
-class LumberjackReplies:
-    """Parses a server's acknowledgements."""
-
-    def __init__(self, version: int = wire.V2) -> None:
-        self._version = version
-        self._buffer = b""
-
-    def receive(self, data: bytes) -> list[int]:
-        """Returns the numbers that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
-        data = self._buffer + data
-        found = []
-        for at in range(0, len(data) - wire.HEADER + 1, wire.HEADER):
-            if data[at] != self._version or data[at + 1] != wire.A:
-                raise ProtocolError(f"not an acknowledgement: {data[at : at + wire.HEADER].hex()}")
-            found.append(wire.number_at(data, at + wire.KIND))
-        self._buffer = data[wire.HEADER * len(found) :]
-        return found
-
-
 class LumberjackClient(OrderedClient):
     """A frame is one window, in one compressed frame. Its events are numbered from 1, as Beats do."""
 
@@ -54,7 +35,7 @@ class LumberjackClient(OrderedClient):
         self._version = version
         self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
         self._offset = 0
-        self._replies = LumberjackReplies(version)
+        self._heard = b""
 
     @override
     def document(self, event: Mapping[str, Any]) -> bytes:
@@ -92,14 +73,20 @@ class LumberjackClient(OrderedClient):
 
     @override
     def again(self) -> bytes:
-        self._replies = LumberjackReplies(self._version)
+        self._heard = b""
         return super().again()
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:
-        return [self._heard(number) for number in self._replies.receive(data)]
+        data = self._heard + data
+        whole = len(data) - len(data) % wire.HEADER
+        self._heard = data[whole:]
+        return [self._meant(data[at : at + wire.HEADER]) for at in range(0, whole, wire.HEADER)]
 
-    def _heard(self, number: int) -> Answer | Remark:
+    def _meant(self, reply: bytes) -> Answer | Remark:
+        if reply[: wire.KIND] != bytes((self._version, wire.A)):
+            raise ProtocolError(f"not an acknowledgement: {reply.hex()}")
+        number = wire.number_at(reply, wire.KIND)
         if not self._under_way:
             if number:
                 raise ProtocolError(f"an acknowledgement of number {number}, and nothing waits for one")

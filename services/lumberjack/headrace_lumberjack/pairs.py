@@ -6,7 +6,7 @@ from json.encoder import encode_basestring
 
 from headrace_common.record.json_text import Bytes, letters_of
 
-from headrace_lumberjack.wire import DATA_HEADER, number_at, pair_count
+from headrace_lumberjack.wire import DATA_HEADER, HEADER, number_at
 
 
 def object_of_pairs(frame: Bytes, most: int) -> bytes:
@@ -14,7 +14,7 @@ def object_of_pairs(frame: Bytes, most: int) -> bytes:
     least so many that this shows.
     """
     out, at = bytearray(b"{"), DATA_HEADER
-    for number in range(2 * pair_count(frame)):
+    for number in range(2 * number_at(frame, HEADER)):
         if number:
             out += b":" if number % 2 else b","
         end = at + 4 + number_at(frame, at)

@@ -180,10 +180,7 @@ class LumberjackSession(ByteSession):
     def eof(self) -> None:
         window, partial = self._decoder.window, self._decoder.partial_bytes()
         if partial or window.left:
-            error = self._decoder.fault(f"the stream ends inside a {'frame' if partial else 'window'}")
-            if window.left:  # all of it is missing to its client
-                error.offset = window.began
-            raise error
+            raise self._decoder.fault(f"the stream ends inside a {'frame' if partial else 'window'}")
 
     @override
     def status(self) -> Status:

@@ -32,11 +32,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.json_text import Bytes
@@ -124,26 +123,21 @@ class FrameRun:
 
 @dataclass(slots=True)
 class OpenWindow:
-    """The window that is being filled. `left`: its events that are still missing; `began`: its position in the connection."""
+    """The window that is being filled. `left`: its events that are still missing."""
 
     version: int = 0
     size: int = 0
     left: int = 0
-    began: int = 0
 
 
 class LumberjackDecoder(Parser[Window | FrameRun]):
-    """Decodes a client's bytes, split anywhere; or the content of a C frame, which began at `around` in the connection while
-    `window` was open.
-    """
+    """Decodes a client's bytes, split anywhere; or the content of a C frame, which began while `inside` was open."""
 
-    def __init__(
-        self, limits: WireLimits, inflate: InflateLimits, window: OpenWindow | None = None, around: int | None = None
-    ) -> None:
+    def __init__(self, limits: WireLimits, inflate: InflateLimits, inside: OpenWindow | None = None) -> None:
         self._limits = limits
         self._inflate = inflate
-        self._around = around
-        self.window = OpenWindow() if window is None else replace(window)
+        self._inside = inside is not None
+        self.window = OpenWindow() if inside is None else replace(inside)
         super().__init__()
 
     @override
@@ -167,8 +161,8 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
                     raise ProtocolError("a D frame is not of version 2")
                 data, at, need = yield from self._events(data, at)
                 continue
-            if kind not in (W, C) or (kind == C and self._around is not None):
-                where = "" if self._around is None else " inside a C frame"
+            if kind not in (W, C) or (kind == C and self._inside):
+                where = " inside a C frame" if self._inside else ""
                 raise ProtocolError(f"no frame that a client sends{where}")
             need = HEADER
             if len(data) - at < need:
@@ -193,7 +187,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
             raise ProtocolError(f"a W frame while {missing} events of the last window are missing")
         if count > self._limits.window:
             raise ProtocolError(f"a window of {count} events", limit="LUMBERJACK__WINDOW_EVENTS")
-        self.window = OpenWindow(version, count, count, self._offset if self._around is None else self._around)
+        self.window = OpenWindow(version, count, count)
         return Window(version, count)
 
     def _expect(self, version: int) -> Iterator[Window]:
@@ -302,7 +296,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
 
     def _content(self, stream: memoryview) -> Steps:
         """Yields what a C frame contains once all of it is known to be sound: nothing of a faulty one may be stored."""
-        inner = LumberjackDecoder(self._limits, self._inflate, self.window, self._offset)
+        inner = LumberjackDecoder(self._limits, self._inflate, self.window)
         slices, ended = inflate_zlib(stream, self._inflate), False
         found: list[Window | FrameRun] = []
         windows = 0
@@ -337,11 +331,6 @@ def number_at(frame: Bytes, at: int) -> int:
     return found
 
 
-def pair_count(frame: Bytes) -> int:
-    """Returns the number of pairs in a D frame."""
-    return number_at(frame, 6)
-
-
 def acknowledgement(version: int, sequence: int) -> bytes:
     """Makes an A frame."""
     return struct.pack(">BBI", version, A, sequence)
@@ -370,9 +359,3 @@ def compressed(frames: bytes, level: int = 3, version: int = V2) -> bytes:
     """Makes a C frame around whole frames. Beats use level 3."""
     stream = zlib.compress(frames, level)
     return struct.pack(">BBI", version, C, len(stream)) + stream
-
-
-def encode(documents: Sequence[Mapping[str, object]], *, first: int = 1, level: int = 3) -> bytes:
-    """Returns one v2 window as Beats write it: numbered from `first`, in one C frame; with level 0, plain J frames."""
-    frames = b"".join(json_frame(first + index, orjson.dumps(item)) for index, item in enumerate(documents))
-    return window(len(documents)) + (compressed(frames, level) if level else frames)

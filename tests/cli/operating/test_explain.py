@@ -18,7 +18,7 @@ from tests.forward.driving import encode
 
 SEGMENT = Path(__file__).parents[2] / "segment/vectors/original/conv01_block.bin"
 FRAMES = [b"shop-production", b"logs.shop", b'{"n":0}', logjam.encode_meta(logjam.Meta())]
-BEATS = lumberjack.encode([{"n": n} for n in range(3)])
+BEATS = lumberjack.window(3) + lumberjack.compressed(b"".join(lumberjack.json_frame(n, b"{}") for n in range(1, 4)))
 CHUNK = encode("t", [(1, {"n": 0}), (2, {"n": 1})], chunk="c")
 
 
