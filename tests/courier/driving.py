@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 from headrace_common.session.interface import Peer
+from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.events import CourierFrame
-from headrace_courier.replies import Acknowledged, CourierReplies
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import HEADER, MessageKind, entry

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_courier.replies import Acknowledged, CourierReplies
+from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.wire import HEADER, PING, PONG, acknowledgement, evnt, jdat
 
 from tests.contract.embedded import EmbeddedKafka

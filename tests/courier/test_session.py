@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_courier.replies import Acknowledged, CourierReplies, PlainReply, Version
+from headrace_common.session.client import Remark
+from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.session import TICK
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
 
@@ -35,19 +36,19 @@ EVERY = 5.0
 HELLO = HEADER.pack(b"HELO", 32) + b"\x7f" * 32
 WHAT = HEADER.pack(b"WHAT", 3) + b"abc"
 NEWS = HEADER.pack(b"NEWS", 70_000) + bytes(70_000)
-UNKNOWN, COMPLAINED, PONGED = PlainReply.UNKNOWN, MessageKind.COMPLAINT, PlainReply.PONG
+VERSION, UNKNOWN, COMPLAINED, PONGED = Remark("VERS"), Remark("????"), MessageKind.COMPLAINT, Remark("PONG")
 
 
 @pytest.mark.parametrize(
     ("data", "replies", "ignored"),
     [
-        *((HEADER.pack(b"HELO", length) + HELLO[-32:][:length], [Version], {}) for length in (0, 1, 19, 20, 31, 32)),
+        *((HEADER.pack(b"HELO", length) + HELLO[-32:][:length], [VERSION], {}) for length in (0, 1, 19, 20, 31, 32)),
         # Older clients begin with another word; their later HELO is not known any more.
         *((make(NONCE, []) + HELO, [Acknowledged(NONCE, 0), UNKNOWN], {MessageKind.UNKNOWN: 1}) for make in (jdat, evnt)),
         (PING + HELO, [PONGED, UNKNOWN], {MessageKind.UNKNOWN: 1}),
         (WHAT + HELO, [UNKNOWN, UNKNOWN], {MessageKind.UNKNOWN: 2}),
         *(
-            (HELO + HEADER.pack(b"HELO", length) + bytes(length) + PING, [Version, UNKNOWN, PONGED], {MessageKind.UNKNOWN: 1})
+            (HELO + HEADER.pack(b"HELO", length) + bytes(length) + PING, [VERSION, UNKNOWN, PONGED], {MessageKind.UNKNOWN: 1})
             for length in (0, 32, 33, 5000)
         ),
         (NEWS + HEADER.pack(b"X  Y", 0) + PING, [UNKNOWN, UNKNOWN, PONGED], {MessageKind.UNKNOWN: 2}),
@@ -58,8 +59,7 @@ def test_who_may_say_what(data: bytes, replies: list[Any], ignored: dict[Message
     outcome = every_way(data)
     assert outcome.error is None
     assert outcome.ignored == ignored
-    said_ = [Version if isinstance(reply, Version) and reply.evnt else reply for reply in outcome.replies]
-    assert sorted(map(repr, said_)) == sorted(map(repr, replies))  # a PONG overtakes what waits
+    assert sorted(map(repr, outcome.replies)) == sorted(map(repr, replies))  # a PONG overtakes what waits
 
 
 def test_our_version_is_32_bytes_and_says_that_evnt_is_spoken() -> None:
@@ -225,4 +225,4 @@ def test_a_server_that_says_what_no_server_says_is_no_server() -> None:
     for said_ in (jdat(NONCE, []), HEADER.pack(b"ACKN", 19) + bytes(19), HEADER.pack(b"PONG", 1) + b"x"):
         with pytest.raises(ProtocolError):
             CourierReplies().receive(said_)
-    assert CourierReplies().receive(COMPLAINT + PONG) == [PlainReply.UNKNOWN, PlainReply.PONG]
+    assert CourierReplies().receive(COMPLAINT + PONG) == [UNKNOWN, PONGED]

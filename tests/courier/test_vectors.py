@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_courier.replies import Acknowledged, CourierReplies, PlainReply, Version
+from headrace_common.session.client import Remark
+from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.wire import HEADER, evnt, jdat
 
 from tests.courier.driving import Outcome, every_way
@@ -46,15 +47,10 @@ def test_our_replies_mean_what_the_recorded_ones_do() -> None:
     theirs = CourierReplies().receive(data)
     assert [message["type"] for message in meant] == ["VERS", "ACKN", "PONG"]
     vers, ackn, pong = theirs
-    assert isinstance(vers, Version)
-    assert vers.evnt
     assert ackn == Acknowledged(bytes.fromhex(meant[1]["nonce"]), meant[1]["seq"])
     ours = spoken()
     assert ours.acknowledged == [(ackn.nonce, ackn.count)]
-    (hello, *rest) = ours.others
-    assert isinstance(hello, Version)
-    assert hello.evnt
-    assert rest == [pong] == [PlainReply.PONG]
+    assert ours.others == [vers, pong] == [Remark("VERS"), Remark("PONG")]
 
 
 def test_the_client_side_encodes_what_log_courier_sends() -> None:
